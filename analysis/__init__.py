@@ -49,5 +49,10 @@ def rank(
     """
     from .frames.ranking import ranking  # deferred: it imports pandas
 
-    options = {"include_warm_up": include_warm_up, "per_step": per_step, "rules": rules}
-    return ranking(source, unrecorded_step_ns=unrecorded_step_ns, **options)
+    return ranking(
+        source,
+        include_warm_up=include_warm_up,
+        per_step=per_step,
+        rules=rules,
+        unrecorded_step_ns=unrecorded_step_ns,
+    )

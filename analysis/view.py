@@ -13,7 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .cli import add_range_rules, add_shape, add_unrecorded_step, detail_of, opened_by, phase_and_time, presented, run, write
+from .cli import (
+    add_range_rules,
+    add_shape,
+    add_unrecorded_step,
+    detail_of,
+    opened_by,
+    phase_and_time,
+    presented,
+    run,
+    write,
+)
 from .kernels import REPORTS, add_part, add_scheduler, read_all, reports_to_read, require_one
 from .readers import ENDINGS
 from .support.arguments import CommandParser

@@ -76,7 +76,9 @@ class Attribution:
     memory_node: Int32s
     memory_phase: Int8s
     steps: Steps = field(
-        default_factory=lambda: Steps(*(np.empty(0, kind) for kind in (np.int32, np.bool_, np.bool_, np.int64)))
+        default_factory=lambda: Steps(
+            np.empty(0, np.int32), np.empty(0, np.bool_), np.empty(0, np.bool_), np.empty(0, np.int64)
+        )
     )
     # The attribution of which this has only some of the work, and which: positions in its `Work`.
     part_of: tuple[Attribution, Int64s] | None = None

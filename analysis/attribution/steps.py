@@ -115,8 +115,8 @@ def with_steps(attribution: Attribution, updates: Bools, copying_threads: frozen
     training = TrainingFacts.by_process(attribution.trace)
     training |= {facts.process: facts for facts in _facts_of_updates(attribution, updates)}
     by_calls = {process for process, facts in training.items() if facts.calls_ns}
-    rows, validation, *about = _ranges_called_steps(attribution, by_calls, updates, copying_threads)
-    ended_by, notes, refusal = about
+    found = _ranges_called_steps(attribution, by_calls, updates, copying_threads)
+    rows, validation, ended_by, notes, refusal = found
     ranges, process_of_thread = attribution.ranges, attribution.trace.process_of_thread()
     rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
     process = process_of_thread[ranges.thread[rows]]

@@ -51,8 +51,9 @@ def recording(
     found = Recording(time.step_ns, median(busy) if busy else None)
     marks = [fact.mark for fact in attribution.trace.facts if isinstance(fact.mark, UnrecordedMark)]
     if unrecorded_step_ns is not None:
-        by_hand = dict.fromkeys(("unrecorded_step_ns", "unrecorded_low_ns", "unrecorded_high_ns"), unrecorded_step_ns)
-        found = replace(found, **by_hand, clock="given")
+        given_ns = unrecorded_step_ns
+        found = replace(found, unrecorded_step_ns=given_ns, clock="given")
+        found = replace(found, unrecorded_low_ns=given_ns, unrecorded_high_ns=given_ns)
         return _judged(found, "" if unrecorded_step_ns > 0 else NO_MARK)
     if not marks:
         return found
@@ -60,7 +61,10 @@ def recording(
     of_loops = loops(attribution, include_warm_up=include_warm_up)
     extents = Extents(attribution, include_warm_up=include_warm_up)
     working_ns = _working(attribution, extents, of_loops)
-    spans_ns = {phase: [ns for mark in marks for ns in mark.span_ns.get(phase, [])] for phase in PHASES}
+    spans_ns = {
+        phase: [ns for mark in marks for name, times in mark.span_ns.items() if name == phase for ns in times]
+        for phase in PHASES
+    }
     phases = {
         phase: PhaseAlone(span_ns := median(spans), min(1.0, working_ns[phase] / span_ns))
         for phase, spans in spans_ns.items()
@@ -109,7 +113,9 @@ def _doubt(
         differs = [other_shapes > SAME * len(shapes)]
         differs += [_differs([mark.sizes], sizes)] if mark.sizes is not None else []
         if mark.allocations is not None:
-            differs += [_differs([own], [pair[n] for pair in allocations]) for n, own in enumerate(mark.allocations)]
+            differs += [
+                _differs([own], [pair[n] for pair in allocations]) for n, own in enumerate(mark.allocations)
+            ]
         if any(differs):
             return OTHER_WORK
     return ""
@@ -127,9 +133,7 @@ def _is_watched(attribution: Attribution, include_warm_up: bool) -> bool:
     """Return whether the report has calls or work from before the measured block."""
     trace = attribution.trace
     begins_ns = [
-        fact.at_ns
-        for fact in trace.facts
-        if isinstance(fact.mark, TrainingMark) and fact.mark.event == "measure"
+        fact.at_ns for fact in trace.facts if isinstance(fact.mark, TrainingMark) and fact.mark.event == "measure"
     ]
     if not begins_ns:
         steps = measured_steps(attribution, include_warm_up=include_warm_up)

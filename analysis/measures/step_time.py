@@ -108,7 +108,7 @@ def _loops_of(attribution: Attribution, steps: Int32s) -> tuple[Int64s, list[int
     ranges = attribution.ranges
     thread = ranges.thread[steps]
     process_of_thread = attribution.trace.process_of_thread()
-    loop, processes = np.zeros(len(steps), np.int64), []
+    loop, processes = np.zeros(len(steps), np.int64), list[int]()
     for process in distinct(process_of_thread[thread]).tolist():
         rows = np.flatnonzero(process_of_thread[thread] == process)
         overlap = (ranges.start_ns[steps[rows[1:]]] < ranges.end_ns[steps[rows[:-1]]]).any()
@@ -209,12 +209,22 @@ def _rows(attribution: Attribution, loop: Loop) -> Iterator[StepRow]:
             gpus += 1
     process_id = attribution.trace.processes[loop.process].process_id
     for number, step in enumerate(loop.periods.step.tolist()):
-        window_ns, between_ns, *taken_out_ns = times_ns[number].tolist()
+        window_ns, between_ns, evaluation_ns, warm_up_ns, recorder_ns = times_ns[number].tolist()
         window_busy_ns, between_busy_ns = busy_ns[number, :EVALUATION].tolist()
-        busy = (window_busy_ns + between_busy_ns, between_busy_ns) if gpus else (None, None)
-        own_ns = window_ns + between_ns
-        times = (own_ns, window_ns, between_ns, *taken_out_ns, *busy)
-        yield StepRow(step, process_id, number == 0, *times, gpus)
+        yield StepRow(
+            step=step,
+            process_id=process_id,
+            first=number == 0,
+            own_ns=window_ns + between_ns,
+            window_ns=window_ns,
+            between_ns=between_ns,
+            evaluation_ns=evaluation_ns,
+            warm_up_ns=warm_up_ns,
+            recorder_ns=recorder_ns,
+            busy_ns=window_busy_ns + between_busy_ns if gpus else None,
+            between_busy_ns=between_busy_ns if gpus else None,
+            gpus=gpus,
+        )
 
 
 def _busy(attribution: Attribution, loop: Loop) -> Iterator[Intervals]:

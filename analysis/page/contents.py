@@ -117,7 +117,11 @@ def fix_first(found: Fixes, drawn_strip: Mapping[str, Any]) -> dict[str, Any] | 
             {
                 "sentence": f"{each.sentence}.",
                 "alone": alone,
-                "then": then.strip("()").capitalize() if "(" in then else f"Then a step takes {then}." if then else "",
+                "then": then.strip("()").capitalize()
+                if "(" in then
+                else f"Then a step takes {then}."
+                if then
+                else "",
                 "part": part_of_strip(each, drawn_strip),
             }
             for each, (alone, then) in zip(found.fixes, words, strict=True)

@@ -53,8 +53,8 @@ class TrainingMark(FactMark):
 #: A time of a step or of a phase, ns, and a phase.
 Time: TypeAlias = Annotated[int, Meta(ge=0, le=10**15)] | Annotated[float, Meta(ge=0, le=1e15)]
 Phase: TypeAlias = Literal["forward", "backward", "optimizer", "other"]
-#: The sequence of phases in a step, such as fbA: letters that stand for forward, backward and optimizers.
-Shape: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z]{0,1000}\Z")]
+#: The sequence of phases in a step, such as fbA: forward, backward, a call without gradient (n), optimizers A to H.
+Shape: TypeAlias = Annotated[str, Meta(pattern=r"^[fbnA-H]{0,1000}\Z")]
 MOST_STEPS = 1000
 
 

@@ -72,7 +72,8 @@ def as_json(recording: Recording | None) -> dict[str, Any] | None:
         "clock": recording.clock,
         "steps": recording.steps,
         "phases": {
-            name: {"span_ns": phase.span_ns, "busy_share": phase.busy_share} for name, phase in recording.phases.items()
+            name: {"span_ns": phase.span_ns, "busy_share": phase.busy_share}
+            for name, phase in recording.phases.items()
         },
         "trusted": recording.trusted,
         "reason": recording.reason,

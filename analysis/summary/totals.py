@@ -53,8 +53,7 @@ def summarize(
     time, report = step_time(attribution, include_warm_up=include_warm_up), _of_steps(everything)
     cost = None
     if time is not None:
-        options = {"unrecorded_step_ns": unrecorded_step_ns, "include_warm_up": include_warm_up}
-        cost = recording(attribution, time, **options)
+        cost = recording(attribution, time, unrecorded_step_ns=unrecorded_step_ns, include_warm_up=include_warm_up)
     measured = replace(report.measured, step_time=time, recording=cost) if report.measured else None
     return replace(report, step_time=time, recording=cost, measured=measured)
 
@@ -103,10 +102,13 @@ def _unaccounted(everything: _Summary) -> tuple[tuple[str, int, int], ...]:
     counted = np.append(~(evaluates | attribution.warm_up), True)
     beyond = within[(step[within] < 0) & counted[attribution.node[within]]]
     sums = [
-        summed(attribution.phase[some], everything.duration[some], len(PHASES)).tolist() for some in (beyond, within)
+        summed(attribution.phase[some], everything.duration[some], len(PHASES)).tolist()
+        for some in (beyond, within)
     ]
     rows = [("", sum(sums[0]), sum(sums[1]))]
-    rows += [(phase, part_ns, whole_ns) for phase, part_ns, whole_ns in zip(PHASES, *sums, strict=True) if whole_ns]
+    rows += [
+        (phase, part_ns, whole_ns) for phase, part_ns, whole_ns in zip(PHASES, *sums, strict=True) if whole_ns
+    ]
     return tuple(rows)
 
 

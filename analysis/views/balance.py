@@ -12,6 +12,7 @@ from ..measures.agreement import prices
 from ..measures.balance import FILLED_FROM, GPU_BOUND_FROM, LAUNCH_BOUND_BELOW, WAITING_FROM, Balance, balance
 from ..measures.spans import ALL, NAMES, STEP
 from ..report import Report, added
+from ..report.recording import Recording
 from ..summary.selection import naming_for
 from ..support.units import time_text
 from ..vocabulary import PHASES
@@ -103,19 +104,37 @@ def _of_step_time(report: Report) -> Iterator[Table]:
     columns += headed(idle_ns="idle", idle_share="%")
     count = len(time.compared)
     typical = "median" if time.is_uneven else "mean"
-    title = f"Step time, {{unit}} per step, {typical} of {count}" if report.per_step else "Step time, {unit} over steps"
+    title = (
+        f"Step time, {{unit}} per step, {typical} of {count}"
+        if report.per_step
+        else "Step time, {unit} over steps"
+    )
     caption = (
         "% is of step time: from the end of one step's work to the end of the next's. between steps: before a step's "
         "first work, as in a loader."
     )
     if time.is_known_by_window:
         caption = "% is of step time: from the first start to the last end of the step's work."
+    caption += _without_recording(report.recording)
     if time.gpus > 1:
         caption += f" Mean of {time.gpus} GPUs."
     taken_out = time.taken_out_ns
     if sum(taken_out.values()) > LITTLE_TAKEN_OUT * time.step_ns:
         caption += f" Taken out: {', '.join(f'{time_text(ns)} of {name}' for name, ns in taken_out.items())}."
     yield Table("step_time", title, columns, tuple(rows), caption)
+
+
+def _without_recording(cost: Recording | None) -> str:
+    """Return what a step, and each timed phase, is without recording; the table is as recorded."""
+    if cost is None or not cost.unrecorded_step_ns:
+        return " Times are while recorded: without recording idle time is shorter."
+    if not cost.trusted:
+        return f" Times are while recorded. {cost.reason}"
+    share = min(1.0, (cost.busy_ns or 0.0) / cost.unrecorded_step_ns)
+    phases = "".join(
+        f", {name} {time_text(phase.span_ns)} ({phase.busy_share:.0%})" for name, phase in cost.phases.items()
+    )
+    return f" Without recording, and GPU busy: step {time_text(cost.unrecorded_step_ns)} ({share:.0%}){phases}."
 
 
 def _of_phases(report: Report, balanced: Balance) -> Iterator[Table]:

@@ -176,6 +176,7 @@ def everything(report: Report, *, by: str | None = None, found: Fixes | None = N
         table = _ranking(report, "kernels", ("kernel", "category", "kind", "phase"), extremes)
     else:
         table = _every_row("kernels", KernelRow, report.kernels)
+
     def promised() -> Mapping[str, Any]:
         """Return the JSON object that docs/json.md promises."""
         return as_object(report) | (fixes_as_object(found) if found else {})

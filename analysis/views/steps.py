@@ -80,7 +80,9 @@ def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
     slowest = max(compared, key=lambda step: own[step].own_ns) if len(compared) > 1 else -1
     listed = sorted({*range(min(len(steps), SHOWN_STEPS)), *([slowest] if slowest >= 0 else [])})
     rows = [Row((str(step), *figures(steps[step])), strong=step == slowest) for step in listed]
-    middle = [median(column) if column else None for column in map(_present, zip(*map(figures, steps), strict=True))]
+    middle = [
+        median(column) if column else None for column in map(_present, zip(*map(figures, steps), strict=True))
+    ]
     if compared:  # of the steps whose time is known from end to end
         columns_of_own = zip(*(_own(own[step]) for step in compared), strict=True)
         middle[:2] = [median(column) if column else None for column in map(_present, columns_of_own)]
@@ -202,7 +204,17 @@ def _every_value(subject: Subject) -> Table:
     for step, counted in zip(steps[0], steps[-1], strict=True):
         graph_ns = counted.kernel_ns - step.kernel_ns
         figures = (step.step, step.kernel_ns, graph_ns, step.kernels, step.span_ns, step.cpu_ns)
-        rows.append(("step", "", "", *figures, *(step.held or NOTHING_HELD), _rounded(step.tokens_per_s), *_time_of(own.get(step.step))))
+        rows.append(
+            (
+                "step",
+                "",
+                "",
+                *figures,
+                *(step.held or NOTHING_HELD),
+                _rounded(step.tokens_per_s),
+                *_time_of(own.get(step.step)),
+            )
+        )
         rows += [
             ("phase", "", phase, step.step, ns, counted_ns - ns, None, None, None, *NOTHING_HELD, *[None] * 5)
             for phase, ns, counted_ns in zip(PHASES, step.phase_ns, counted.phase_ns, strict=True)

@@ -91,7 +91,9 @@ def _between(report: Report, time: StepTime) -> str:
     if idle_ns > MUCH_BETWEEN * time.step_ns:
         idle = f"{time_in_digits(idle_ns)} of a step ({_percent(idle_ns, time.step_ns)})"
         on_cpu = report.provenance.unit_of_work == "CPU"
-        sentences.append(f"{idle} is between the steps' ranges." if on_cpu else f"The GPU is idle {idle} between steps.")
+        sentences.append(
+            f"{idle} is between the steps' ranges." if on_cpu else f"The GPU is idle {idle} between steps."
+        )
     taken_out = time.taken_out_ns
     if sum(taken_out.values()) > MUCH_TAKEN_OUT * time.step_ns:
         parts = ", ".join(f"{time_in_digits(ns)} of {name}" for name, ns in taken_out.items())
@@ -132,8 +134,12 @@ def _time(report: Report, counted: Report, kernel_ns: Number, time: StepTime | N
     shares = "; ".join([*parts, gemm] if len(phases) > 1 else [gemm])
     on_cpu = report.provenance.unit_of_work == "CPU"
     over = headings.scope(report)
-    over = " in a rank's step" if report.per_step and report.ranks > 1 else " in a step" if report.per_step else (
-        "" if over == "total" else f" {over}"
+    over = (
+        " in a rank's step"
+        if report.per_step and report.ranks > 1
+        else " in a step"
+        if report.per_step
+        else ("" if over == "total" else f" {over}")
     )
     spent = f"{time_text(kernel_ns)} of {'self CPU time of operators' if on_cpu else graphs.counted_time(report)}"
     if headings.is_of_ranges(report):

@@ -27,7 +27,9 @@ def own_times(stretches, pauses=()):
         first = before is None
         before = start if first else before
         end = max(end, before)
-        counts = dict.fromkeys(("window", "between", "evaluation", "warm-up", "recorder", "busy", "busy between"), 0)
+        counts = dict.fromkeys(
+            ("window", "between", "evaluation", "warm-up", "recorder", "busy", "busy between"), 0
+        )
         for now in range(before, end):
             kind = taken_out(now, pieces, pauses) or ("between" if now < start else "window")
             counts[kind] += 1

@@ -50,7 +50,9 @@ def stepping(*works, kind="step"):
 @st.composite
 def programs(draw):
     """Draw a program whose work may overlap that of the stretch before, on one GPU or two."""
-    kinds = draw(st.lists(st.sampled_from(["step", "step", "step", "evaluation", "warm-up"]), min_size=1, max_size=7))
+    kinds = draw(
+        st.lists(st.sampled_from(["step", "step", "step", "evaluation", "warm-up"]), min_size=1, max_size=7)
+    )
     stretches, now = [], 0
     for kind in [*kinds, "step"]:
         work = []

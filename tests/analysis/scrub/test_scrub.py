@@ -10,7 +10,14 @@ from contextlib import closing
 import pytest
 from nvtx_kernels.analysis import compare, doctor, page, scrub, timeline, view
 from nvtx_kernels.analysis.readers import read
-from nvtx_kernels.analysis.readers.marks import FLOPS_MARK, RUN_MARK, TRAINING_MARK, read_mark
+from nvtx_kernels.analysis.readers.marks import (
+    FLOPS_MARK,
+    RECORDED_MARK,
+    RUN_MARK,
+    TRAINING_MARK,
+    UNRECORDED_MARK,
+    read_mark,
+)
 from nvtx_kernels.analysis.readers.nsys_tables import STRINGS
 from nvtx_kernels.analysis.scrub.allowed import TABLES, Role
 from nvtx_kernels.analysis.scrub.names import Names
@@ -268,6 +275,8 @@ def test_schema_of_a_mark_is_shared_whatever_the_program_is_called():
     marks = [
         TRAINING_MARK + json.dumps({"event": event}) for event in ("begin", "measure", "end", "step", "update")
     ]
+    timed = {"clock": "gpu", "step_ns": [5], "where": "after", "span_ns": {"forward": [3.5]}, "shape": "fbA"}
+    marks += [UNRECORDED_MARK + json.dumps(timed), RECORDED_MARK + '{"shapes": ["fbA"], "sizes": [64]}']
     for mark in (*marks, FLOPS_MARK + json.dumps({"version": 1, "part": 0, "parts": 1, "peaks": peaks})):
         assert read_mark(mark)[1] == []
         assert Names(own_words=words_of([mark])).shared(Role.MARK, mark) == mark

@@ -97,7 +97,10 @@ def test_the_report_holds_what_the_view_of_the_balance_measures(path):
     ("names", "says"),
     [
         (("sgemm", "void secret::k(int)"), "50% is GEMM. 50% of it is in kernels of unknown category."),
-        (("softmax", "void secret::k(int)"), "none is known to be GEMM. 50% of it is in kernels of unknown category"),
+        (
+            ("softmax", "void secret::k(int)"),
+            "none is known to be GEMM. 50% of it is in kernels of unknown category",
+        ),
         (("softmax", "softmax"), ": none is GEMM. The GPU"),
     ],
 )
