@@ -42,7 +42,8 @@ def rank(
 ) -> Ranking:
     """Attribute the work of a trace, or of the report at a path, to its ranges and rank it.
 
-    `unrecorded_step_ns` is how long a step takes without recording, measured elsewhere. Figures are sums, or means of a measured step if `per_step`; None decides as screens do, by the steps' work.
+    `unrecorded_step_ns` is how long a step takes without recording, measured elsewhere. Figures are sums, or means
+    of a measured step if `per_step`; None decides as screens do, by the steps' work.
 
     Raises analysis.errors.NotAReport and NoGpuWork if the path is not a report that can be ranked, and
     analysis.errors.ReportError if `per_step` is set for a report without step ranges.

@@ -70,7 +70,7 @@ def answers(reports: Sequence[str]) -> dict[str, str]:
                 written = out.read_text(encoding="utf-8") if out.exists() else ""
                 text = said.getvalue().replace(str(out), "OUT") + written
                 found[f"{Path(report).name}: {name}"] = f"{text}exit {status}\n"
-        print(Path(report).name, file=sys.stderr)  # noqa: T201
+        print(Path(report).name, file=sys.stderr)
     return found
 
 
@@ -132,7 +132,7 @@ def main() -> int:
         parser.error("give two files of answers")
     before, after = (json.loads(path.read_text(encoding="utf-8")) for path in options.paths)
     found = [*differences(before, after, options.lines)]
-    print("\n".join(found))  # noqa: T201
+    print("\n".join(found))
     return int(len(found) > 2)
 
 

@@ -217,7 +217,7 @@ def measured(program: Program, folder: Path) -> float:
     spread = (max(steps_ns) - min(steps_ns)) / median(steps_ns)
     off = median(step_ns / time_ns - 1 for step_ns, time_ns in zip(steps_ns, times_ns, strict=True))
     figures = f"{median(times_ns) / 1e6:10.2f} {median(steps_ns) / 1e6:9.2f} {100 * off:+7.2f}%"
-    print(f"{program.__name__:15} {figures} {len(rows):5} {100 * spread:6.0f}%", flush=True)  # noqa: T201
+    print(f"{program.__name__:15} {figures} {len(rows):5} {100 * spread:6.0f}%", flush=True)
     return abs(off)
 
 
@@ -225,10 +225,10 @@ def main() -> int:
     """Run all programs; return 1 if a step time is off by more than 2%."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    print(f"{'program':15} {'clock, ms':>9} {'step, ms':>9} {'off':>8} {'steps':>5} {'spread':>7}")  # noqa: T201
+    print(f"{'program':15} {'clock, ms':>9} {'step, ms':>9} {'off':>8} {'steps':>5} {'spread':>7}")
     with tempfile.TemporaryDirectory() as folder:
         off = [measured(program, Path(folder)) for program in PROGRAMS]
-    print(f"largest difference: {max(off):.2%} of {len(off)} programs")  # noqa: T201
+    print(f"largest difference: {max(off):.2%} of {len(off)} programs")
     return int(max(off) > MOST)
 
 

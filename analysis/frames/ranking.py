@@ -61,7 +61,7 @@ class Ranking:
 
     @cached_property
     def step_times(self) -> pd.DataFrame:
-        """One row per measured step with work: step, process_id, first, own_ns, window_ns, between_ns and so on."""
+        """One row per measured step with work: step, process_id, first, own_ns, window_ns and so on."""
         return _frame(self.report.step_time.rows if self.report.step_time else ())
 
     def overview(self) -> Document:

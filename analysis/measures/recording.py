@@ -1,7 +1,7 @@
-"""What a step takes without recording: by marks of steps that were timed beside the recording, or as given by hand.
+"""What a step takes without recording: by marks of steps timed beside the recording, or as given by hand.
 
-Recording adds host time and leaves the GPU's work as it is, so the GPU is busy for the work of a recorded step divided
-by the time of an unrecorded one. The tests of trust are in `_doubt`, in their order; the first that fails is told.
+Recording adds host time and leaves the GPU's work as it is, so the GPU is busy for the work of a recorded step
+divided by the time of an unrecorded one. The tests of trust are in `_doubt`, in their order; the first that fails is told.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .step_time import BETWEEN, Loop, loops
 SAME = 0.02
 #: What the GPU's work may be longer than the step without recording, and that step than the recorded one.
 MOST_WORK, MOST_STEP = 1.02, 1.05
-#: A pause of the program is longer than this; and what of a step such pauses may take beside that without recording.
+#: A pause of the program is longer than this; and what of a step such pauses may take more than unrecorded.
 PAUSE_NS, MOST_PAUSES = 1_000_000, 0.1
 WATCHED = (
-    "Warm-up was watched by nsys too: `nvtx-kernels nsys`, or `-c cudaProfilerApi --capture-range-end=stop`, leaves it "
-    "unwatched."
+    "Warm-up was watched by nsys too: `nvtx-kernels nsys`, or `-c cudaProfilerApi --capture-range-end=stop`, leaves "
+    "it unwatched."
 )
 OTHER_WORK = "The timed steps did other work."
 OTHER_PACE = "The machine changed pace: a step took {} without recording, and {} while recorded."

@@ -22,7 +22,7 @@ from ..attribution.causes import Attribution
 from ..attribution.steps import measured_steps, nodes_in, step_of_nodes
 from ..report.step_time import StepRow, StepTime
 from ..support.small_numbers import bounds, distinct, summed
-from ..trace import KERNEL, Bools, Columns, Int8s, Int32s, Int64s
+from ..trace import Bools, Columns, Int8s, Int32s, Int64s
 from .spans import Intervals, union
 
 #: What a piece of a step's time is; from EVALUATION on it is taken out.
@@ -95,7 +95,7 @@ def loops(attribution: Attribution, *, include_warm_up: bool = False) -> list[Lo
         if len(chosen):
             periods = _periods(chosen, start_ns[chosen], end_ns[chosen])
             cuts = [*_left_out(attribution, process, periods, include_warm_up)]
-            cuts.append((RECORDER, _pauses(attribution, process, periods)))
+            cuts.append((RECORDER, _pauses(attribution, process)))
             found.append(Loop(process, periods, _pieces(periods, cuts)))
     return found
 
@@ -165,7 +165,7 @@ def _left_out_on_cpu(
         yield number, union(ranges.start_ns[rows], ranges.end_ns[rows])
 
 
-def _pauses(attribution: Attribution, process: int, periods: Periods) -> Intervals:
+def _pauses(attribution: Attribution, process: int) -> Intervals:
     """Return when the recorder kept a process waiting, and its GPUs had nothing to do."""
     trace = attribution.trace
     paused = trace.pauses.take(trace.process_of_thread()[trace.pauses.thread] == process)

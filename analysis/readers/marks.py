@@ -53,7 +53,7 @@ class TrainingMark(FactMark):
 #: A time of a step or of a phase, ns, and a phase.
 Time: TypeAlias = Annotated[int, Meta(ge=0, le=10**15)] | Annotated[float, Meta(ge=0, le=1e15)]
 Phase: TypeAlias = Literal["forward", "backward", "optimizer", "other"]
-#: The sequence of phases in a step, such as fbA: forward, backward, a call without gradient (n), optimizers A to H.
+#: The phases in a step, such as fbA: forward, backward, a call without gradient (n), optimizers A to H.
 Shape: TypeAlias = Annotated[str, Meta(pattern=r"^[fbnA-H]{0,1000}\Z")]
 MOST_STEPS = 1000
 
@@ -61,8 +61,8 @@ MOST_STEPS = 1000
 class UnrecordedMark(FactMark):
     """Steps that were timed beside a recording, while nothing listened.
 
-    `span_ns` are times between a phase's two events, `host_ns` those of a step that waits at each boundary, `sizes`
-    the number of input values, `allocations` a count and bytes, `dropped` how many steps were left out, by reason.
+    `span_ns` are times between a phase's two events, `host_ns` those of a step that waits at each boundary,
+    `sizes` the number of input values, `allocations` a count and bytes, `dropped` how many steps were left out, by reason.
     """
 
     clock: Literal["gpu", "cpu"]

@@ -24,8 +24,8 @@ class Recording:
     """A step while recorded, and without recording as far as that was measured beside it, ns.
 
     `reason` says why the step without recording is not told, empty where it is `trusted`. `low` and `high` are the
-    bounds of the timed steps, `steps` their number, 0 for a time given by hand. `pauses_ns` is how long the GPU was
-    idle outside of all phases for more than 1 ms at a time, in a recorded step.
+    bounds of the timed steps, `steps` their number, 0 for a time given by hand. `pauses_ns` is how long the GPU
+    was idle outside of all phases for more than 1 ms at a time, in a recorded step.
     """
 
     step_ns: float

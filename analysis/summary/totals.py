@@ -89,7 +89,7 @@ def _idle(attribution: Attribution, include_warm_up: bool) -> IdleTime | None:
 def _unaccounted(everything: _Summary) -> tuple[tuple[str, int, int], ...]:
     """Return what lies in no measured step, no warm-up and no evaluation: of all work, then of each phase's.
 
-    That is of the work between the first and the last measured step; what lies before and after is no part of them.
+    That is of the work between the first and the last measured step, and of none before and after.
     """
     attribution, work = everything.attribution, everything.work
     step = step_of_nodes(attribution, include_warm_up=everything.include_warm_up)[attribution.node]

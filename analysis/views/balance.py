@@ -110,8 +110,8 @@ def _of_step_time(report: Report) -> Iterator[Table]:
         else "Step time, {unit} over steps"
     )
     caption = (
-        "% is of step time: from the end of one step's work to the end of the next's. between steps: before a step's "
-        "first work, as in a loader."
+        "% is of step time: from the end of one step's work to the end of the next's. between steps: before a "
+        "step's first work, as in a loader."
     )
     if time.is_known_by_window:
         caption = "% is of step time: from the first start to the last end of the step's work."

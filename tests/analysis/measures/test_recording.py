@@ -14,17 +14,17 @@ from tests.analysis.making.subjects import SHARED, subject
 
 MS = 1_000_000
 TIMED = {
-    "version": 1, "clock": "gpu", "step_ns": [40 * MS, 41 * MS, 40 * MS], "where": "after", "shape": "fbA", "sizes": 64,
-    "span_ns": {"forward": [12 * MS], "backward": [20 * MS], "optimizer": [6 * MS]}, "allocations": [10, 1000],
-    "dropped": {"unsettled": 4},
+    "version": 1, "clock": "gpu", "step_ns": [40 * MS, 41 * MS, 40 * MS], "where": "after", "shape": "fbA",
+    "sizes": 64, "span_ns": {"forward": [12 * MS], "backward": [20 * MS], "optimizer": [6 * MS]},
+    "allocations": [10, 1000], "dropped": {"unsettled": 4},
 }  # fmt: skip
 MEASURED = {"shapes": ["fbA"] * 3, "sizes": [64] * 3, "allocations": [[10, 1000]] * 3}
-KEYS = ["step_ns", "unrecorded_step_ns", "unrecorded_low_ns", "unrecorded_high_ns", "clock", "steps", "phases", "trusted",
-        "reason", "factors", "pauses_ns"]  # fmt: skip
+KEYS = ["step_ns", "unrecorded_step_ns", "unrecorded_low_ns", "unrecorded_high_ns", "clock", "steps", "phases",
+        "trusted", "reason", "factors", "pauses_ns"]  # fmt: skip
 
 
 def recorded(folder, timed=None, measured=None, *, busy=0.6, before=False):
-    """Write three steps of 60 ms while recorded, of which the GPU works for 36: forward, backward and optimizer."""
+    """Write three steps of 60 ms while recorded, of which the GPU works for 36, in three phases."""
     ranges, launches, work = [], [], []
     if before:
         launches.append(Launch(99, 1, 2))
@@ -69,7 +69,7 @@ def test_a_marked_step_is_told_without_recording(tmp_path):
         ({"shape": "fbAfb"}, MEASURED, {}, "The timed steps did other work."),
         ({"sizes": 70}, MEASURED, {}, "The timed steps did other work."),
         ({"allocations": [10, 1100]}, MEASURED, {}, "The timed steps did other work."),
-        ({"step_ns": [30 * MS]}, MEASURED, {}, "The GPU works for 36.0 ms of a recorded step, longer than the 30.0 ms"),
+        ({"step_ns": [30 * MS]}, MEASURED, {}, "The GPU works for 36.0 ms of a recorded step, longer than"),
         ({"step_ns": [70 * MS]}, MEASURED, {}, "The machine changed pace: a step took 70.0 ms"),
     ],
     ids=["no mark", "watched", "shape", "sizes", "allocations", "more work", "pace"],
@@ -107,8 +107,9 @@ def test_without_a_mark_only_what_holds_at_any_cost_is_said(tmp_path, busy, is_l
 
 @pytest.mark.parametrize(
     "mark",
-    ['{"step_ns": []}', '{"step_ns": [-1], "clock": "gpu", "where": "after"}', '{"clock": "moon"}', "[1]", "{" * 9999,
-     '{"step_ns": [1e300], "clock": "gpu", "where": "after"}', '{"step_ns": ["1"], "clock": "gpu", "where": "after"}'],
+    ['{"step_ns": []}', '{"step_ns": [-1], "clock": "gpu", "where": "after"}', '{"clock": "moon"}', "[1]",
+     "{" * 9999, '{"step_ns": [1e300], "clock": "gpu", "where": "after"}',
+     '{"step_ns": ["1"], "clock": "gpu", "where": "after"}'],
 )  # fmt: skip
 def test_a_mark_that_does_not_fit_says_nothing(mark):
     found, unfit = read_mark(f"nvtx-kernels unrecorded: {mark}")

@@ -14,7 +14,7 @@ from nvtx_kernels.analysis.trace import Spots
 
 from tests.analysis.making.building import MAIN, WORKER, Launch, Range, Rows, Work, build, in_process, process_of
 from tests.analysis.making.step_time_reference import Stretch, own_times, step_ns
-from tests.analysis.making.subjects import attributed, subject, summarized
+from tests.analysis.making.subjects import summarized
 from tests.analysis.making.traces import trace_of
 
 NAMES = {"step": "train step {}", "evaluation": "val step {}", "warm-up": "warmup {}"}
@@ -70,8 +70,8 @@ def programs(draw):
 def test_every_nanosecond_of_a_loop_is_counted_once(program):
     stretches, pauses = program
     expected, found = own_times(stretches, pauses), measured(stretches, pauses)
-    names = {"own": "own_ns", "window": "window_ns", "between": "between_ns", "evaluation": "evaluation_ns",
-             "warm-up": "warm_up_ns", "recorder": "recorder_ns", "busy": "busy_ns", "busy between": "between_busy_ns"}  # fmt: skip
+    kinds = ("own", "window", "between", "evaluation", "warm-up", "recorder", "busy")
+    names = {kind: f"{kind.replace('-', '_')}_ns" for kind in kinds} | {"busy between": "between_busy_ns"}
     assert [{name: getattr(row, of) for name, of in names.items()} for row in found.rows] == [
         {name: step[name] for name in names} for step in expected
     ]
@@ -122,7 +122,8 @@ def test_rows_of_the_recorders_overhead_are_pauses(tmp_path):
     rows = rows_of(LOADER)
     path = build(tmp_path, ranges=rows.ranges, launches=rows.launches, work=rows.work)
     alter(path, "CREATE TABLE PROFILER_OVERHEAD (start, end, globalTid, nameId, returnValue)",
-          f"INSERT INTO PROFILER_OVERHEAD VALUES (150, 170, {MAIN}, 0, 0), (150, 190, {WORKER}, 0, 0)")  # fmt: skip
+          "INSERT INTO PROFILER_OVERHEAD VALUES "
+          f"(150, 170, {MAIN}, 0, 0), (150, 190, {WORKER}, 0, 0)")  # fmt: skip
     assert [row.own_ns for row in summarized(path).step_time.rows] == [30, 80, 100]
 
 

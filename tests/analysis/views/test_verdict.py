@@ -168,8 +168,8 @@ def test_much_work_between_steps_and_in_none_is_said_after_the_answer(tmp_path):
     path = build(tmp_path, ranges=ranges, **launched((10, 20), (120, 130), (210, 220), (410, 420), (610, 620)))
     said = verdict(subject(path, per_step=True).report)
     assert said.startswith(
-        "A step takes 200 ns while recorded. In no step, and in none of these figures: 10 ns of 40 ns of all work, 10 ns of 10 ns of "
-        "forward. The GPU works for 15 ns of it (at least 8%)"
+        "A step takes 200 ns while recorded. In no step, and in none of these figures: 10 ns of 40 ns "
+        "of all work, 10 ns of 10 ns of forward. The GPU works for 15 ns of it (at least 8%)"
     )
 
 
