@@ -37,7 +37,7 @@ class Clock:
         self._last, self._apart = time.perf_counter(), 0.0
 
     def tick(self) -> None:
-        """An iteration has ended."""
+        """Keep the time of an iteration that has ended."""
         now = time.perf_counter()
         self.times.append(now - self._last - self._apart)
         self._last, self._apart = now, 0.0
@@ -203,11 +203,11 @@ PROGRAMS: tuple[Program, ...] = (
 
 
 def measured(program: Program, folder: Path) -> float:
-    """Print what a program's own clock says of a step, and what its recording does; return by how much they differ.
+    """Print a step's time by a program's own clock and by its recording; return the relative difference.
 
     The same steps are compared one by one, all but the first measured one, of which only the end is known: the
-    median of their differences counts. The program's clock goes on while the recorder writes, at the end of a step or
-    at the beginning of the next.
+    median of their differences counts. The program's clock goes on while the recorder writes, at the end of a step
+    or at the beginning of the next.
     """
     clock, path = Clock(), folder / f"{program.__name__}.sqlite"
     program(clock, path)

@@ -1,7 +1,8 @@
 """What a step takes without recording: by marks of steps timed beside the recording, or as given by hand.
 
 Recording adds host time and leaves the GPU's work as it is, so the GPU is busy for the work of a recorded step
-divided by the time of an unrecorded one. The tests of trust are in `_doubt`, in their order; the first that fails is told.
+divided by the time of an unrecorded one. The tests of trust are in `_doubt`, in their order; the first that
+fails is told.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ MOST_WORK, MOST_STEP = 1.02, 1.05
 #: A pause of the program is longer than this; and what of a step such pauses may take more than unrecorded.
 PAUSE_NS, MOST_PAUSES = 1_000_000, 0.1
 WATCHED = (
-    "Warm-up was watched by nsys too: `nvtx-kernels nsys`, or `-c cudaProfilerApi --capture-range-end=stop`, leaves "
-    "it unwatched."
+    "Warm-up was watched by nsys too: `nvtx-kernels nsys`, or `-c cudaProfilerApi --capture-range-end=stop`, "
+    "leaves it unwatched."
 )
 OTHER_WORK = "The timed steps did other work."
 OTHER_PACE = "The machine changed pace: a step took {} without recording, and {} while recorded."

@@ -62,7 +62,8 @@ class UnrecordedMark(FactMark):
     """Steps that were timed beside a recording, while nothing listened.
 
     `span_ns` are times between a phase's two events, `host_ns` those of a step that waits at each boundary,
-    `sizes` the number of input values, `allocations` a count and bytes, `dropped` how many steps were left out, by reason.
+    `sizes` the number of input values, `allocations` a count and bytes, `dropped` how many steps were left out,
+    by reason.
     """
 
     clock: Literal["gpu", "cpu"]
