@@ -27,6 +27,8 @@ class Provenance:
     models: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # And what PyTorch calls each module: vocabulary/modules.py has both.
     attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    #: By a path of ranges, joined by `/`, what PyTorch's trace with stacks calls its module: `Linear_7`.
+    trace_modules: Mapping[str, str] = field(default_factory=dict)
     steps: str = ""  # what the ranges that annotation opened as steps count: "steps of AdamW"
 
     # What each process counted in one step: `ranges` by phase and path, `calls` of models, operators `uncounted`.
@@ -62,8 +64,9 @@ PUSH_POP, START_END = 0, 1
 
 # What this project's annotation says of a range, by its NVTX category: nothing, or which part of a model it is.
 # The outermost range of a call without gradient says so; GRADIENT is a gradient that a forward asks for; TIMELINE
-# ranges are drawn while recording, and are no part of a path.
-NO_CATEGORY, MODEL_FORWARD, MODEL_BACKWARD, NO_GRADIENT, EVALUATION, GRADIENT, TIMELINE = range(7)
+# ranges are drawn while recording, and are no part of a path. Calls of modules in a trace with stacks are of the
+# model too; FUNCTION is a call of a Python function there, whose name says no phase.
+NO_CATEGORY, MODEL_FORWARD, MODEL_BACKWARD, NO_GRADIENT, EVALUATION, GRADIENT, TIMELINE, FUNCTION = range(8)
 FORWARD_CATEGORIES = (MODEL_FORWARD, NO_GRADIENT, EVALUATION)
 
 

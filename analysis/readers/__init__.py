@@ -19,7 +19,10 @@ from .safety import identity, require_unchanged, with_bounded_names
 
 if TYPE_CHECKING:
     from ..trace import Trace
+    from .stack_frames import Functions
 
+#: What has Python's functions.
+STACKS = "Record with torch.profiler.profile(with_stack=True), and use its trace."
 SQLITE_MAGIC = b"SQLite format 3\0"
 GZIP_MAGIC = b"\x1f\x8b"
 LFS_MAGIC = b"version https://git-lfs"
@@ -67,19 +70,25 @@ SUMMARY = ".parquet"
 TABLES = ("StringIds", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL")
 
 
-def read(path: Path | str) -> Trace:
+def read(path: Path | str, *, functions: Functions = "") -> Trace:
     """Read a report of any known format.
 
+    With `functions`, the Python functions of a PyTorch trace with stacks become ranges: "all" of the program and of
+    libraries, or the program's "own".
+
     Raises NotAReport, with a sentence on what the file is and a next step, for anything else, and if the report
-    is written meanwhile.
+    is written meanwhile; UsageError for functions of another format.
     """
     from .module_names import with_module_names
     from .requirements import require_plausible
 
     path = Path(path)
     reader, before = reader_of(path), identity(path)
+    if functions and reader.format != PYTORCH_TRACE:
+        raise UsageError(f"{path} has no Python functions. {STACKS}")
+    options = {"functions": functions} if functions else {}
     try:
-        trace: Trace = importlib.import_module(f"{__name__}.{reader.module}").read(path)
+        trace: Trace = importlib.import_module(f"{__name__}.{reader.module}").read(path, **options)
     except (NotAReport, OSError):
         require_unchanged(path, before)  # half of one state and half of another looks damaged
         raise

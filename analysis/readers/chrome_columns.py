@@ -18,6 +18,8 @@ from ..vocabulary.calls import LOADING, kind_of_call
 from .chrome_events import Args, Event, nanoseconds
 from .columns import Interner
 from .graph_annotations import module_path, node_id
+from .stack_frames import FRAME, NO_FRAME, Functions, kind_of, range_name
+from .weight_shapes import WEIGHTS, weight_shape
 
 WORK, LAUNCHES, RANGES, OVERHEAD = "work", "launches", "ranges", "overhead"
 
@@ -28,8 +30,8 @@ OLD_OPERATOR = 2
 _OLD_NODE = re.compile(r"[A-Z]\w*Backward")
 
 # Kineto's categories: the table that an event goes to, and for work its kind. What is not here is left out:
-# `gpu_user_annotation` repeats ranges on the GPU's side, `python_function` is a stack trace. Of the flows, those
-# from a forward operator to the backward node that it made are read; the others repeat ids.
+# `gpu_user_annotation` repeats ranges on the GPU's side. Of Python's frames, `stack_frames` chooses. Of the flows,
+# those from a forward operator to the backward node that it made are read; the others repeat ids.
 CATEGORIES: dict[str, tuple[str, int]] = {
     "kernel": (WORK, KERNEL),
     "gpu_memcpy": (WORK, MEMCPY),
@@ -56,8 +58,8 @@ MEMORY_EVENT = "[memory]"
 COPY_ENDS = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
 
 # Columns whose numbers are positions or kinds, in the bytes that they need.
-_SMALL = ("kind", "is_operator", "is_end", "loads")
-WIDTHS = {"name": np.int32, "place": np.int32, **dict.fromkeys(_SMALL, np.uint8)}
+_SMALL = ("kind", "is_operator", "is_end", "loads", "frame")
+WIDTHS = {"name": np.int32, "place": np.int32, "weight": np.int32, **dict.fromkeys(_SMALL, np.uint8)}
 
 # What Kineto writes into kernels that communicate is by PyTorch's torch/csrc/distributed/c10d/ParamCommsUtils.hpp,
 # and libkineto's output_json.cpp before it: elements and their type; bytes are their product. Types are named as
@@ -110,7 +112,8 @@ class TraceColumns:
     Work: `start`, `end`, `name`, `kind`, `device`, `stream`, `place` (in `tracks`), `correlation`, `grid`.
     Launches: `start`, `end`, `place` (in `threads`), `correlation`, `external`, `call` (in `calls`). Ranges: `start`,
     `end`, `name`, `place` (in `threads`), `external`, `sequence`, `forward` (the profiler's number of the thread
-    that made a backward node, 0 for any other), `is_operator`. Messages, of work that communicates: `work` (its
+    that made a backward node, 0 for any other), `is_operator`, `frame` (what a Python frame is, by `stack_frames`),
+    `weight` (in `shapes`, -1 where unknown). Messages, of work that communicates: `work` (its
     row), `collective` and `group` (names), `ranks`, `sent` and `received` (bytes, -1 where unknown). Nodes, of
     work of CUDA graphs: `work` (its row), `node` (its id, -1 where unknown) and `path` (in `module_paths`, -1
     where PyTorch did not annotate it). Flows, from an operator to the node that it made: `id`, `place`, `start`
@@ -120,7 +123,7 @@ class TraceColumns:
     -1.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, functions: Functions = "") -> None:
         self.work, self.launches, self.ranges, self.flows = Table(), Table(), Table(), Table()
         self.called_devices: set[str] = set()
         self.messages, self.nodes, self.memory, self.overhead = Table(), Table(), Table(), Table()
@@ -133,6 +136,9 @@ class TraceColumns:
         self.thread_names: dict[Place, str] = {}
         self.process_names: dict[Id, str] = {}
         self.without_duration = 0
+        self.shapes: Interner[str] = Interner()
+        self._functions: Functions = functions
+        self._kind_of_frame: dict[str, int] = {}
 
     def __len__(self) -> int:
         return self.work.rows + self.launches.rows + self.ranges.rows
@@ -143,15 +149,20 @@ class TraceColumns:
         Raises ValueError for an event whose time is not a number.
         """
         timed: dict[tuple[str, int], list[Event]] = defaultdict(list)
+        frames: dict[int, list[Event]] = defaultdict(list)
         flows, allocations = [], []
         for event in events:
             if event.ph == "X":
-                if (table_and_kind := CATEGORIES.get(event.cat)) is None:
+                if (table_and_kind := CATEGORIES.get(event.cat)) is not None:
+                    rows = timed[table_and_kind]
+                elif event.cat == FRAME and (frame := self._frame(event.name)):
+                    rows = frames[frame]
+                else:
                     continue
                 if event.dur == _NO_DURATION:
                     self.without_duration += 1
                 else:
-                    timed[table_and_kind].append(event)
+                    rows.append(event)
             elif event.cat == FORWARD_TO_BACKWARD:
                 flows.append(event)
             elif event.name == MEMORY_EVENT:
@@ -167,7 +178,11 @@ class TraceColumns:
             OVERHEAD: self._add_overhead,
         }
         for (table, kind), rows in timed.items():
-            add[table](rows, kind)
+            if rows:
+                add[table](rows, kind)
+        for frame, rows in frames.items():
+            if rows:
+                self._add_frames(rows, frame)
         if flows:
             self._add_flows(flows)
         if allocations:
@@ -242,7 +257,38 @@ class TraceColumns:
             sequence=_numbers(args, "sequence", -1),
             forward=_numbers(args, "forward", 0),
             is_operator=np.full(len(events), int(kind > 0)),
+            frame=np.full(len(events), NO_FRAME),
+            weight=self._weights(events) if kind == 1 else np.full(len(events), -1),
         )
+
+    def _frame(self, name: str) -> int:
+        """Return what a Python frame is, found once for each name."""
+        if (frame := self._kind_of_frame.get(name)) is None:
+            frame = self._kind_of_frame[name] = kind_of(name, self._functions)
+        return frame
+
+    def _add_frames(self, events: list[Event], frame: int) -> None:
+        """Add Python's frames of one kind, which have no number and no operator."""
+        none, nothing = np.full(len(events), -1), np.zeros(len(events), np.int64)
+        self.ranges.add(
+            **_times(events),
+            name=self._names(events, range_name),
+            place=_places(events, self.threads),
+            external=none,
+            sequence=none,
+            forward=nothing,
+            is_operator=nothing,
+            frame=np.full(len(events), frame),
+            weight=none,
+        )
+
+    def _weights(self, events: list[Event]) -> Int64s:
+        """Return the shapes of the weights that operators used, as far as they are recorded."""
+        weights = np.full(len(events), -1, np.int64)
+        for row, event in enumerate(events):
+            if event.name in WEIGHTS and (shape := weight_shape(event.name, event.args.dims)):
+                weights[row] = self.shapes(shape)
+        return weights
 
     def _add_flows(self, events: list[Event]) -> None:
         self.flows.add(

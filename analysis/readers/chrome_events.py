@@ -48,6 +48,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     name: Any = None  # of a process or thread, where the event names one
     sequence: Any = msgspec.field(default=None, name="Sequence number")
     forward: Any = msgspec.field(default=None, name="Fwd thread id")
+    dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input Dims")  # decoded only where of use
     external: Any = msgspec.field(default=None, name="External id")
     old_external: Any = msgspec.field(default=None, name="external id")
     collective: Any = msgspec.field(default=None, name="Collective name")

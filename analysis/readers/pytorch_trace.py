@@ -1,7 +1,7 @@
 """PyTorch profiler traces: `*.pt.trace.json`, plain or gzipped, written by torch.profiler on a GPU or a CPU.
 
 record_function blocks, steps and optimizers (`user_annotation`) and operators (`cpu_op`) become ranges, CUDA's
-calls launches. A kernel says which GPU and stream it ran on, not which process launched it: that is found by its
+calls launches; with stacks, calls of modules are ranges too. A kernel says which GPU and stream it ran on, not which process launched it: that is found by its
 correlation id. Without a GPU, operators' self time takes the place of kernels, as in our recordings.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -18,7 +19,11 @@ from ..errors import NotAReport
 from ..support.heap import give_back
 from ..support.progress import advance
 from ..trace import (
+    FUNCTION,
     KERNEL,
+    MODEL_FORWARD,
+    NO_CATEGORY,
+    NO_GRADIENT,
     Allocations,
     Domain,
     Int32s,
@@ -29,6 +34,7 @@ from ..trace import (
     Process,
     Provenance,
     Ranges,
+    Spots,
     Thread,
     Trace,
     Work,
@@ -42,6 +48,8 @@ from .columns import Interner
 from .graph_annotations import THREAD_NAME, paths_in, push_pop_ranges, side_file_of, with_captures_at
 from .launches import RowsById
 from .marks import DistributedInfo, fitting
+from .module_calls import ModuleTree, innermost_calls, module_tree, without_gradient
+from .stack_frames import FUNCTION_CALL, MODULE_CALL, UPDATE, Functions
 
 TOOL = "PyTorch profiler"
 NO_GPU = (
@@ -69,16 +77,18 @@ _WRAPPED = re.compile(r"\Athread -?\d+ \((.*)\)\s*\Z")
 _SEQUENCE_BITS = 32
 # As lists of Python's integers, all of a trace's columns would take more memory than the trace.
 ROWS_AT_ONCE = 1 << 16
+# How PyTorch names the block around an optimizer's update.
+OPTIMIZER_STEP = "Optimizer.step#"
 # c10::DeviceType of the CPU, which `[memory]` events name by number.
 CPU_DEVICE = 0
 
 
-def read(path: Path) -> Trace:
-    """Read a PyTorch profiler trace.
+def read(path: Path, functions: Functions = "") -> Trace:
+    """Read a PyTorch profiler trace; `functions` chooses which Python functions become ranges.
 
     Raises NotAReport for other JSON, and for a trace that is damaged or truncated.
     """
-    file, columns = TraceFile(path), TraceColumns()
+    file, columns = TraceFile(path), TraceColumns(functions)
     for events in file.blocks():
         advance(len(events))
         try:
@@ -115,7 +125,7 @@ class _Assembly:
         gpus = tuple(dict.fromkeys(str(device["name"]) for device in used or named if device.get("name")))
         info, _ = fitting(DistributedInfo, self.envelope.distributed)
         run = msgspec.to_builtins(info) if info else {}  # its rank among several
-        ranges = self.ranges()
+        ranges, modules = self.with_modules(self.ranges())
         on_cpu = not (self.columns.work.rows or self.columns.launches.rows or gpus)
         work, launches = self.operators_as_work(ranges) if on_cpu else self.gpu_work(ranges)
         names = self.columns.thread_names
@@ -129,7 +139,7 @@ class _Assembly:
         trace = Trace(
             work=work,
             launches=launches,
-            ranges=sorted_ranges(ranges),
+            ranges=sorted_ranges(ranges.take(self.counted_ranges(ranges))),
             names=list(self.columns.names),
             threads=threads,
             processes=[
@@ -143,6 +153,8 @@ class _Assembly:
                 gpus=gpus,
                 unit_of_work="CPU" if on_cpu else "GPU",
                 run=run,
+                models=modules.tables() if modules else {},
+                trace_modules=modules.traced() if modules else {},
             ),
             notes=tuple(self.notes),
             messages=None if on_cpu else self.messages(work),
@@ -214,6 +226,42 @@ class _Assembly:
         start, name = table["start"], table["name"].astype(np.int32)
         end, domain = np.maximum(start, table["end"]), self.process_of[thread]
         return push_pop_ranges(start, end, thread, name, domain, self.sequence_numbers(thread))
+
+    def with_modules(self, ranges: Ranges) -> tuple[Ranges, ModuleTree | None]:
+        """Return the ranges with their categories, modules with names by their callers; and the modules, if any."""
+        frame, weight = self.columns.ranges["frame"], self.columns.ranges["weight"]
+        category = np.where(frame == FUNCTION_CALL, FUNCTION, NO_CATEGORY).astype(np.int8)
+        calls = np.flatnonzero(frame == MODULE_CALL)
+        if not len(calls):
+            return replace(ranges, category=category), None
+        weights = np.flatnonzero(weight >= 0)
+        rows = np.concatenate([calls, weights])
+        around = innermost_calls(_spots(ranges, rows), np.arange(len(rows)) < len(calls))
+        names, shapes = list(self.columns.names), list(self.columns.shapes)
+        process, traced = self.process_of[ranges.thread[calls]], [names[name] for name in ranges.name_id[calls]]
+        tree, module = module_tree(process, traced, ranges.start_ns[calls], around[: len(calls)])
+        for call, used in zip(around[len(calls) :].tolist(), weight[weights].tolist(), strict=True):
+            if call >= 0:  # the first that a module used itself is its own
+                tree.modules[module[call]].shape = tree.modules[module[call]].shape or shapes[used]
+        number = self.columns.names
+        callers = np.where(around[: len(calls)] >= 0, module[around[: len(calls)]], -1)
+        named = [number(tree.name(*pair)) for pair in zip(callers.tolist(), module.tolist(), strict=True)]
+        name_id = ranges.name_id.copy()
+        name_id[calls] = named
+        category[calls] = MODEL_FORWARD
+        outermost = calls[around[: len(calls)] < 0]
+        operators = np.flatnonzero(self.columns.ranges["is_operator"])
+        sequence = self.columns.ranges["sequence"][operators]
+        is_without = without_gradient(_spots(ranges, outermost), _spots(ranges, operators), sequence)
+        category[outermost[is_without]] = NO_GRADIENT
+        return replace(ranges, name_id=name_id, category=category), tree
+
+    def counted_ranges(self, ranges: Ranges) -> Int64s:
+        """Return the ranges that are kept: without frames of updates on threads where PyTorch marked these itself."""
+        is_update = self.columns.ranges["frame"] == UPDATE
+        marks = [name for text, name in self.columns.names.items() if text.startswith(OPTIMIZER_STEP)]
+        marked = np.isin(ranges.name_id, marks) & ~is_update
+        return np.flatnonzero(~(is_update & np.isin(ranges.thread, ranges.thread[marked])))
 
     def sequence_numbers(self, thread: Int32s) -> Int64s:
         """Return a number for each pair of a range's sequence number and its thread; -1 stays.
@@ -349,6 +397,10 @@ class _Assembly:
         pieces = [piece for table in tables for column in ("start", "end") for piece in table.pieces[column]]
         if sum(map(len, pieces)) >= ENOUGH_TIMES and not any((times % 1000).any() for times in pieces):
             self.notes.append(WHOLE_MICROSECONDS)
+
+
+def _spots(ranges: Ranges, rows: Int64s) -> Spots:
+    return Spots(ranges.start_ns[rows], ranges.end_ns[rows], ranges.thread[rows])
 
 
 def _self_times(thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:

@@ -31,6 +31,8 @@ _INDEX_ABOVE = re.compile(r"(?<= )\d+(?=/)")
 # The last attribute of a dotted path that is no index, and the indices behind it.
 _LAST_ATTRIBUTE = re.compile(r"[^.]*(?:\.(?:\d+|\*))*$")
 _IS_INDEX = re.compile(r"(?:\d+|\*)(?:\.|$)")
+# Of several layers of one class that a module calls, as a trace with stacks has them: `Linear #2`.
+_ORDINAL = re.compile(r"(.+) #\d+$")
 
 
 class Shown(str):
@@ -79,10 +81,11 @@ def naming(classes: Models, attributes: Models, *, every_index: bool = False) ->
     Names that differ in an index alone are one (`layer *`) unless `every_index`, but for modules of different
     classes: `nn.Sequential(Linear, GELU, Linear)` is three rows, and not one of `mlp *`.
     """
-    models = {}
+    models, ordinals = {}, set[str]()
     for model_name, of_model in classes.items():
         known = frozenset(_INDEX.sub("*", place) for place in of_model)
         models[model_name] = _Model(model_name, of_model, attributes.get(model_name, {}), known)
+        ordinals |= {last for place in of_model if _ORDINAL.match(last := place.rpartition("/")[2])}
 
     @cache
     def named(path: Path) -> Path:
@@ -96,15 +99,15 @@ def naming(classes: Models, attributes: Models, *, every_index: bool = False) ->
                 row_place = f"{row_place}/{row_name}".lstrip("/")
                 holder_depth, holder = holders[place]
                 module = model.module(row_name, row_place, holder, follows=holder_depth == depth - 1)
-                if not module.dotted and not every_index and row_name != collapsed(name):
+                if not module.dotted and not every_index and row_name != collapsed(name) and name not in ordinals:
                     module.alone, module.class_name = f"{row_name} {module.class_name}".strip(), ""
                 place, holders[below] = below, (depth, module)
                 names.append(module)
-            elif name in models:
-                model, place, row_place, holders = models[name], "", "", {"": (depth, None)}
-                names.append(name)
+            elif (root := name if name in models else collapsed(name)) in models:
+                model, place, row_place, holders = models[root], "", "", {"": (depth, None)}
+                names.append(name if every_index else root)
             else:
-                row_name = name if every_index else collapsed(name)
+                row_name = name if every_index or name in ordinals else collapsed(name)
                 if model and fused_parts(row_name):
                     row_name = model.fusion(row_name, row_place, holders[place][1])
                 names.append(row_name)
@@ -124,6 +127,8 @@ class _Model:
 
     def without_index(self, name: str, place: str) -> str:
         """Return a module's name without its index, unless its siblings are of other classes."""
+        if _ORDINAL.match(name) and at(self.classes, place) is not None:
+            return name
         together = collapsed(name)
         if together == name or _INDEX.sub("*", place) in self.classes:
             return together
@@ -136,6 +141,7 @@ class _Model:
         module.class_name = at(self.classes, place) or ""
         attribute, holder_path = at(self.attributes, place), self.name if holder is None else holder.dotted
         if not attribute or not holder_path:
+            module.class_name = _besides(name, module.class_name)
             return module
         if attribute.endswith("*") and " " in name:  # the index that the name has
             attribute = attribute[:-1] + name.rsplit(" ", 1)[1]
@@ -158,6 +164,12 @@ class _Model:
             texts.append(" ".join([module.alone, *words[length:]]).strip())
         fusion.alone = FUSED.join(texts)
         return fusion
+
+
+def _besides(name: str, class_name: str) -> str:
+    """Return what a class says that a module's name does not: of `Linear #2` and `Linear 512→256` the shape."""
+    own, _, shape = class_name.partition(" ")
+    return shape if re.sub(r" (?:#?\d+|\*)$", "", name) == own else class_name
 
 
 def at(table: Mapping[str, str], place: str) -> str | None:

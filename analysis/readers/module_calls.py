@@ -1,0 +1,203 @@
+"""Calls of modules in a trace with stacks: what their ranges are called, and which ran without gradient.
+
+PyTorch numbers the modules of a class in the order in which a trace calls them, so `Linear_7` is another layer in
+another program, and `Linear_*` all of them. Here a module is named below the module that calls it, by its class:
+
+- alone of its class there: `LlamaAttention`;
+- of several modules with modules inside: `LlamaDecoderLayer 0`, an index, which screens collapse;
+- of several without: `Linear #2`, an ordinal, which stays: `q_proj` is not `o_proj`.
+
+Both count in the order of the trace's numbers. A module that is also called by no module, as a checkpoint does when
+it computes forward again, has the name that it has below its first caller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..trace import Bools, Int32s, Int64s, Spots
+from ..vocabulary import collapsed
+
+_NUMBERED = re.compile(r"(.+)_(\d+)", re.DOTALL)
+_INDEX = re.compile(r"(?<= )\d+(?=/|$)")
+_INDEX_ABOVE = re.compile(r"(?<= )\d+(?=/)")
+NOBODY = -1
+# Modules nest no deeper than this in a path; a module that calls itself would without end.
+MOST_DEPTH = 64
+
+
+def innermost_calls(spots: Spots, is_call: Bools) -> Int64s:
+    """Return the innermost other call around each interval on its thread, its position, or -1: int64 (spots,).
+
+    Of equal intervals the first is the outer one. Calls on one thread nest, or do not overlap.
+    """
+    holder = np.full(len(spots), NOBODY, np.int64)
+    open_calls: list[tuple[int, int]] = []  # and their ends, outer before inner
+    open_thread = NOBODY
+    order = np.lexsort((-spots.end_ns, spots.start_ns, spots.thread))
+    columns = (column[order].tolist() for column in (is_call, spots.thread, spots.start_ns, spots.end_ns))
+    for row, opens, thread, start_ns, end_ns in zip(order.tolist(), *columns, strict=True):
+        if thread != open_thread:
+            open_calls, open_thread = [], thread
+        while open_calls and open_calls[-1][1] <= start_ns < end_ns:
+            open_calls.pop()
+        holder[row] = next((call for call, call_end in reversed(open_calls) if call_end >= end_ns), NOBODY)
+        if opens:
+            open_calls.append((row, end_ns))
+    return holder
+
+
+def without_gradient(outermost: Spots, operators: Spots, sequence: Int64s) -> Bools:
+    """Mark the calls that ran operators of which none has autograd's sequence number: bool (outermost,).
+
+    None is marked in a trace without any such number, for it does not tell.
+    """
+    numbered = operators.take(sequence >= 0)
+    if not len(numbered) or not len(outermost):
+        return np.zeros(len(outermost), np.bool_)
+    first_ns = min(int(spots.start_ns.min()) for spots in (outermost, operators))
+    span = max(int(outermost.end_ns.max()), int(operators.start_ns.max())) - first_ns + 1
+
+    def counted(spots: Spots) -> Int64s:
+        """Count those that begin in each call."""
+        moments = np.sort(spots.thread * np.int64(span) + spots.start_ns - first_ns)
+        low, high = (
+            np.searchsorted(moments, outermost.thread * np.int64(span) + edge - first_ns, side)
+            for edge, side in ((outermost.start_ns, "left"), (outermost.end_ns, "right"))
+        )
+        return (high - low).astype(np.int64)
+
+    marked: Bools = (counted(numbered) == 0) & (counted(operators) > 0)
+    return marked
+
+
+@dataclass(slots=True)
+class Module:
+    """A module of a trace: its process, what the trace calls it, and the modules that it calls, in their order."""
+
+    process: int
+    traced: str
+    class_name: str = ""
+    number: int = 0
+    shape: str = ""
+    calls: dict[int, None] = field(default_factory=dict)  # positions in `ModuleTree.modules`
+
+    def __post_init__(self) -> None:
+        match = _NUMBERED.fullmatch(self.traced)
+        self.class_name, self.number = (match[1], int(match[2][:15])) if match else (self.traced, 0)
+
+
+class ModuleTree:
+    """The modules of a trace and who calls them, from pairs of a caller and a module in the order of time.
+
+    Modules are positions in `modules`; the caller is -1 where no module calls.
+    """
+
+    def __init__(self, modules: list[Module], pairs: Iterable[tuple[int, int]]) -> None:
+        self.modules = modules
+        self.caller = [NOBODY] * len(modules)  # the first of each, if there is any
+        self.at_top: dict[int, None] = {}
+        for caller, module in pairs:
+            if caller == NOBODY:
+                self.at_top[module] = None
+                continue
+            self.modules[caller].calls[module] = None
+            if self.caller[module] == NOBODY:
+                self.caller[module] = caller
+        self._names: dict[int, dict[int, str]] = {}
+
+    def name(self, caller: int, module: int) -> str:
+        """Return what a module is called below a caller, or below its first one if none is given."""
+        caller = self.caller[module] if caller == NOBODY else caller
+        if caller not in self._names:
+            siblings = [at for at in self.at_top if self.caller[at] == NOBODY]
+            self._names[caller] = self._named(siblings if caller == NOBODY else [*self.modules[caller].calls])
+        return self._names[caller][module]
+
+    def _named(self, siblings: list[int]) -> dict[int, str]:
+        """Return the names of modules that one module calls, or none; equal ones of several processes are one."""
+        of_class: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for module in sorted(siblings, key=lambda at: self.modules[at].number):
+            of_class[self.modules[module].process, self.modules[module].class_name].append(module)
+        names = {}
+        for (_, class_name), members in of_class.items():
+            has_inner = any(self.modules[member].calls for member in members)
+            for position, member in enumerate(members):
+                ordinal = f" {position}" if has_inner else f" #{position + 1}"
+                names[member] = class_name + (ordinal if len(members) > 1 else "")
+        return names
+
+    def below(self, module: int) -> Iterator[tuple[str, int]]:
+        """Yield each path of names below a module, joined by `/`, and the module there."""
+        waiting = [("", module, 0)]
+        while waiting:
+            path, holder, depth = waiting.pop()
+            for inner in self.modules[holder].calls if depth < MOST_DEPTH else ():
+                inner_path = f"{path}/{self.name(holder, inner)}".lstrip("/")
+                yield inner_path, inner
+                waiting.append((inner_path, inner, depth + 1))
+
+    def tables(self) -> dict[str, dict[str, str]]:
+        """Return each outermost module's table of classes, as `vocabulary.modules` has them, with weights' shapes."""
+        rows: dict[str, dict[str, Module]] = defaultdict(dict)
+        for top in self.at_top:
+            name = self.name(NOBODY, top)
+            of_root = rows[name if is_ordinal(name) else collapsed(name)]
+            for path, module in self.below(top):
+                known = of_root.setdefault(path, self.modules[module])
+                if known.shape != self.modules[module].shape:
+                    of_root[path] = Module(known.process, known.traced)
+        return {root: _table(of_root) for root, of_root in rows.items()}
+
+    def traced(self) -> dict[str, str]:
+        """Return what the trace calls the module of each path from an outermost one, joined by `/`."""
+        found: dict[str, str] = {}
+        for top in self.at_top:
+            if self.caller[top] == NOBODY:
+                name = self.name(NOBODY, top)
+                found.setdefault(name, self.modules[top].traced)
+                for path, module in self.below(top):
+                    found.setdefault(f"{name}/{path}", self.modules[module].traced)
+        return found
+
+
+def is_ordinal(name: str) -> bool:
+    """Return whether a module's name ends with an ordinal, such as `Linear #2`."""
+    return bool(re.search(r" #\d+$", name))
+
+
+def _table(rows: Mapping[str, Module]) -> dict[str, str]:
+    """Return classes by paths, with `*` for indices where modules of that form have one class, and their shape."""
+    table: dict[str, str] = {}
+    placed: set[str] = set()
+    for index in (_INDEX, _INDEX_ABOVE, None):
+        forms: dict[str, list[str]] = defaultdict(list)
+        for path in rows:
+            forms[index.sub("*", path) if index else path].append(path)
+        for form, paths in forms.items():
+            classes = {rows[path].class_name for path in paths}
+            if len(classes) == 1 and not placed.issuperset(paths):
+                shapes = {rows[path].shape for path in paths}
+                shape = shapes.pop() if len(shapes) == 1 else ""
+                table[form] = f"{classes.pop()} {shape}".rstrip()
+                placed.update(paths)
+    return table
+
+
+def module_tree(process: Int32s, traced: list[str], start_ns: Int64s, around: Int64s) -> tuple[ModuleTree, Int32s]:
+    """Return the modules of some calls, and each call's module: int32 (calls,).
+
+    `traced` is what the trace calls each call's module, and `around` the position of the call around it, or -1.
+    """
+    number: dict[tuple[int, str], int] = {}
+    keys = zip(process.tolist(), traced, strict=True)
+    module = np.array([number.setdefault(key, len(number)) for key in keys], np.int32)
+    caller = np.where(around >= 0, module[around], NOBODY)
+    order = np.argsort(start_ns, kind="stable")
+    pairs = dict.fromkeys(zip(caller[order].tolist(), module[order].tolist(), strict=True))
+    return ModuleTree([Module(*key) for key in number], pairs), module
