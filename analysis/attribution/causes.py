@@ -68,6 +68,11 @@ class _Attributing:
         self.threads = ThreadFacts(trace, self.facts, self.ranges)
         self.adoption = Adoption(self.threads, self.nesting)
         self.known = self.adoption.known_threads  # computed now, because it can add nodes
+        # Calls of modules in a backward that their own thread runs.
+        self.computed_again = np.zeros(len(self.own_ranges), np.bool_)
+        forward = np.flatnonzero(self.own_ranges.of_forward)
+        if len(forward):
+            self.computed_again[forward] = self.threads.engine_calls(self.own_ranges.take(forward))[0] >= 0
 
     def attribution(self) -> Attribution:
         trace, calls = self.trace, self.threads.calls
@@ -76,7 +81,7 @@ class _Attributing:
         def unnamed() -> Unnamed | None:
             """Return what finds the phase of work in no named one, if a node or a model can tell it."""
             can_tell = self.own_ranges.of_model.any() or self.facts.backward_operator.any()
-            return Unnamed(trace, self.facts, self.own_ranges) if can_tell else None
+            return Unnamed(self.threads, self.own_ranges) if can_tell else None
 
         tasks: list[Callable[[], Any]] = [partial(placing.place, calls), unnamed]
         placed, self.unnamed = at_once(tasks, len(calls))
@@ -158,7 +163,9 @@ class _Attributing:
 
     def phases(self, node: Int32s) -> dict[str, Any]:
         """Return the columns of an attribution that tell phases, given the nodes of work."""
-        engine = np.isin(self.ranges.thread, self.known)[self.forest.range]
+        engine = np.isin(self.ranges.thread, self.known)
+        engine[: len(self.computed_again)] |= self.computed_again
+        engine = engine[self.forest.range]
         engine[self.captured] = False  # the phase of a replay is its launch's, whichever thread captured it
         columns = of_nodes(self.trace, self.facts, self.ranges, self.forest, self.linked, engine)
         of_node = np.append(columns["node_phase"], np.int8(NOTHING))

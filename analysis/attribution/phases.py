@@ -5,6 +5,7 @@ docs/attribution.md has the definitions, under "Phases".
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,9 @@ from ..trace import (
     marked,
 )
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES, SERVING
+from .links import Links
 from .nesting import Forest, Nesting
+from .thread_facts import ThreadFacts
 from .user_ranges import NameFacts, computed_again, named_phases, of_titles, operator_ranges
 
 _NEVER = 2**62
@@ -105,10 +108,11 @@ def _by_category(facts: NameFacts, ranges: Ranges) -> Int8s:
 
 
 class Unnamed:
-    """Finds the phase of work in no range that has one: in a backward node, or around an annotated model."""
+    """Finds the phase of work in no range that has one: by its operators, or by its place around a model's calls."""
 
-    def __init__(self, trace: Trace, facts: NameFacts, ranges: Ranges) -> None:
-        self._trace, self._facts, self._ranges = trace, facts, ranges
+    def __init__(self, threads: ThreadFacts, ranges: Ranges) -> None:
+        self._threads, self._trace, self._facts, self._ranges = threads, threads.trace, threads.names, ranges
+        trace, facts = threads.trace, threads.names
         self._process = trace.process_of_thread()
         is_node = facts.backward_operator[trace.ranges.name_id] & operator_ranges(facts, trace.ranges)
         self._nodes = np.flatnonzero(is_node & (trace.ranges.style == PUSH_POP))
@@ -121,8 +125,9 @@ class Unnamed:
         self._calls = parts.take((nesting.forest.above(nesting.home) < 0) & parts.of_forward & ~is_recompute)
 
     def phase(self, spots: Spots) -> Int8s:
-        """Return the phases of intervals: in a backward node, between a model and its backward, or neither."""
+        """Return the phases of intervals: in a backward node, in a forward or between a model and its backward."""
         phase = np.full(len(spots), NOTHING, np.int8)
+        phase[self._in_forward(spots)] = IN_FORWARD
         for thread in sorted({*distinct(spots.thread).tolist()} & {*distinct(self._calls.thread).tolist()}):
             rows = np.flatnonzero(spots.thread == thread)
             phase[rows[self._before_backward(thread, spots.take(rows))]] = IN_FORWARD
@@ -133,6 +138,56 @@ class Unnamed:
         """Return which intervals are in a backward node; only the nodes of their threads are indexed."""
         nodes = self._trace.ranges.take(self._nodes_on(marked(spots.thread, len(self._process))))
         return Nesting(nodes).containing(spots) >= 0
+
+    def _in_forward(self, spots: Spots) -> Bools:
+        """Return which intervals lie in a forward, or between its operators, of processes that do not name any."""
+        in_forward = np.zeros(len(spots), np.bool_)
+        named = of_titles(self._facts.opens_phase & (self._facts.phase == IN_FORWARD), self._ranges)
+        names_it = marked(self._process[self._ranges.thread[named]], len(self._trace.processes))
+        rows = np.flatnonzero(~names_it[self._process[spots.thread]])
+        forwards = self._forwards if len(rows) else spots
+        if len(rows) and len(forwards):
+            order = np.argsort(forwards.start_ns, kind="stable")
+            for thread in distinct(forwards.thread).tolist():
+                of_thread = forwards.take(order[forwards.thread[order] == thread])
+                on_thread = rows[spots.thread[rows] == thread]
+                last = np.searchsorted(of_thread.start_ns, spots.start_ns[on_thread], "right") - 1
+                is_inside = (last >= 0) & (of_thread.end_ns[last] >= spots.end_ns[on_thread])
+                in_forward[on_thread[is_inside]] = True
+        return in_forward
+
+    @cached_property
+    def _forwards(self) -> Spots:
+        """The stretches from the first to the last operator that made nodes of one backward.
+
+        No phase, step or warm-up of the thread begins or ends within, and no node of its process begins.
+        """
+        links = Links(self._threads)
+        nodes = np.arange(len(links.nodes))
+        maker = links.made(nodes, np.full(len(nodes), -1, np.int32))
+        makers = links.operators.take(np.unique(maker[maker >= 0]))
+        makers = makers.take(~self._in_node(makers))  # those of a second derivative are backward
+        facts, ranges = self._facts, self._ranges
+        turns = of_titles(facts.opens_phase | facts.step | facts.measured | facts.warm_up, ranges)
+        starts, ends, threads = [], [], []
+        for thread in distinct(makers.thread).tolist():
+            start_ns, end_ns = makers.start_ns[makers.thread == thread], makers.end_ns[makers.thread == thread]
+            order = np.argsort(start_ns, kind="stable")
+            start_ns, end_ns = start_ns[order], np.maximum.accumulate(end_ns[order])
+            of_thread = ranges.take(turns & (ranges.thread == thread))
+            of_process = links.nodes.take(self._process[links.nodes.thread] == self._process[thread])
+            turns_ns = np.sort(np.concatenate([of_thread.start_ns, of_thread.end_ns, of_process.start_ns]))
+            before = np.searchsorted(turns_ns, end_ns[:-1], "left")
+            is_cut = np.searchsorted(turns_ns, start_ns[1:], "right") > before
+            starts.append(start_ns[np.append(True, is_cut)])
+            ends.append(end_ns[np.append(is_cut, True)])
+            threads.append(np.full(len(starts[-1]), thread, np.int32))
+        none = np.empty(0, np.int64)
+        return Spots(
+            np.concatenate([none, *starts]),
+            np.concatenate([none, *ends]),
+            np.concatenate([none, *threads]).astype(np.int32),
+        )
 
     def _nodes_on(self, threads: Bools) -> Int64s:
         """Return the backward nodes on some threads, positions in the trace's ranges."""

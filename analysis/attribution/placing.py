@@ -75,12 +75,14 @@ class Placing:
 
     def _link(self, spots: Spots, placed: Placed, order: int) -> None:
         """Link backward work to its forward operator's ranges, unless a range of its own is more precise."""
-        # The intervals without a range of the user's closer than the phase, and the node above each: the phase's,
-        # or -1 on one of autograd's threads that no thread waits for.
+        # The intervals without a range of the user's closer than the phase, or than the engine that their own thread
+        # runs, and the node above each: the phase's, the engine's, or -1 on one of autograd's threads that no thread
+        # waits for.
         own_node, base = placed.own_node, placed.base
         in_user_range = self._forest.below(~self._operator[self._forest.range])[own_node]
         backward = of_titles(self._facts.names.backward_phase, self._ranges)
         in_phase = (base < 0) & (own_node >= 0) & backward[self._forest.range[own_node]]
+        in_phase |= (base < 0) & self._in_called_engine(spots, own_node)
         unawaited = np.isin(spots.thread, self._adoption.known_threads) & (base < 0) & ~in_user_range
         eligible = ((base >= 0) & ~in_user_range) | in_phase | unawaited
         rows = np.flatnonzero(eligible & (placed.how != AMBIGUOUS))
@@ -102,6 +104,19 @@ class Placing:
         there = links.operators.take(operators)
         forward = self.place(there, order + 1).node[back] if len(operators) else maker.astype(np.int32)
         self._lead(placed, rows[forward >= 0], above[forward >= 0], forward[forward >= 0])
+
+    def _in_called_engine(self, spots: Spots, own_node: Int32s) -> Bools:
+        """Mark the intervals in a range of the engine on their thread, and in no range of the user's below it."""
+        is_inside = np.zeros(len(spots), np.bool_)
+        called, engine = self._facts.engine_calls(spots)
+        rows = np.flatnonzero(called >= 0)
+        if len(rows):
+            calls, back = np.unique(called[rows], return_inverse=True)
+            around = self._nesting.containing(engine.take(calls))[back]
+            is_users = ~self._operator[self._forest.range]
+            innermost = self._forest.nearest(np.where(is_users, self._forest.range, np.int32(-1)))
+            is_inside[rows] = innermost[own_node[rows]] == innermost[around]
+        return is_inside
 
     def _lead(self, placed: Placed, rows: Int64s, above: Int32s, forward: Int32s) -> None:
         """Put the forward paths of some intervals below their bases, never repeating a step or a phase.

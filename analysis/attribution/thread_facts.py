@@ -73,6 +73,26 @@ class ThreadFacts:
         ranges = self.trace.ranges
         return Nesting(ranges.take(names[ranges.name_id] & (ranges.style == PUSH_POP)))
 
+    def engine_calls(self, spots: Spots) -> tuple[Int64s, Ranges]:
+        """Return the innermost range of autograd's engine around each interval on its thread, and these ranges.
+
+        The first are positions in the second, -1 for none: int64 (spots,). Backward runs on the thread that calls
+        it where there is no GPU, or where `set_multithreading_enabled(False)` says so.
+        """
+        engine = self._engine
+        engine = engine.take(
+            (engine.category != MODEL_BACKWARD) & marked(spots.thread, self._threads)[engine.thread]
+        )
+        nesting = Nesting(engine)
+        node = nesting.containing(spots)
+        return np.where(node >= 0, nesting.forest.range[node], -1).astype(np.int64) if len(
+            engine
+        ) else node, engine
+
+    @property
+    def _threads(self) -> int:
+        return max(1, len(self.trace.threads))
+
     @cached_property
     def devices(self) -> Int64s:
         """The GPUs that each thread gave work to: bit 3 means GPU 3."""
