@@ -82,8 +82,9 @@ class Placing:
         in_user_range = self._forest.below(~self._operator[self._forest.range])[own_node]
         backward = of_titles(self._facts.names.backward_phase, self._ranges)
         in_phase = (base < 0) & (own_node >= 0) & backward[self._forest.range[own_node]]
-        in_phase |= (base < 0) & self._in_called_engine(spots, own_node)
-        unawaited = np.isin(spots.thread, self._adoption.known_threads) & (base < 0) & ~in_user_range
+        is_autograds = np.isin(spots.thread, self._adoption.known_threads)
+        in_phase |= (base < 0) & ~is_autograds & self._in_called_engine(spots, own_node)
+        unawaited = is_autograds & (base < 0) & ~in_user_range
         eligible = ((base >= 0) & ~in_user_range) | in_phase | unawaited
         rows = np.flatnonzero(eligible & (placed.how != AMBIGUOUS))
         above = np.where(in_phase, own_node, base)[rows]

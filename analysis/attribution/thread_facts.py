@@ -80,18 +80,11 @@ class ThreadFacts:
         it where there is no GPU, or where `set_multithreading_enabled(False)` says so.
         """
         engine = self._engine
-        engine = engine.take(
-            (engine.category != MODEL_BACKWARD) & marked(spots.thread, self._threads)[engine.thread]
-        )
+        here = marked(spots.thread, max(1, len(self.trace.threads)))[engine.thread]
+        engine = engine.take(here & (engine.category != MODEL_BACKWARD) & (engine.style == PUSH_POP))
         nesting = Nesting(engine)
         node = nesting.containing(spots)
-        return np.where(node >= 0, nesting.forest.range[node], -1).astype(np.int64) if len(
-            engine
-        ) else node, engine
-
-    @property
-    def _threads(self) -> int:
-        return max(1, len(self.trace.threads))
+        return np.where(node >= 0, np.append(nesting.forest.range, -1)[node], -1).astype(np.int64), engine
 
     @cached_property
     def devices(self) -> Int64s:

@@ -207,9 +207,38 @@ class Reference(Threads):
         """Return the phase of a call in no range that says one: by the node, or by the turn that it is in."""
         if self.around(call, self.nodes):
             return "backward"
+        if any(start <= call.start and call.end <= end for start, end in self.forwards(call.thread)):
+            return "forward"
         if not any(r.part and process_of(r.thread) == process_of(call.thread) for r in self.users):
             return "other"
         return "forward" if self.leads_to_backward(call) else "other"
+
+    def forwards(self, thread):
+        """Return the first start and the last end of the operators that made nodes of each backward.
+
+        A forward ends where a phase, a step or warm-up of the thread, or a node of the process, begins or ends. None
+        is known where the process names its forward.
+        """
+        mine = [r for r in self.ranges if process_of(r.thread) == process_of(thread)]
+        if any(r.phase == "forward" for r in self.users if r in mine):
+            return []
+        nodes = [r for r in self.nodes if r in mine]
+        numbers = [(node, self.number(node, self.nodes)) for node in nodes]
+        makers = {self.operator_of(node, number, None) for node, number in numbers if number is not None}
+        turns = [
+            moment for r in self.users if r.thread == thread and (r.phase or r.is_called(("step", "warmup")))
+            for moment in (r.start, r.end)
+        ]  # fmt: skip
+        turns += [r.start for r in nodes]
+        found = []
+        for maker in sorted(makers - {None}, key=Seen.sort_key):
+            if maker.thread != thread or self.around(maker, self.nodes):
+                continue
+            if found and not any(found[-1][1] <= turn <= maker.start for turn in turns):
+                found[-1] = found[-1][0], max(found[-1][1], maker.end)
+            else:
+                found.append((maker.start, maker.end))
+        return found
 
     def leads_to_backward(self, call):
         """Return whether a call lies between the end of a call of a model, and the backward after that."""
@@ -240,6 +269,10 @@ class Reference(Threads):
         ]  # fmt: skip
 
     @property
+    def engine(self):
+        return [r for r in self.ranges if r.nested and r.name.startswith(ENGINE)]
+
+    @property
     def nodes(self):
         return [r for r in self.ranges if r.nested and r.is_backward_operator]
 
@@ -247,7 +280,9 @@ class Reference(Threads):
         """Return a path's phase: its nearest name's, else its nearest part's; forward in backward is backward."""
         phase, is_named = None, False
         for place, r in enumerate(path):
-            on_autograds = place not in captured and self.is_known_autograd(r.thread)
+            on_autograds = place not in captured and (
+                self.is_known_autograd(r.thread) or (r.told == "forward" and bool(self.around(r, self.engine)))
+            )
             in_backward = phase == "backward" or (phase is None and on_autograds)
             told = None if is_named or (place in led and r.told == "forward") else r.told
             if says := r.phase or told:
@@ -286,7 +321,7 @@ class Reference(Threads):
         """Return the ranges that a sequence number leads to, below those that are there; None without a link."""
         mine = [r for r in own if not r.is_operator]
         by_phase_only = not mine if base else bool(own) and own[-1].phase == "backward"
-        if not by_phase_only:
+        if not by_phase_only and not (own and self.is_in_called_engine(call, own, base)):
             return None
         above = base or own
         path = self.led_to(call, above[-1].thread)
@@ -296,9 +331,18 @@ class Reference(Threads):
     def unawaited_tail(self, call, own, base):
         """Return where a number leads from under no range at all."""
         mine = [r for r in own if not r.is_operator]
-        if base or mine or not self.is_known_autograd(call.thread):
+        is_called = not own and self.is_in_called_engine(call, own, base)
+        if base or mine or not (self.is_known_autograd(call.thread) or is_called):
             return None
         return tuple(r for r in self.led_to(call, None) if not r.is_dropped) or None
+
+    def is_in_called_engine(self, call, own, base):
+        """Return whether a thread runs backward itself, and no range of the user's is open below the engine's."""
+        inside = self.around(call, self.engine)
+        if base or not inside or self.is_known_autograd(call.thread):
+            return False
+        around = [r for r in self.around(inside[-1], self.users) if not r.is_operator]
+        return [r for r in own if not r.is_operator][-1:] == around[-1:]
 
     def led_to(self, call, waiting):
         """Return the path of the operator that made the backward node around a call; empty without one."""
