@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .attribution.causes import Attribution
     from .document import Document
     from .opened import Choices, Opened
+    from .readers.stack_frames import Functions
     from .report import Report
     from .trace import Trace
 
@@ -112,6 +113,12 @@ def add_range_rules(parser: argparse.ArgumentParser) -> Any:
         help="PyTorch's traces of the capture of CUDA graphs (a folder or a file), for their kernels' modules",
     )
     rules.add_argument(
+        "--names",
+        type=Path,
+        metavar="FILE",
+        help="what nk.names(model) wrote: names of modules for a PyTorch trace with stacks",
+    )
+    rules.add_argument(
         "--nccl-inspector",
         type=Path,
         metavar="FILES",
@@ -119,6 +126,25 @@ def add_range_rules(parser: argparse.ArgumentParser) -> Any:
         "bytes of its collectives",
     )
     return rules
+
+
+def add_own_functions(group: Any) -> None:
+    """Add the option that leaves out libraries' functions."""
+    group.add_argument(
+        "--own-functions",
+        action="store_true",
+        help="with --by function: only the program's own. Traces lack the folders of installed packages, so a folder "
+        "of the program's that is called as a library is left out too",
+    )
+
+
+def functions_of(options: argparse.Namespace) -> Functions:
+    """Return which Python functions are to become ranges; raises UsageError for one option without the other."""
+    wanted = getattr(options, "by", None) == "function"
+    own = getattr(options, "own_functions", False)
+    if own and not wanted:
+        raise UsageError("--own-functions goes with --by function.")
+    return ("own" if own else "all") if wanted else ""
 
 
 def add_shape(parser: argparse.ArgumentParser, *, every_index: bool = True) -> Any:
@@ -144,8 +170,8 @@ def _phase_names(text: str) -> list[tuple[str, str]]:
     return named
 
 
-def trace_of(path: Path) -> Trace:
-    """Read a report, showing progress on a terminal.
+def trace_of(path: Path, functions: Functions = "") -> Trace:
+    """Read a report, showing progress on a terminal; `functions` chooses which Python functions become ranges.
 
     Raises AnalysisError if it cannot be read, or contains no work.
     """
@@ -153,7 +179,7 @@ def trace_of(path: Path) -> Trace:
     from .support.progress import on_screen
 
     with on_screen():
-        return opened.trace_of(path)
+        return opened.trace_of(path, functions)
 
 
 def choices_of(options: argparse.Namespace) -> Choices:
@@ -175,21 +201,24 @@ def choices_of(options: argparse.Namespace) -> Choices:
     )
     warm_up = getattr(options, "include_warmup", False)
     unrecorded_ns = getattr(options, "unrecorded_step", None)
-    return Choices(rules, warm_up, per_step, options.capture, options.nccl_inspector, unrecorded_ns)
+    functions = functions_of(options)
+    return Choices(
+        rules, warm_up, per_step, options.capture, options.nccl_inspector, options.names, functions, unrecorded_ns
+    )
 
 
 def attributed(path: Path, options: argparse.Namespace) -> Attribution:
     """Read a report and attribute its work; raises AnalysisError if it cannot be read, or contains no work."""
     from . import opened
 
-    return opened.attributed(trace_of(path), choices_of(options))
+    return opened.attributed(trace_of(path, functions_of(options)), choices_of(options))
 
 
 def opened_by(path: Path, options: argparse.Namespace) -> Opened:
     """Read and attribute a report, and add it up; raises AnalysisError if it cannot be read, or has no work."""
     from . import opened
 
-    return opened.opened(trace_of(path), choices_of(options))
+    return opened.opened(trace_of(path, functions_of(options)), choices_of(options))
 
 
 def report_of(path: Path, options: argparse.Namespace) -> Report:

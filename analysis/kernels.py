@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .cli import (
+    add_own_functions,
     add_range_rules,
     add_shape,
     add_unrecorded_step,
@@ -47,7 +48,12 @@ def parser(prog: str = "python -m analysis.kernels") -> argparse.ArgumentParser:
     parser = CommandParser(prog=prog, usage="%(prog)s [options] report [report ...]", description=__doc__)
     parser.add_argument("report", type=Path, nargs="+", help=REPORTS)
     part = add_part(parser)
-    part.add_argument("--by", choices=("kernel", "category", "range"), help="one ranking instead of the overview")
+    part.add_argument(
+        "--by",
+        choices=("kernel", "category", "range", "function"),
+        help="one ranking instead of the overview; function: of a PyTorch trace with stacks",
+    )
+    add_own_functions(part)
     part.add_argument("--view", action=Removed, use="nvtx-kernels view {} …")
     add_unrecorded_step(part)
     add_range_rules(parser).add_argument(

@@ -18,6 +18,7 @@ from .measures.fixes import Fixes, fixes_of
 from .measures.steps import StepTimes, step_times
 from .readers import read
 from .readers.requirements import require_work
+from .readers.stack_frames import Functions
 from .report import Report
 from .summary.totals import summarize
 from .trace import Trace
@@ -30,7 +31,8 @@ class Choices:
     """What counts of a report, and what its figures are divided by.
 
     `per_step` is True for means of a measured step, False for sums, None for means where steps have work.
-    `capture` are PyTorch's traces of the capture of CUDA graphs, `inspector` is what NCCL Inspector wrote.
+    `capture` are PyTorch's traces of the capture of CUDA graphs, `inspector` is what NCCL Inspector wrote, and `names`
+    what `nk.names` did. `functions` are the Python functions of a PyTorch trace with stacks that become ranges.
     """
 
     rules: Rules = field(default_factory=Rules)
@@ -38,6 +40,8 @@ class Choices:
     per_step: bool | None = None
     capture: Path | None = None
     inspector: Path | None = None
+    names: Path | None = None
+    functions: Functions = ""
     unrecorded_step_ns: float | None = None  # how long a step takes without recording, measured elsewhere
 
 
@@ -95,21 +99,25 @@ def scaled(report: Report, asked: bool | None = None) -> Report:
     return reports.per_step(report) if is_per_step([report], asked) else report
 
 
-def trace_of(source: Source) -> Trace:
-    """Return a trace, read if it is a path.
+def trace_of(source: Source, functions: Functions = "") -> Trace:
+    """Return a trace, read if it is a path, then with some Python functions as ranges.
 
     Raises analysis.errors.NotAReport if it cannot be read, or NoGpuWork if it contains no work.
     """
-    return require_work(source if isinstance(source, Trace) else read(source))
+    return require_work(source if isinstance(source, Trace) else read(source, functions=functions))
 
 
 def attributed(source: Source, choices: Choices) -> Attribution:
     """Read a report unless it is a trace, and attribute its work; raises AnalysisError if it cannot be read."""
-    trace = trace_of(source)
+    trace = trace_of(source, choices.functions)
     if choices.capture:
         from .readers.capture_traces import with_captures
 
         trace = with_captures(trace, choices.capture)
+    if choices.names:
+        from .readers.given_names import with_names
+
+        trace = with_names(trace, choices.names)
     if choices.inspector:
         from .readers.nccl_inspector import with_inspector
 

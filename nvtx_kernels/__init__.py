@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .profiled import profile
     from .profiling import annotate
     from .profiling.annotate import annotate_modules
+    from .profiling.annotate.call_order import names
     from .profiling.recorder import record
     from .profiling.training import integrations
 
@@ -53,6 +54,7 @@ PUBLIC = {
     "annotate": "profiling",
     "annotate_modules": "profiling.annotate",
     "integrations": "profiling.training",
+    "names": "profiling.annotate.call_order",
     "profile": "profiled",
     "rank": "analysis",
     "read": "analysis",
@@ -75,6 +77,7 @@ __all__ = [
     "idle",
     "integrations",
     "memory",
+    "names",
     "overlap",
     "phases",
     "profile",

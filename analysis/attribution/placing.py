@@ -107,10 +107,14 @@ class Placing:
         self._lead(placed, rows[forward >= 0], above[forward >= 0], forward[forward >= 0])
 
     def _in_called_engine(self, spots: Spots, own_node: Int32s) -> Bools:
-        """Mark the intervals in a range of the engine on their thread, and in no range of the user's below it."""
+        """Mark the intervals in a range of the engine on their thread, and in no range of the user's below it.
+
+        A model that asks for a gradient in its forward owns what that computes.
+        """
         is_inside = np.zeros(len(spots), np.bool_)
         called, engine = self._facts.engine_calls(spots)
-        rows = np.flatnonzero(called >= 0)
+        in_model = self._forest.below(self._ranges.of_forward[self._forest.range])[own_node]
+        rows = np.flatnonzero((called >= 0) & ~in_model)
         if len(rows):
             calls, back = np.unique(called[rows], return_inverse=True)
             around = self._nesting.containing(engine.take(calls))[back]

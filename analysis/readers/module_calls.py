@@ -172,19 +172,29 @@ def is_ordinal(name: str) -> bool:
 
 
 def _table(rows: Mapping[str, Module]) -> dict[str, str]:
-    """Return classes by paths, with `*` for indices where modules of that form have one class, and their shape."""
+    """Return classes and shapes by paths; shapes that modules of one form do not share are left out."""
+    shapes: dict[str, set[str]] = defaultdict(set)
+    for path, module in rows.items():
+        shapes[_INDEX.sub("*", path)].add(module.shape)
+    return collapsed_table(
+        {
+            path: f"{module.class_name} {module.shape if len(shapes[_INDEX.sub('*', path)]) == 1 else ''}".rstrip()
+            for path, module in rows.items()
+        }
+    )
+
+
+def collapsed_table(values: Mapping[str, str]) -> dict[str, str]:
+    """Return values by paths, with `*` for indices where all paths of that form have the same."""
     table: dict[str, str] = {}
     placed: set[str] = set()
     for index in (_INDEX, _INDEX_ABOVE, None):
         forms: dict[str, list[str]] = defaultdict(list)
-        for path in rows:
+        for path in values:
             forms[index.sub("*", path) if index else path].append(path)
         for form, paths in forms.items():
-            classes = {rows[path].class_name for path in paths}
-            if len(classes) == 1 and not placed.issuperset(paths):
-                shapes = {rows[path].shape for path in paths}
-                shape = shapes.pop() if len(shapes) == 1 else ""
-                table[form] = f"{classes.pop()} {shape}".rstrip()
+            if len({values[path] for path in paths}) == 1 and not placed.issuperset(paths):
+                table[form] = values[paths[0]]
                 placed.update(paths)
     return table
 

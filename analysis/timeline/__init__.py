@@ -1,6 +1,7 @@
 """Write a report as a timeline for ui.perfetto.dev: nvtx-kernels timeline report.sqlite -o trace.json.gz.
 
-With `--format collapsed`, write a flame graph's stacks instead: each path of ranges with its own GPU time.
+With `--format collapsed`, write a flame graph's stacks instead: each path of ranges with its own GPU time. With
+`--by function`, of the Python functions of a PyTorch trace with stacks, below their phase.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ..cli import add_range_rules, attributed, run, say_written, spare
+from ..cli import add_own_functions, add_range_rules, attributed, run, say_written, spare
 from ..errors import UsageError
 from ..support.arguments import CommandParser
 
@@ -40,6 +41,8 @@ def parser(prog: str = "python -m analysis.timeline") -> argparse.ArgumentParser
         default="chrome",
         help="chrome: for Perfetto (default); collapsed: stacks for speedscope or inferno, own GPU time in ns",
     )
+    parser.add_argument("--by", choices=("function",), help="with --format collapsed: stacks of Python functions")
+    add_own_functions(parser)
     parser.add_argument("--no-arrows", action="store_true", help="no arrows from launches to work: a smaller file")
     add_range_rules(parser)
     return parser
@@ -54,11 +57,15 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
 def _write(options: argparse.Namespace) -> None:
     from ..support.files import write_lines
     from .as_chrome_trace import chrome_trace
-    from .as_collapsed import collapsed_stacks
+    from .as_collapsed import collapsed_stacks, function_stacks
 
     spare([options.report], options.output)
+    if options.by and options.format != "collapsed":
+        raise UsageError("--by function goes with --format collapsed.")
     attribution = attributed(options.report, options)
-    if options.format == "collapsed":
+    if options.by:
+        lines = function_stacks(attribution)
+    elif options.format == "collapsed":
         lines = collapsed_stacks(attribution)
     else:
         lines = chrome_trace(attribution, arrows=not options.no_arrows)

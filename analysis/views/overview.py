@@ -9,11 +9,13 @@ from operator import attrgetter
 from typing import Any
 
 from ..document import SHORT, Column, Detail, Document, Row, Table, headed
+from ..errors import ReportError
 from ..kernel_names.short import names_by_kernel
 from ..measures.fixes import Fixes
+from ..readers import STACKS
 from ..report import KernelRow, Path, RangeRow, Report, added, as_object
 from ..summary.selection import naming_for, renamed
-from ..vocabulary import OTHER, PATH_SEPARATOR
+from ..vocabulary import OTHER, PATH_SEPARATOR, is_function
 from . import graphs, headings, verdict
 from .fix import as_object as fixes_as_object
 from .fix import first
@@ -37,6 +39,7 @@ from .rows import (
 
 KERNELS_PER_RANGE = 3
 RANKING = {"kernel_ns": "time", "share": "%", "count": "launches"}
+IN_NO_FUNCTION = "(in no function)"
 NO_RANGES = "No range contains any of the work, so there is nothing to rank."
 NO_KERNELS = "The selection contains no kernels, only other work, so there is nothing to rank."
 
@@ -44,13 +47,15 @@ NO_KERNELS = "The selection contains no kernels, only other work, so there is no
 def overview(
     report: Report, detail: Detail = SHORT, *, by: str | None = None, found: Fixes | None = None
 ) -> Document:
-    """Answer the project's question for a whole report; `by` ranks kernels, categories or ranges alone.
+    """Answer the project's question for a whole report; `by` ranks kernels, categories, ranges or functions alone.
 
     `found` is what to change first, if that is known. Raises ReportError where nothing is left to rank.
     """
     if detail.whole:
         return everything(report, by=by, found=found)
     require_measured(report)
+    if by == "function":
+        return replace(headings.answer(report, [functions(report, detail)], report.notes), verdict="")
     report = renamed(report, naming_for(detail, report))
     if by == "kernel":
         tables = [kernels(report, detail)]
@@ -122,6 +127,34 @@ def kernels(report: Report, detail: Detail) -> Table:
     return Table("kernels", title, columns, tuple(lines), caption)
 
 
+def functions(report: Report, detail: Detail) -> Table:
+    """Rank the innermost Python functions around the launches of kernels, backward by the function of its forward.
+
+    Raises ReportError for a report without Python functions.
+    """
+    ranked, total_ns = longest_first(_of_functions(report)), time_of(kernels_of(report))
+    lines = [
+        Row((row.kernel, row.phase, row.total_ns, share(row.total_ns, total_ns), row.count))
+        for row in ranked[: detail.top]
+    ]
+    columns = (*headed("name", "phase"), *headed(total_ns="time", share="%", count="launches"))
+    columns = (replace(columns[0], key="function", heading="function"), *columns[1:])
+    title = f"Python functions by the time of the kernels launched in no inner one, {{unit}} {headings.scope(report)}"
+    caption = f"% is of {headings.kernels(report)}. Lines are those of `def`.{more(ranked, detail.top, 'function')}"
+    return Table("functions", title, columns, tuple(lines), caption)
+
+
+def _of_functions(report: Report) -> list[KernelRow]:
+    """Add up kernels by the innermost function of their paths, in the place of their names, and by phase."""
+    found = [
+        replace(row, kernel=next(filter(is_function, reversed(row.path)), IN_NO_FUNCTION))
+        for row in kernels_of(report)
+    ]
+    if all(row.kernel == IN_NO_FUNCTION for row in found):
+        raise ReportError(f"No kernel was launched in a Python function. {STACKS}")
+    return list(added((replace(row, category="", path=()) for row in found), ("kernel", "phase")))
+
+
 def categories(report: Report) -> Table:
     """Rank the categories."""
     rows, graph_rows = kernels_of(report), graphs.of_graphs(report)
@@ -171,6 +204,8 @@ def everything(report: Report, *, by: str | None = None, found: Fixes | None = N
         table = _every_row("ranges", RangeRow, report.ranges)
     elif by == "category":  # graphs launched whole are one of their own
         table = _ranking(report, "categories", ("category", "kind", "phase"), ())
+    elif by == "function":
+        table = _functions_of(report)
     elif by == "kernel":  # and graphs launched whole, wherever they were launched
         extremes = ("mean_ns", "min_ns", "max_ns")
         table = _ranking(report, "kernels", ("kernel", "category", "kind", "phase"), extremes)
@@ -190,6 +225,15 @@ def _every_row(key: str, kind: type[RangeRow | KernelRow], rows: Sequence[RangeR
     figures = attrgetter(*names[1:])
     lines = (Row((PATH_SEPARATOR.join(row.path), *figures(row))) for row in rows)
     return Table(key, key, headed(*names), tuple(lines))
+
+
+def _functions_of(report: Report) -> Table:
+    total_ns = time_of(kernels_of(report))
+    lines = (
+        Row((row.kernel, row.phase, row.total_ns, share(row.total_ns, total_ns), row.count))
+        for row in longest_first(_of_functions(report))
+    )
+    return Table("functions", "functions", headed("function", "phase", "total_ns", "share", "count"), tuple(lines))
 
 
 def _ranking(report: Report, key: str, keys: tuple[str, ...], extremes: tuple[str, ...]) -> Table:

@@ -69,6 +69,9 @@ WORKER_THREADS = re.compile(
     re.IGNORECASE,
 )
 
+# A Python function in a trace with stacks, by its file and the line of its `def`: `train.py(12): main`.
+_FUNCTION = re.compile(r".+\(\d+\): .+", re.DOTALL)
+
 # Longer names than this are not those of a phase.
 _LONGEST = 512
 
@@ -138,6 +141,11 @@ def step_matcher(called: str = "") -> Callable[[str], bool]:
 def is_operator(name: str) -> bool:
     """Return whether a range of this name is one operator's, and not the user's."""
     return bool(OPERATOR_RANGES.match(name))
+
+
+def is_function(name: str) -> bool:
+    """Return whether a range of this name is a call of a Python function."""
+    return bool(_FUNCTION.fullmatch(name))
 
 
 def is_library_domain(name: str) -> bool:

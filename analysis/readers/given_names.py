@@ -1,0 +1,210 @@
+"""Names of a model's modules for a trace with stacks, from the file that `nk.names(model)` writes (`--names FILE`).
+
+A trace has the classes of modules, not their attributes. The file lists the modules that each module calls, in the
+order of their first calls. Below a module that is known, those of one class are given names in that order; where
+the trace calls more or fewer of the class, they keep their classes' names, and a note counts them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from ..errors import NotAReport, UsageError
+from ..trace import PUSH_POP, Trace
+from ..vocabulary.modules import at
+from .columns import Names
+from .module_calls import MOST_DEPTH, Module, collapsed_table
+
+NO_MODULES = "The report has no calls of modules, so --names has nothing to name: record with with_stack=True."
+NOT_CALLED = "--names: the report calls no {}, of which {} has the names."
+DEFINED = (
+    "--names: {} has the order in which modules are defined. Where forward calls them in another, names are exchanged: "
+    "write it in `with nk.names(model):`, around a call."
+)
+UNNAMED = "--names: {} modules keep the names of their classes, as {} lists more or fewer of these."
+LARGEST_BYTES = 64 << 20
+
+
+class GivenModule(msgspec.Struct):
+    """A module of the file: its path in the model, its class, its range's name, and the path of its caller."""
+
+    path: str
+    class_name: str = msgspec.field(name="class")
+    name: str = ""
+    below: str = ""
+
+
+class GivenNames(msgspec.Struct):
+    """The file: the class of the model, and its modules, each below its caller, in the order of calls."""
+
+    model: str
+    modules: list[GivenModule]
+    order: str = ""  # of calls, or of definition
+
+
+_FILE = msgspec.json.Decoder(GivenNames)
+
+
+def read_names(path: Path) -> GivenNames:
+    """Read a file that `nk.names` wrote; raises UsageError if it cannot be, NotAReport for any other file."""
+    try:
+        if path.stat().st_size > LARGEST_BYTES:
+            raise NotAReport(f"{path} is larger than {LARGEST_BYTES >> 20} MiB. Write it with nk.names(model).")
+        return _FILE.decode(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise NotAReport(f"{path} has no names of modules: {error}. Write it with nk.names(model).") from error
+
+
+def with_names(trace: Trace, path: Path) -> Trace:
+    """Return a trace whose modules have the names of the file, as far as they fit; the rest is told in a note.
+
+    Raises UsageError for a trace without modules, and as `read_names` does.
+    """
+    given = read_names(path)
+    if not trace.provenance.trace_modules:
+        raise UsageError(NO_MODULES)
+    naming = _Naming(dict(trace.provenance.trace_modules), given)
+    notes = [] if naming.roots else [NOT_CALLED.format(given.model, path.name)]
+    notes += [DEFINED.format(path.name)] if given.order == "definition" else []
+    notes += [UNNAMED.format(len(naming.unnamed), path.name)] if naming.unnamed else []
+    ranges, numbered = trace.ranges, Names(trace.names)
+    name_id = ranges.name_id.copy()
+    open_thread, open_calls = -1, list[tuple[int, str]]()
+    rows = np.flatnonzero(ranges.of_forward & (ranges.style == PUSH_POP))  # outer before inner
+    columns = (rows.tolist(), *(column[rows].tolist() for column in (ranges.thread, ranges.end_ns, ranges.name_id)))
+    for row, thread, end_ns, name in zip(*columns, strict=True):
+        if thread != open_thread:
+            open_thread, open_calls = thread, []
+        while open_calls and open_calls[-1][0] < end_ns:
+            open_calls.pop()
+        place = f"{open_calls[-1][1]}/{trace.names[name]}" if open_calls else trace.names[name]
+        open_calls.append((end_ns, place))
+        name_id[row] = numbered(naming.name(place))
+    tables = naming.tables(trace.provenance.models)
+    provenance = replace(trace.provenance, trace_modules=naming.traced(), **tables)
+    ranges = replace(ranges, name_id=name_id)
+    return replace(trace, ranges=ranges, names=numbered.all, provenance=provenance, notes=(*trace.notes, *notes))
+
+
+@dataclass(slots=True)
+class _Found:
+    """A module of the trace that is one of the file: its root's place, and the file's module, None for a root."""
+
+    root: str
+    given: GivenModule | None
+
+
+@dataclass
+class _Naming:
+    """Which module of the file each of a trace is; places are paths of a trace's names, joined by `/`."""
+
+    trace_modules: dict[str, str]
+    given: GivenNames
+    found: dict[str, _Found] = field(default_factory=dict)
+    unnamed: list[str] = field(default_factory=list)
+    roots: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._below: dict[str, list[str]] = defaultdict(list)
+        for place in self.trace_modules:
+            self._below[place.rpartition("/")[0]].append(place)
+        self._listed: dict[str, list[GivenModule]] = defaultdict(list)
+        for module in self.given.modules:
+            self._listed[module.below].append(module)
+        self._class = {place: Module(0, traced) for place, traced in self.trace_modules.items()}
+        for place in sorted(self.trace_modules, key=lambda place: place.count("/")):
+            if self._class[place].class_name == self.given.model and place not in self.found:
+                self.roots.append(place)
+                self.found[place] = _Found(place, None)
+                self._match(place, place, "", 0)
+
+    def _match(self, place: str, root: str, path: str, depth: int) -> None:
+        """Give the modules that one calls those that the file lists below it, class by class."""
+        listed, called = defaultdict[str, list[GivenModule]](list), defaultdict[str, list[str]](list)
+        for module in self._listed[path]:
+            listed[module.class_name].append(module)
+        for inner in sorted(self._below[place], key=lambda inner: self._class[inner].number):
+            called[self._class[inner].class_name].append(inner)
+        for class_name, inside in called.items():
+            if len(inside) != len(listed[class_name]):
+                self.unnamed += inside
+                continue
+            for inner, module in zip(inside, listed[class_name], strict=True):
+                self.found[inner] = _Found(root, module)
+                if depth < MOST_DEPTH:
+                    self._match(inner, root, module.path, depth + 1)
+
+    @cached_property
+    def _by_end(self) -> dict[str, set[str]]:
+        """The new names by each end of a place, for modules that a checkpoint calls from no other."""
+        names: dict[str, set[str]] = defaultdict(set)
+        for place in self.trace_modules:
+            parts = place.split("/")
+            for first in range(1, len(parts)):
+                names["/".join(parts[first:])].add(self._own_name(place))
+        return names
+
+    def _own_name(self, place: str) -> str:
+        found, own = self.found.get(place), place.rpartition("/")[2]
+        return found.given.name or own if found and found.given else own
+
+    def name(self, place: str) -> str:
+        """Return the name of the module at a place, which may lack what is around it."""
+        if place in self.trace_modules:
+            return self._own_name(place)
+        names = self._by_end.get(place, set())
+        return next(iter(names)) if len(names) == 1 else place.rpartition("/")[2]
+
+    def _renamed(self, place: str, below: str = "") -> str:
+        """Return a place with new names, without those of the place that it is below."""
+        parts = place.split("/")
+        first = below.count("/") + 1 if below else 0
+        return "/".join(self._own_name("/".join(parts[: end + 1])) for end in range(first, len(parts)))
+
+    def traced(self) -> dict[str, str]:
+        """Return what the trace calls the module of each place, by its new names."""
+        return {self._renamed(place): traced for place, traced in self.trace_modules.items()}
+
+    def tables(self, models: dict[str, dict[str, str]] | object) -> dict[str, dict[str, dict[str, str]]]:
+        """Return the tables `models` and `attributes` of a report, those of the named models by new names."""
+        assert isinstance(models, dict)
+        classes = {name: dict(table) for name, table in models.items()}
+        attributes: dict[str, dict[str, str]] = {}
+        for root in self.roots:
+            outermost, _, below = root.partition("/")
+            table = models.get(outermost) or models.get(re.sub(r"(?<= )\d+$", "*", outermost), {})
+            if below:  # the model is named by itself, and not by what wraps it
+                classes[outermost] = {p: c for p, c in classes[outermost].items() if f"{p}/".find(f"{below}/") != 0}
+            inside = [place for place in self.trace_modules if place.startswith(f"{root}/")]
+            of_class = {
+                self._renamed(place, root): at(table, place.partition("/")[2]) or self._class[place].class_name
+                for place in inside
+            }
+            of_attribute = {
+                self._renamed(place, root): self._attribute(place)
+                for place in inside
+                if (found := self.found.get(place)) and found.given
+            }
+            name = root.rpartition("/")[2]
+            classes[name] = collapsed_table(of_class)
+            attributes[name] = collapsed_table(of_attribute)
+        return {"models": classes, "attributes": attributes}
+
+    def _attribute(self, place: str) -> str:
+        """Return a module's path below the one that calls it; the index that its name has is a `*`."""
+        module = self.found[place].given
+        assert module is not None
+        attribute = module.path.removeprefix(f"{module.below}.") if module.below else module.path
+        holders, dot, last = attribute.rpartition(".")
+        return f"{holders}{dot}*" if last.isdigit() and module.name.endswith(f" {last}") else attribute
+
+
