@@ -80,7 +80,10 @@ def with_names(trace: Trace, path: Path) -> Trace:
     name_id = ranges.name_id.copy()
     open_thread, open_calls = -1, list[tuple[int, str]]()
     rows = np.flatnonzero(ranges.of_forward & (ranges.style == PUSH_POP))  # outer before inner
-    columns = (rows.tolist(), *(column[rows].tolist() for column in (ranges.thread, ranges.end_ns, ranges.name_id)))
+    columns = (
+        rows.tolist(),
+        *(column[rows].tolist() for column in (ranges.thread, ranges.end_ns, ranges.name_id)),
+    )
     for row, thread, end_ns, name in zip(*columns, strict=True):
         if thread != open_thread:
             open_thread, open_calls = thread, []
@@ -183,7 +186,9 @@ class _Naming:
             outermost, _, below = root.partition("/")
             table = models.get(outermost) or models.get(re.sub(r"(?<= )\d+$", "*", outermost), {})
             if below:  # the model is named by itself, and not by what wraps it
-                classes[outermost] = {p: c for p, c in classes[outermost].items() if f"{p}/".find(f"{below}/") != 0}
+                classes[outermost] = {
+                    p: c for p, c in classes[outermost].items() if f"{p}/".find(f"{below}/") != 0
+                }
             inside = [place for place in self.trace_modules if place.startswith(f"{root}/")]
             of_class = {
                 self._renamed(place, root): at(table, place.partition("/")[2]) or self._class[place].class_name
@@ -206,5 +211,3 @@ class _Naming:
         attribute = module.path.removeprefix(f"{module.below}.") if module.below else module.path
         holders, dot, last = attribute.rpartition(".")
         return f"{holders}{dot}*" if last.isdigit() and module.name.endswith(f" {last}") else attribute
-
-

@@ -1,7 +1,8 @@
 """A copy of a PyTorch trace: only what the analysis reads, and of texts only what is known to be harmless.
 
-Of each event that the reader uses, the part that it uses is copied. Everything else, such as shapes, stacks,
-inputs and what surrounds the events, is left out.
+Of each event that the reader uses, the part that it uses is copied. Everything else, such as shapes, inputs and what
+surrounds the events, is left out. Of stacks, only calls of modules and optimizers' updates are copied, by the words of
+their classes: other frames hold paths, which name people and programs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import msgspec
 from ..errors import NotAReport
 from ..readers.chrome_columns import CATEGORIES, FORWARD_TO_BACKWARD, LAUNCHES, MEMORY_EVENT, RANGES, WORK
 from ..readers.chrome_events import LARGEST_NS, Args, Envelope, Event, TraceFile
+from ..readers.stack_frames import FRAME, MODULE, UPDATE, kind_of, range_name
 from ..readers.safety import identity, require_unchanged
 from ..support.files import write_lines
 from ..support.progress import advance
@@ -41,7 +43,9 @@ _LARGEST_US, _DIGITS = LARGEST_NS // 1000, 30
 _DEVICE_FACTS = ("id", "totalGlobalMem", "computeMajor", "computeMinor", "numSms")
 _ENVELOPE = ("traceEvents", "schemaVersion", "deviceProperties", "computeProperties", "distributedInfo")
 _ENCODE = msgspec.json.Encoder().encode
-_ARGS = {field.encode_name for field in msgspec.structs.fields(Args)}
+# The sizes of inputs are read, and stay behind: they tell the sizes of a model.
+_SIZES = "Input Dims"
+_ARGS = {field.encode_name for field in msgspec.structs.fields(Args)} - {_SIZES}
 _EVENT = {field.encode_name for field in msgspec.structs.fields(Event)}
 
 
@@ -95,13 +99,20 @@ class SharedTrace:
         if not (_is_read(event) or is_allocation):
             return None
         name = MEMORY_EVENT
-        if not is_allocation:
+        if event.cat == FRAME:
+            name = self.frame(event.name)
+        elif not is_allocation:
             name = self.names.shared(ROLES[CATEGORIES[event.cat][0]], event.name) or ""
-        args = {
-            key: self.detail(value) for key, value in msgspec.to_builtins(event.args).items() if value is not None
-        }
+        args = {key: self.detail(value) for key, value in _details(event)}
         kind = {"ph": "i"} if is_allocation else {"ph": "X", "cat": event.cat}
         return {**kind, "name": name, **self.place(event), **written_times, "args": args}
+
+    def frame(self, name: str) -> str:
+        """Return what may be shared of the name of a module's call, or of an update: no path, and known words."""
+        if kind_of(name) == UPDATE:
+            return f"torch/optim/{self.names.in_words(range_name(name).split('#')[1].split('.')[0])}.py(0): step"
+        class_name, _, number = name.removeprefix(MODULE).rpartition("_")
+        return f"{MODULE}{self.names.in_words(class_name)}_{number if number.isdecimal() else 0}"
 
     def detail(self, value: Any) -> Any:
         """Return what may be shared of one of an event's arguments: numbers, and known words."""
@@ -181,8 +192,8 @@ class SharedTrace:
                 if event.ph == "M":
                     names = {"names of threads": (event.args.name or "", shared["args"]["name"])}
                 has_details = event.ph == "X" or _is_allocation(event)
-                details = msgspec.to_builtins(event.args).items() if has_details else ()
-                names |= {key: (value, shared["args"][key]) for key, value in details if value is not None}
+                details = _details(event) if has_details else ()
+                names |= {key: (value, shared["args"][key]) for key, value in details}
                 names |= {key: (getattr(event, key), value) for key, value in self.place(event).items()}
                 counts.update((where, str(old)) for where, (old, new) in names.items() if old != new)
         yield from (Unknown(where, text, number) for (where, text), number in counts.items())
@@ -190,7 +201,14 @@ class SharedTrace:
 
 
 def _is_read(event: Event) -> bool:
-    return event.ph == "X" and event.cat in CATEGORIES
+    return event.ph == "X" and (event.cat in CATEGORIES or (event.cat == FRAME and kind_of(event.name) > 0))
+
+
+def _details(event: Event) -> Iterator[tuple[str, Any]]:
+    """Yield an event's arguments that are copied."""
+    for key, value in msgspec.to_builtins(msgspec.structs.replace(event.args, dims=None)).items():
+        if value is not None:
+            yield key, value
 
 
 def _is_allocation(event: Event) -> bool:

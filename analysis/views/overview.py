@@ -139,8 +139,12 @@ def functions(report: Report, detail: Detail) -> Table:
     ]
     columns = (*headed("name", "phase"), *headed(total_ns="time", share="%", count="launches"))
     columns = (replace(columns[0], key="function", heading="function"), *columns[1:])
-    title = f"Python functions by the time of the kernels launched in no inner one, {{unit}} {headings.scope(report)}"
-    caption = f"% is of {headings.kernels(report)}. Lines are those of `def`.{more(ranked, detail.top, 'function')}"
+    title = (
+        f"Python functions by the time of the kernels launched in no inner one, {{unit}} {headings.scope(report)}"
+    )
+    caption = (
+        f"% is of {headings.kernels(report)}. Lines are those of `def`.{more(ranked, detail.top, 'function')}"
+    )
     return Table("functions", title, columns, tuple(lines), caption)
 
 
