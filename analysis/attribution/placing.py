@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..support.small_numbers import distinct, grouped_rows
-from ..trace import Bools, Int32s, Int64s, Spots
+from ..trace import FUNCTION, NO_CATEGORY, Bools, Int32s, Int64s, Spots
 from .adoption import AMBIGUOUS as NO_DECISION
 from .adoption import Adoption
 from .links import Links
@@ -109,12 +109,14 @@ class Placing:
     def _in_called_engine(self, spots: Spots, own_node: Int32s) -> Bools:
         """Mark the intervals in a range of the engine on their thread, and in no range of the user's below it.
 
-        A model that asks for a gradient in its forward owns what that computes.
+        A phase, or a model that asks for a gradient in its forward, owns what that computes.
         """
         is_inside = np.zeros(len(spots), np.bool_)
         called, engine = self._facts.engine_calls(spots)
-        in_model = self._forest.below(self._ranges.of_forward[self._forest.range])[own_node]
-        rows = np.flatnonzero((called >= 0) & ~in_model)
+        owns = ~np.isin(self._ranges.category, (NO_CATEGORY, FUNCTION))
+        owns |= of_titles(self._facts.names.opens_phase, self._ranges)
+        is_owned = self._forest.below(owns[self._forest.range])[own_node]
+        rows = np.flatnonzero((called >= 0) & ~is_owned)
         if len(rows):
             calls, back = np.unique(called[rows], return_inverse=True)
             around = self._nesting.containing(engine.take(calls))[back]

@@ -339,8 +339,8 @@ class Reference(Threads):
     def is_in_called_engine(self, call, own, base):
         """Return whether a thread runs backward itself, and no range of the user's is open below the engine's."""
         inside = self.around(call, self.engine)
-        in_model = any(r.part == "model/forward" for r in own)
-        if base or not inside or in_model or self.is_known_autograd(call.thread):
+        is_owned = any(r.part or r.phase for r in own)
+        if base or not inside or is_owned or self.is_known_autograd(call.thread):
             return False
         around = [r for r in self.around(inside[-1], self.users) if not r.is_operator]
         return [r for r in own if not r.is_operator][-1:] == around[-1:]
