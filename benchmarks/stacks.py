@@ -1,9 +1,10 @@
 """How much of the kernel time of PyTorch traces lies below a module, and what reading them costs.
 
     python -m benchmarks.stacks TRACE …            # a row a trace
-    python -m benchmarks.stacks --tile 40 TRACE OUT  # TRACE forty times one after the other, to measure large ones
+    python -m benchmarks.stacks --tile 40 TRACE OUT  # TRACE forty times in a row, to measure large ones
 
-Each trace is read and attributed in a process of its own. With PYTHONPATH set to another checkout, that one is measured.
+Each trace is read and attributed in a process of its own. With PYTHONPATH set to another checkout and this file
+called by its path, that one is measured.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import sys
 import time
 from pathlib import Path
 
-HEADER = "| trace | kernels | below a module | forward | backward | optimizer | no phase | CPU s | MiB |"
+HEADER = "| trace | kernels | below a module | forward | backward | optimizer | serving | no phase | CPU s | MiB |"
+COLUMNS = "module", "forward", "backward", "optimizer", "serving", "other"
 
 
 def measured(path: Path) -> str:
@@ -39,7 +41,8 @@ def measured(path: Path) -> str:
     shares = [duration[in_module].sum() / total]
     shares += [duration[attribution.phase[kernels] == PHASES.index(phase)].sum() / total for phase in PHASES]
     named = dict(zip(["module", *PHASES], shares, strict=True))
-    columns = [f"{named[name]:.1%}" for name in ("module", "forward", "backward", "optimizer", "other")]
+    named["serving"] = sum(share for phase, share in named.items() if phase not in COLUMNS)
+    columns = [f"{named[name]:.1%}" for name in COLUMNS]
     mebibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     return f"| {path.name} | {len(kernels):,} | {' | '.join(columns)} | {seconds:.2f} | {mebibytes} |"
 
@@ -84,9 +87,10 @@ def main() -> None:
     elif options.one:
         print(measured(options.traces[0]))  # noqa: T201
     else:
-        print(HEADER, "|---" + "|---:" * 8 + "|", sep="\n", flush=True)  # noqa: T201
+        print(HEADER, "|---" + "|---:" * 9 + "|", sep="\n", flush=True)  # noqa: T201
         for path in options.traces:
-            done = subprocess.run([sys.executable, __file__, "--one", str(path)], capture_output=True, text=True, check=False)  # noqa: S603, E501
+            command = [sys.executable, __file__, "--one", str(path)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
             last = (done.stdout or done.stderr).strip().splitlines()[-1]
             print(last if done.returncode == 0 else f"| {path.name} | {last} |", flush=True)  # noqa: T201
 

@@ -9,6 +9,8 @@ from nvtx_kernels.analysis import scrub
 from tests.analysis.making.checks import said
 from tests.analysis.making.copies import figures, scrubbed
 from tests.analysis.making.fragments import REPORTS, of_report
+from tests.analysis.making.stacks import Event, launch
+from tests.analysis.making.stacks import write as write_stacks
 
 EPOCH_US = 1_795_173_292_279_457
 PRIVATE = "gpu-node-0417"
@@ -77,3 +79,24 @@ def test_a_time_of_few_letters_takes_no_gigabytes(tmp_path, time, status):
     trace.write_text('{"traceEvents": [EVENT]}'.replace("EVENT", EVENT.replace("TIME", time)))
     assert said(scrub, str(trace), "-o", str(tmp_path / "copy.json"))[0] == status
     assert status or (tmp_path / "copy.json").stat().st_size < 300
+
+
+def test_frames_keep_modules_and_lose_paths_and_people(tmp_path):
+    secret = "annaschmidt"
+    frames = [
+        Event(f"/home/{secret}/{secret}_net.py(3): {secret}", 1, 200),
+        Event(f"nn.Module: {secret.title()}Net_0", 5, 100), Event("nn.Module: Linear_3", 10, 90), launch(1, 20),
+        Event(f"/home/{secret}/lib/torch/optim/adamw.py(220): step", 110, 150), launch(2, 120),
+    ]  # fmt: skip
+    trace = write_stacks(tmp_path / "trace.json", *frames)
+    copy = scrubbed(trace)
+    assert secret not in copy.read_text().lower()
+    assert "/home" not in copy.read_text()
+    answers = [[part for part in figures(path)[1] if part[0] != "report"] for path in (copy, trace)]
+    assert answers[0] == answers[1]
+    names = {
+        event["name"] for event in json.loads(copy.read_text())["traceEvents"] if event["cat"] == "python_function"
+    }
+    assert {"nn.Module: Linear_3", "torch/optim/adamw.py(0): step"} < names
+    assert len(names) == 3
+    assert said(scrub, str(copy), "--check")[0] == 0
