@@ -58,7 +58,9 @@ def tile(source: Path, copies: int, into: Path) -> None:
     first = min(event["ts"] for event in timed if event["ts"])
     period = max(event["ts"] + event.get("dur", 0) for event in timed) - first + 1000
     ids = ("correlation", "External id", "external id", "Sequence number")
-    largest = {key: 1 + max((a.get(key) or 0 for e in timed if (a := e.get("args"))), default=0) for key in ids[:3]}
+    largest = {
+        key: 1 + max((a.get(key) or 0 for e in timed if (a := e.get("args"))), default=0) for key in ids[:3]
+    }
     largest["Sequence number"] = 1 << 20
     flows = 1 + max((event["id"] for event in timed if isinstance(event.get("id"), int)), default=0)
     with into.open("w", encoding="utf-8") as out:
@@ -69,7 +71,9 @@ def tile(source: Path, copies: int, into: Path) -> None:
                 if isinstance(event.get("id"), int):
                     moved["id"] = event["id"] + copy * flows
                 if args := event.get("args"):
-                    numbered = {key: args[key] + copy * largest[key] for key in ids if isinstance(args.get(key), int)}
+                    numbered = {
+                        key: args[key] + copy * largest[key] for key in ids if isinstance(args.get(key), int)
+                    }
                     moved["args"] = args | numbered
                 out.write(",\n" + json.dumps(moved))
         out.write("]}")
@@ -85,14 +89,14 @@ def main() -> None:
     if options.tile:
         tile(options.traces[0], options.tile, options.traces[1])
     elif options.one:
-        print(measured(options.traces[0]))  # noqa: T201
+        print(measured(options.traces[0]))
     else:
-        print(HEADER, "|---" + "|---:" * 9 + "|", sep="\n", flush=True)  # noqa: T201
+        print(HEADER, "|---" + "|---:" * 9 + "|", sep="\n", flush=True)
         for path in options.traces:
             command = [sys.executable, __file__, "--one", str(path)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
             last = (done.stdout or done.stderr).strip().splitlines()[-1]
-            print(last if done.returncode == 0 else f"| {path.name} | {last} |", flush=True)  # noqa: T201
+            print(last if done.returncode == 0 else f"| {path.name} | {last} |", flush=True)
 
 
 if __name__ == "__main__":

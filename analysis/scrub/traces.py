@@ -20,8 +20,8 @@ import msgspec
 from ..errors import NotAReport
 from ..readers.chrome_columns import CATEGORIES, FORWARD_TO_BACKWARD, LAUNCHES, MEMORY_EVENT, RANGES, WORK
 from ..readers.chrome_events import LARGEST_NS, Args, Envelope, Event, TraceFile
-from ..readers.stack_frames import FRAME, MODULE, UPDATE, kind_of, range_name
 from ..readers.safety import identity, require_unchanged
+from ..readers.stack_frames import FRAME, MODULE, UPDATE, kind_of, range_name
 from ..support.files import write_lines
 from ..support.progress import advance
 from .allowed import Role

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from nvtx_kernels.analysis.trace import NO_CATEGORY
 from nvtx_kernels.profiling.recorder.kineto import Operator, activity, kernels
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from nvtx_kernels import analysis
-from nvtx_kernels.analysis.trace import NO_CATEGORY
 from tests.analysis.making.traces import summary
 
 
