@@ -133,8 +133,8 @@ def add_own_functions(group: Any) -> None:
     group.add_argument(
         "--own-functions",
         action="store_true",
-        help="with --by function: only the program's own. Traces lack the folders of installed packages, so a folder "
-        "of the program's that is called as a library is left out too",
+        help="with --by function: only the program's own. Traces do not tell where packages are installed: a folder "
+        "of the program that is named as a library is left out too",
     )
 
 

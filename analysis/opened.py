@@ -31,8 +31,8 @@ class Choices:
     """What counts of a report, and what its figures are divided by.
 
     `per_step` is True for means of a measured step, False for sums, None for means where steps have work.
-    `capture` are PyTorch's traces of the capture of CUDA graphs, `inspector` is what NCCL Inspector wrote, and `names`
-    what `nk.names` did. `functions` are the Python functions of a PyTorch trace with stacks that become ranges.
+    `capture` are PyTorch's traces of the capture of CUDA graphs, `inspector` is what NCCL Inspector wrote, and
+    `names` what `nk.names` wrote. `functions` are the Python functions of a trace with stacks that become ranges.
     """
 
     rules: Rules = field(default_factory=Rules)

@@ -108,7 +108,7 @@ def _by_category(facts: NameFacts, ranges: Ranges) -> Int8s:
 
 
 class Unnamed:
-    """Finds the phase of work in no range that has one: by its operators, or by its place around a model's calls."""
+    """Finds the phase of work in no range that has one: by its operators, or by its place around a model."""
 
     def __init__(self, threads: ThreadFacts, ranges: Ranges) -> None:
         self._threads, self._trace, self._facts, self._ranges = threads, threads.trace, threads.names, ranges

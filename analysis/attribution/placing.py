@@ -75,9 +75,9 @@ class Placing:
 
     def _link(self, spots: Spots, placed: Placed, order: int) -> None:
         """Link backward work to its forward operator's ranges, unless a range of its own is more precise."""
-        # The intervals without a range of the user's closer than the phase, or than the engine that their own thread
-        # runs, and the node above each: the phase's, the engine's, or -1 on one of autograd's threads that no thread
-        # waits for.
+        # The intervals without a range of the user's closer than the phase, or than the engine that their own
+        # thread runs, and the node above each: the phase's, the engine's, or -1 on one of autograd's threads that
+        # no thread waits for.
         own_node, base = placed.own_node, placed.base
         in_user_range = self._forest.below(~self._operator[self._forest.range])[own_node]
         backward = of_titles(self._facts.names.backward_phase, self._ranges)

@@ -73,8 +73,8 @@ TABLES = ("StringIds", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTI
 def read(path: Path | str, *, functions: Functions = "") -> Trace:
     """Read a report of any known format.
 
-    With `functions`, the Python functions of a PyTorch trace with stacks become ranges: "all" of the program and of
-    libraries, or the program's "own".
+    With `functions`, the Python functions of a PyTorch trace with stacks become ranges: "all" of the program and
+    of libraries, or the program's "own".
 
     Raises NotAReport, with a sentence on what the file is and a next step, for anything else, and if the report
     is written meanwhile; UsageError for functions of another format.

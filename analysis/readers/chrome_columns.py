@@ -21,7 +21,7 @@ from .graph_annotations import module_path, node_id
 from .stack_frames import FRAME, NO_FRAME, Functions, kind_of, range_name
 from .weight_shapes import WEIGHTS, weight_shape
 
-WORK, LAUNCHES, RANGES, OVERHEAD = "work", "launches", "ranges", "overhead"
+WORK, LAUNCHES, RANGES, FRAMES, OVERHEAD = "work", "launches", "ranges", "frames", "overhead"
 
 DEVICES = ("cuda", "xpu", "mtia", "privateuse1")
 
@@ -110,10 +110,10 @@ class TraceColumns:
     """Everything that is read of a trace's events, names and places as numbers.
 
     Work: `start`, `end`, `name`, `kind`, `device`, `stream`, `place` (in `tracks`), `correlation`, `grid`.
-    Launches: `start`, `end`, `place` (in `threads`), `correlation`, `external`, `call` (in `calls`). Ranges: `start`,
-    `end`, `name`, `place` (in `threads`), `external`, `sequence`, `forward` (the profiler's number of the thread
-    that made a backward node, 0 for any other), `is_operator`, `frame` (what a Python frame is, by `stack_frames`),
-    `weight` (in `shapes`, -1 where unknown). Messages, of work that communicates: `work` (its
+    Launches: `start`, `end`, `place` (in `threads`), `correlation`, `external`, `call` (in `calls`). Ranges:
+    `start`, `end`, `name`, `place` (in `threads`), `external`, `sequence`, `forward` (the profiler's number of the
+    thread that made a backward node, 0 for any other), `is_operator`, `frame` (what a Python frame is, by
+    `stack_frames`), `weight` (in `shapes`, -1 where unknown). Messages, of work that communicates: `work` (its
     row), `collective` and `group` (names), `ranks`, `sent` and `received` (bytes, -1 where unknown). Nodes, of
     work of CUDA graphs: `work` (its row), `node` (its id, -1 where unknown) and `path` (in `module_paths`, -1
     where PyTorch did not annotate it). Flows, from an operator to the node that it made: `id`, `place`, `start`
@@ -149,20 +149,17 @@ class TraceColumns:
         Raises ValueError for an event whose time is not a number.
         """
         timed: dict[tuple[str, int], list[Event]] = defaultdict(list)
-        frames: dict[int, list[Event]] = defaultdict(list)
         flows, allocations = [], []
         for event in events:
             if event.ph == "X":
-                if (table_and_kind := CATEGORIES.get(event.cat)) is not None:
-                    rows = timed[table_and_kind]
-                elif event.cat == FRAME and (frame := self._frame(event.name)):
-                    rows = frames[frame]
-                else:
-                    continue
+                if (table_and_kind := CATEGORIES.get(event.cat)) is None:
+                    if event.cat != FRAME or not (frame := self._frame(event.name)):
+                        continue
+                    table_and_kind = FRAMES, frame
                 if event.dur == _NO_DURATION:
                     self.without_duration += 1
                 else:
-                    rows.append(event)
+                    timed[table_and_kind].append(event)
             elif event.cat == FORWARD_TO_BACKWARD:
                 flows.append(event)
             elif event.name == MEMORY_EVENT:
@@ -175,14 +172,11 @@ class TraceColumns:
             WORK: self._add_work,
             LAUNCHES: self._add_launches,
             RANGES: self._add_ranges,
+            FRAMES: self._add_frames,
             OVERHEAD: self._add_overhead,
         }
         for (table, kind), rows in timed.items():
-            if rows:
-                add[table](rows, kind)
-        for frame, rows in frames.items():
-            if rows:
-                self._add_frames(rows, frame)
+            add[table](rows, kind)
         if flows:
             self._add_flows(flows)
         if allocations:

@@ -1,4 +1,4 @@
-"""Names of a model's modules for a trace with stacks, from the file that `nk.names(model)` writes (`--names FILE`).
+"""Names of modules for a trace with stacks, from the file that `nk.names(model)` writes (`--names FILE`).
 
 A trace has the classes of modules, not their attributes. The file lists the modules that each module calls, in the
 order of their first calls. Below a module that is known, those of one class are given names in that order; where
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,11 +26,15 @@ from .module_calls import MOST_DEPTH, Module, collapsed_table
 NO_MODULES = "The report has no calls of modules, so --names has nothing to name: record with with_stack=True."
 NOT_CALLED = "--names: the report calls no {}, of which {} has the names."
 DEFINED = (
-    "--names: {} has the order in which modules are defined. Where forward calls them in another, names are exchanged: "
-    "write it in `with nk.names(model):`, around a call."
+    "--names: {} has the order in which modules are defined. Where forward calls them in another order, names are "
+    "exchanged: write it in `with nk.names(model):`, around a call."
 )
 UNNAMED = "--names: {} modules keep the names of their classes, as {} lists more or fewer of these."
 LARGEST_BYTES = 64 << 20
+
+
+#: By a model's name, a text by the paths of its modules.
+Table = dict[str, dict[str, str]]
 
 
 class GivenModule(msgspec.Struct):
@@ -92,8 +97,8 @@ def with_names(trace: Trace, path: Path) -> Trace:
         place = f"{open_calls[-1][1]}/{trace.names[name]}" if open_calls else trace.names[name]
         open_calls.append((end_ns, place))
         name_id[row] = numbered(naming.name(place))
-    tables = naming.tables(trace.provenance.models)
-    provenance = replace(trace.provenance, trace_modules=naming.traced(), **tables)
+    models, attributes = naming.tables(trace.provenance.models)
+    provenance = replace(trace.provenance, trace_modules=naming.traced(), models=models, attributes=attributes)
     ranges = replace(ranges, name_id=name_id)
     return replace(trace, ranges=ranges, names=numbered.all, provenance=provenance, notes=(*trace.notes, *notes))
 
@@ -177,11 +182,10 @@ class _Naming:
         """Return what the trace calls the module of each place, by its new names."""
         return {self._renamed(place): traced for place, traced in self.trace_modules.items()}
 
-    def tables(self, models: dict[str, dict[str, str]] | object) -> dict[str, dict[str, dict[str, str]]]:
+    def tables(self, models: Mapping[str, Mapping[str, str]]) -> tuple[Table, Table]:
         """Return the tables `models` and `attributes` of a report, those of the named models by new names."""
-        assert isinstance(models, dict)
-        classes = {name: dict(table) for name, table in models.items()}
-        attributes: dict[str, dict[str, str]] = {}
+        classes: Table = {name: dict(table) for name, table in models.items()}
+        attributes: Table = {}
         for root in self.roots:
             outermost, _, below = root.partition("/")
             table = models.get(outermost) or models.get(re.sub(r"(?<= )\d+$", "*", outermost), {})
@@ -202,7 +206,7 @@ class _Naming:
             name = root.rpartition("/")[2]
             classes[name] = collapsed_table(of_class)
             attributes[name] = collapsed_table(of_attribute)
-        return {"models": classes, "attributes": attributes}
+        return classes, attributes
 
     def _attribute(self, place: str) -> str:
         """Return a module's path below the one that calls it; the index that its name has is a `*`."""

@@ -7,8 +7,8 @@ another program, and `Linear_*` all of them. Here a module is named below the mo
 - of several modules with modules inside: `LlamaDecoderLayer 0`, an index, which screens collapse;
 - of several without: `Linear #2`, an ordinal, which stays: `q_proj` is not `o_proj`.
 
-Both count in the order of the trace's numbers. A module that is also called by no module, as a checkpoint does when
-it computes forward again, has the name that it has below its first caller.
+Both count in the order of the trace's numbers. A module that no module calls, as where a checkpoint computes
+forward again, has the name that it has below its first caller, if another call has one.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def without_gradient(outermost: Spots, operators: Spots, sequence: Int64s) -> Bo
     def counted(spots: Spots) -> Int64s:
         """Count those that begin in each call."""
         moments = np.sort(spots.thread * np.int64(span) + spots.start_ns - first_ns)
-        low, high = (
-            np.searchsorted(moments, outermost.thread * np.int64(span) + edge - first_ns, side)
-            for edge, side in ((outermost.start_ns, "left"), (outermost.end_ns, "right"))
+        first, last = (
+            outermost.thread * np.int64(span) + edge - first_ns for edge in (outermost.start_ns, outermost.end_ns)
         )
-        return (high - low).astype(np.int64)
+        count: Int64s = np.searchsorted(moments, last, "right") - np.searchsorted(moments, first, "left")
+        return count
 
     marked: Bools = (counted(numbered) == 0) & (counted(operators) > 0)
     return marked
@@ -143,7 +143,7 @@ class ModuleTree:
                 waiting.append((inner_path, inner, depth + 1))
 
     def tables(self) -> dict[str, dict[str, str]]:
-        """Return each outermost module's table of classes, as `vocabulary.modules` has them, with weights' shapes."""
+        """Return each outermost module's table of classes and weights' shapes, as `vocabulary.modules` has it."""
         rows: dict[str, dict[str, Module]] = defaultdict(dict)
         for top in self.at_top:
             name = self.name(NOBODY, top)

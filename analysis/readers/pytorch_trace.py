@@ -1,8 +1,9 @@
 """PyTorch profiler traces: `*.pt.trace.json`, plain or gzipped, written by torch.profiler on a GPU or a CPU.
 
 record_function blocks, steps and optimizers (`user_annotation`) and operators (`cpu_op`) become ranges, CUDA's
-calls launches; with stacks, calls of modules are ranges too. A kernel says which GPU and stream it ran on, not which process launched it: that is found by its
-correlation id. Without a GPU, operators' self time takes the place of kernels, as in our recordings.
+calls launches; with stacks, calls of modules are ranges too. A kernel says which GPU and stream it ran on, not
+which process launched it: that is found by its correlation id. Without a GPU, operators' self time takes the place
+of kernels, as in our recordings.
 """
 
 from __future__ import annotations
@@ -228,7 +229,7 @@ class _Assembly:
         return push_pop_ranges(start, end, thread, name, domain, self.sequence_numbers(thread))
 
     def with_modules(self, ranges: Ranges) -> tuple[Ranges, ModuleTree | None]:
-        """Return the ranges with their categories, modules with names by their callers; and the modules, if any."""
+        """Return the ranges with their categories, modules named by their callers; and the modules, if any."""
         frame, weight = self.columns.ranges["frame"], self.columns.ranges["weight"]
         category = np.where(frame == FUNCTION_CALL, FUNCTION, NO_CATEGORY).astype(np.int8)
         calls = np.flatnonzero(frame == MODULE_CALL)
@@ -257,7 +258,7 @@ class _Assembly:
         return replace(ranges, name_id=name_id, category=category), tree
 
     def counted_ranges(self, ranges: Ranges) -> Int64s:
-        """Return the ranges that are kept: without frames of updates on threads where PyTorch marked these itself."""
+        """Return the ranges to keep: without frames of updates on threads where PyTorch marked these itself."""
         is_update = self.columns.ranges["frame"] == UPDATE
         marks = [name for text, name in self.columns.names.items() if text.startswith(OPTIMIZER_STEP)]
         marked = np.isin(ranges.name_id, marks) & ~is_update

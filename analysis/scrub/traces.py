@@ -1,8 +1,8 @@
 """A copy of a PyTorch trace: only what the analysis reads, and of texts only what is known to be harmless.
 
-Of each event that the reader uses, the part that it uses is copied. Everything else, such as shapes, inputs and what
-surrounds the events, is left out. Of stacks, only calls of modules and optimizers' updates are copied, by the words of
-their classes: other frames hold paths, which name people and programs.
+Of each event that the reader uses, the part that it uses is copied. Everything else, such as shapes, inputs and
+what surrounds the events, is left out. Of stacks, only calls of modules and optimizers' updates are copied, by the
+words of their classes: other frames hold paths, which name people and programs.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
 
     nvtx-kernels rank trace.json.gz --names names.json
 
-PyTorch's traces with stacks number the modules of a class in the order of their calls (`Linear_7`). Where `forward`
-calls modules in another order than `__init__` defines them, only a call tells which is which.
+PyTorch's traces with stacks number the modules of a class in the order of their calls (`Linear_7`). Where
+`forward` calls modules in another order than `__init__` defines them, only a call tells which is which.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import nn
 
-from .modules import CONTAINERS, Named, _named, _uncompiled
+from .modules import CONTAINERS, Named, named_modules, uncompiled
 
 VERSION = 1
 
@@ -28,9 +28,9 @@ class CallOrder:
     """The modules of a model; as a `with` block, in the order in which its first calls come."""
 
     def __init__(self, model: nn.Module, path: Path) -> None:
-        model = _uncompiled(model)
+        model = uncompiled(model)
         self.model, self.path = type(model).__name__, path
-        self._modules = {named.module: named for named in _named(model, None)}
+        self._modules = {named.module: named for named in named_modules(model, None)}
         self._hooks: list[Any] = []
         self._open: list[str] = []
         self._calls: dict[tuple[str, str], Named] = {}  # by the caller's path and the module's own
@@ -41,7 +41,7 @@ class CallOrder:
         rows = [
             {
                 "path": named.path,
-                "class": type(_uncompiled(named.module)).__name__,
+                "class": type(uncompiled(named.module)).__name__,
                 "name": named.name,
                 "below": caller,
             }
@@ -79,7 +79,7 @@ def _is_held(named: Named) -> bool:
 
 
 def _caller(named: Named) -> str:
-    """Return the path of the module that holds this one, if lists and dictionaries hold it, of what holds these."""
+    """Return the path of the module that holds this one, passing over lists and dictionaries of modules."""
     holder = named.parent
     while holder is not None and _is_held(holder):
         holder = holder.parent

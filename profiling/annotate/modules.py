@@ -68,7 +68,7 @@ class ModuleAnnotation:
                 outer_path, around = chosen_so_far[id(outer.module)]
                 range_path = f"{outer_path}/{named.name}".lstrip("/")
                 attribute = named.path.removeprefix(outer.path).lstrip(".")
-                described.append((range_path, type(_uncompiled(module)).__name__, attribute))
+                described.append((range_path, type(uncompiled(module)).__name__, attribute))
             names = regions.names(named.name, named.payload)
             chosen_so_far[id(module)] = range_path, (names.backward, *around)
             plan = Plan(names, around, type(module) in QUIET_IN_EVAL, self._before_a_call)
@@ -141,11 +141,11 @@ def annotate_modules(
     """
     if range_stack.off:
         return ModuleAnnotation(model, [])
-    model = _uncompiled(model)
+    model = uncompiled(model)
     annotation: ModuleAnnotation | None = None
     try:
         with Held():
-            modules = list(_named(model, name))
+            modules = list(named_modules(model, name))
             chosen = [named for named in modules if _is_chosen(named, depth, only, skip)]
             if only is not None and not any(module.path for module in chosen):
                 paths = ", ".join([module.path for module in modules if module.path][:8])
@@ -165,14 +165,14 @@ def annotate_modules(
         raise
 
 
-def _uncompiled(module: nn.Module) -> nn.Module:
+def uncompiled(module: nn.Module) -> nn.Module:
     """Return the module that `torch.compile` wrapped, or the module itself."""
     is_wrapper = type(module).__name__ == "OptimizedModule"  # of torch._dynamo, which takes seconds to import
     return getattr(module, "_orig_mod", module) if is_wrapper else module
 
 
 def _is_chosen(named: Named, depth: int | None, only: Choice | None, skip: Choice) -> bool:
-    module = _uncompiled(named.module)
+    module = uncompiled(named.module)
 
     def matches(choice: Choice) -> bool:
         patterns = [choice] if isinstance(choice, str | type) else choice
@@ -188,7 +188,7 @@ def _is_chosen(named: Named, depth: int | None, only: Choice | None, skip: Choic
     return type(module) not in NEVER_LAUNCH if only is None else matches(only)
 
 
-def _named(model: nn.Module, name: str | None) -> Iterator[Named]:
+def named_modules(model: nn.Module, name: str | None) -> Iterator[Named]:
     """Yield a model and the modules in it, each once, in the order of `named_modules`."""
     root_name = name or optimizers.model_name(model)
     to_visit = [Named(model, "", "", root_name, None, 0, type(model) in CONTAINERS, None)]
@@ -200,12 +200,12 @@ def _named(model: nn.Module, name: str | None) -> Iterator[Named]:
         seen.add(holder.module)
         yield holder
         children = []
-        for attribute, module in _uncompiled(holder.module).named_children():
+        for attribute, module in uncompiled(holder.module).named_children():
             range_name, payload = attribute, None
             if attribute.isdigit():
                 is_indexed = holder.attribute.isdigit() and not holder.is_container  # its own range has the index
                 list_name = "" if is_indexed else holder.attribute
-                list_name = list_name or type(_uncompiled(holder.module)).__name__
+                list_name = list_name or type(uncompiled(holder.module)).__name__
                 range_name, payload = f"{re.sub(r'(?<=[^s])s$', '', list_name)} {attribute}", int(attribute)
             is_container = type(module) in CONTAINERS
             path = f"{holder.path}.{attribute}".lstrip(".")

@@ -216,8 +216,8 @@ class Reference(Threads):
     def forwards(self, thread):
         """Return the first start and the last end of the operators that made nodes of each backward.
 
-        A forward ends where a phase, a step or warm-up of the thread, or a node of the process, begins or ends. None
-        is known where the process names its forward.
+        A forward ends where a phase, a step or warm-up of the thread begins or ends, or a node of the process
+        begins. None is known where the process names its forward.
         """
         mine = [r for r in self.ranges if process_of(r.thread) == process_of(thread)]
         if any(r.phase == "forward" for r in self.users if r in mine):

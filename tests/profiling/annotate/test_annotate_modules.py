@@ -13,7 +13,7 @@ import torch
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.annotate import marks
 from nvtx_kernels.profiling.annotate.interrupts import HELD_SIGNALS
-from nvtx_kernels.profiling.annotate.modules import _named
+from nvtx_kernels.profiling.annotate.modules import named_modules
 from torch import nn
 
 from tests.profiling.making.hearing import Heard, heard_from, in_threads, leaf
@@ -286,9 +286,9 @@ def test_compiled_model_has_the_name_of_its_own_class():
 
 def test_compiled_layers_have_the_paths_depths_and_classes_of_their_own():
     model = nn.Sequential(OrderedDict(layers=nn.ModuleList([nn.Sequential(nn.Linear(4, 4))])))
-    before = [(one.name, one.path, one.depth) for one in _named(model, None)]
+    before = [(one.name, one.path, one.depth) for one in named_modules(model, None)]
     model.layers[0] = torch.compile(model.layers[0], backend="eager")
-    assert [(one.name, one.path, one.depth) for one in _named(model, None)] == before
+    assert [(one.name, one.path, one.depth) for one in named_modules(model, None)] == before
     assert mark_of(model, model.layers[0])["classes"] == {
         "layer *": "Sequential",
         "layer */Sequential *": "Linear",
