@@ -97,6 +97,12 @@ PROVED = {
     "None of {} summaries can be read": "each of them raised an error",
     "ranks have no summary here": "the numbers below world_size without a file",
     "No summary has measured steps": "the sum of their steps is 0",
+    # of PyTorch traces with stacks
+    "was launched in a Python function": "test_reports_without_functions_are_refused",
+    "{} has no Python functions": "only a PyTorch trace can have any",
+    "has no calls of modules": "test_files_without_names_are_refused",
+    "{} has no names of modules": "the file's schema does not fit",
+    "the report calls no {}": "no class of its modules is the file's",
     # of recording
     "was never called": "test_a_note_tells",
     "No step ended: nothing ran": "no measured step and none of warm-up, and a block with work is one step",
