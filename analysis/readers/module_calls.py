@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..errors import AGAIN, TooTangled
 from ..trace import Bools, Int32s, Int64s, Spots
 from ..vocabulary import collapsed
 
@@ -29,12 +30,15 @@ _INDEX_ABOVE = re.compile(r"(?<= )\d+(?=/)")
 NOBODY = -1
 # Modules nest no deeper than this in a path; a module that calls itself would without end.
 MOST_DEPTH = 64
+# As many ranges may nest on one thread.
+MOST_OPEN, DAMAGED = 1_000, f"the times are damaged. {AGAIN}"
 
 
 def innermost_calls(spots: Spots, is_call: Bools) -> Int64s:
     """Return the innermost other call around each interval on its thread, its position, or -1: int64 (spots,).
 
-    Of equal intervals the first is the outer one. Calls on one thread nest, or do not overlap.
+    Of equal intervals the first is the outer one. Calls on one thread nest, or do not overlap; raises TooTangled
+    where many do not.
     """
     holder = np.full(len(spots), NOBODY, np.int64)
     open_calls: list[tuple[int, int]] = []  # and their ends, outer before inner
@@ -49,6 +53,8 @@ def innermost_calls(spots: Spots, is_call: Bools) -> Int64s:
         holder[row] = next((call for call, call_end in reversed(open_calls) if call_end >= end_ns), NOBODY)
         if opens:
             open_calls.append((row, end_ns))
+            if len(open_calls) > MOST_OPEN:
+                raise TooTangled(f"More than {MOST_OPEN:,} calls of modules are open on one thread: {DAMAGED}")
     return holder
 
 

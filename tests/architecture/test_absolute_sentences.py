@@ -102,7 +102,6 @@ PROVED = {
     "{} has no Python functions": "only a PyTorch trace can have any",
     "has no calls of modules": "test_files_without_names_are_refused",
     "{} has no names of modules": "the file's schema does not fit",
-    "the report calls no {}": "no class of its modules is the file's",
     # of recording
     "was never called": "test_a_note_tells",
     "No step ended: nothing ran": "no measured step and none of warm-up, and a block with work is one step",

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from nvtx_kernels.analysis.attribution.causes import attribute
-from nvtx_kernels.analysis.errors import NotAReport, ReportError, UsageError
+from nvtx_kernels.analysis.errors import NotAReport, ReportError, TooTangled, UsageError
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.readers.given_names import with_names
 from nvtx_kernels.analysis.readers.stack_frames import kind_of, range_name
@@ -120,6 +120,12 @@ def test_screens_join_layers_and_keep_the_ordinals_of_leaves(tmp_path):
     whole = Event("nn.Module: Net_0", 0, 500)
     events = [whole, *(e for layer in layers for e in layer[1:])]
     assert shown(write(tmp_path / "a.json", *events)) == ["Net > Block * > Linear #1", "Net > Block * > Linear #2"]
+
+
+def test_calls_that_cross_everywhere_are_refused_at_once(tmp_path):
+    stairs = [Event(f"nn.Module: A_{n}", n, 20_000 + n) for n in range(5_000)]
+    with pytest.raises(TooTangled, match="open on one thread"):
+        read(write(tmp_path / "a.json", *stairs, launch(1, 6_000)))
 
 
 def test_number_of_the_trace_is_in_json(tmp_path):
