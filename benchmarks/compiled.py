@@ -29,7 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from compiled_answers import SUMMARY, Rows, load, planted, summary, tables
 from compiled_programs import CASES
-from nvtx_kernels.profiling.study.nsight import export_command, find_nsys, profile_command
+from nvtx_kernels.profiling.nsys_program import find_nsys
+from nvtx_kernels.profiling.study.nsight import export_command, profile_command
 
 PROGRAM = Path(__file__).with_name("compiled_programs.py")
 USUAL = "small-fp32,small-bf16,llama,gpt2"

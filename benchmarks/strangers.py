@@ -28,7 +28,8 @@ from nvtx_kernels.analysis.attribution.causes import HOW, Attribution, attribute
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.analysis.vocabulary import PHASES
-from nvtx_kernels.profiling.study.nsight import export_command, find_nsys, profile_command
+from nvtx_kernels.profiling.nsys_program import find_nsys
+from nvtx_kernels.profiling.study.nsight import export_command, profile_command
 
 WARM_UP = 1  # of each program of step_programs.py
 HERE = Path(__file__).resolve().parent

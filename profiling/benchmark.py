@@ -23,12 +23,11 @@ from .cli import (
     add_longest,
     add_output,
     add_running,
-    add_year,
     ended,
     list_of,
     times,
 )
-from .study.studies import BY, COLUMNS, STUDIES, add_lists
+from .study.studies import BY, COLUMNS, STUDIES, add_lists, add_year
 
 DESCRIPTION = (
     "Measure every combination of settings, each in its own process; or time the phases of a program, or whether "
@@ -158,8 +157,8 @@ def time_steps(arguments: Sequence[str]) -> int:
 
 def _time_program(options: Mapping[str, Any]) -> int:
     from .record import print_without_ours, status_of
+    from .study.program_times import show_times
     from .training.against import compare_programs
-    from .training.program_times import show_times
 
     if options["against"] is not None:
         return compare_programs(options)

@@ -10,7 +10,6 @@ from nvtx_kernels.analysis.errors import UsageError as UsageError
 from nvtx_kernels.analysis.presenters.output import add_output as add_output
 from nvtx_kernels.analysis.support.arguments import CommandParser as CommandParser
 from nvtx_kernels.analysis.support.arguments import Removed as Removed
-from nvtx_kernels.model.config import SIZES_OF_YEAR, YEAR
 
 #: Packages that an installation without extras lacks, and the extra that brings each.
 ADDED = {"torch": "profiling", "nvtx": "profiling", "matplotlib": "plot"}
@@ -18,16 +17,6 @@ ADDED = {"torch": "profiling", "nvtx": "profiling", "matplotlib": "plot"}
 
 class CommandError(Exception):
     """The command failed; the text is a sentence for the user."""
-
-
-def add_year(options: argparse.ArgumentParser, *removed: str) -> None:
-    """Add the option for the year whose handout names the sizes, and refuse its earlier names."""
-    options.add_argument(
-        "--year",
-        choices=SIZES_OF_YEAR,
-        help=f"the year whose handout names the sizes (default {YEAR}); the xl of 2026 is 2.7B",
-    )
-    options.add_argument(*removed, action=Removed, use="--year {}")
 
 
 def add_running(group: argparse._ActionsContainer, into: str) -> None:

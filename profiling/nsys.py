@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .cli import CommandParser, add_limits, add_longest, add_output, add_year, ended
+from .cli import CommandParser, add_limits, add_longest, add_output, ended
 from .study.nsight import PRESETS
-from .study.studies import add_lists
+from .study.studies import add_lists, add_year
 
 
 def parser(prog: str = "python -m profiling.nsys") -> argparse.ArgumentParser:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from nvtx_kernels.model.config import DIMENSIONS
 
-from .cli import CommandError, CommandParser, Removed, add_year, ended, share
-from .study.studies import COMPILE, LISTS
+from .cli import CommandError, CommandParser, Removed, ended, share
+from .study.studies import COMPILE, LISTS, add_year
 
 DESCRIPTION = "Run forward, backward and optimizer steps under NVTX ranges, and print their times."
 EPILOG = """\

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ..cli import text_of
-from ..study.nsight import LONGEST_ANSWER_S, NsysError, find_nsys, version
+from ..nsys_program import LONGEST_ANSWER_S, NsysError, find_nsys, version
 
 DRIVER_FILE = "proc/driver/nvidia/version"
 DRIVER_PARAMETERS = "proc/driver/nvidia/params"

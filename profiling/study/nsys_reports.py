@@ -13,9 +13,10 @@ from typing import Any
 from nvtx_kernels.analysis.presenters.output import format_of
 from nvtx_kernels.analysis.support.files import replacing
 
+from ..machine import gpu_facts
+from ..nsys_program import NsysError, find_nsys
 from . import results
-from .environment import gpu_facts
-from .nsight import NsysError, export_command, find_nsys
+from .nsight import export_command
 from .processes import RUN, measured, product, sweep, under_nsys
 from .results import NSYS, Row
 from .studies import STUDIES, lists_of

@@ -26,11 +26,12 @@ from nvtx_kernels.model.cost import cost_by_range
 from .. import annotate
 from ..annotate import range_stack
 from ..annotate.counting import Counting
+from ..machine import MARK
 from ..recorder import Recording, record
 from ..recorder.session import Session
 from ..recorder.trace_file import check_writable
 from . import memory, probes, results
-from .environment import MARK, environment, limit_memory
+from .environment import environment, limit_memory
 from .processes import Cell, announce
 from .results import Row
 from .settings import AUTOCAST_DTYPE, WORK_OF_DEVICE, Settings, SettingsError, apply_precision, with_defaults

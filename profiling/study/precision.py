@@ -13,7 +13,7 @@ import torch
 from nvtx_kernels.analysis.document import Document, Table
 from torch import Tensor, nn
 
-from .environment import versions
+from ..machine import versions
 from .settings import AUTOCAST_DTYPE
 from .table import Shown, number, of_frame, setting
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from .environment import TF32_OVERRIDE, tf32_allowed
+from ..machine import TF32_OVERRIDE, tf32_allowed
 from .settings import Settings
 from .workload import Workload, run_phases, timed_phase
 

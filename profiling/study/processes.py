@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from nvtx_kernels.analysis.support import progress
 from nvtx_kernels.model.config import name_of
 
+from ..nsys_program import NsysError, find_nsys
 from . import results
-from .nsight import MEASURED_STEPS, PRESETS, NsysError, find_nsys, profile_command
+from .nsight import MEASURED_STEPS, PRESETS, profile_command
 from .results import NSYS, Row
 from .settings import Settings, SettingsError, with_defaults
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nvtx_kernels.model.config import CONFIGS, size_in
+from nvtx_kernels.model.config import CONFIGS, SIZES_OF_YEAR, YEAR, size_in
 
-from ..cli import list_of
+from ..cli import Removed, list_of
 
 # What a setting can be, in the order of a table's lines.
 CHOICES: Mapping[str, Sequence[Any]] = {
@@ -75,6 +75,16 @@ STUDIES = {
     "precision": Study("dtype", {"dtype": ("fp32", "tf32", "bf16")}),
     "optimizer": Study("optimizer", {"optimizer": CHOICES["optimizer"]}),
 }
+
+
+def add_year(options: argparse.ArgumentParser, *removed: str) -> None:
+    """Add the option for the year whose handout names the sizes, and refuse its earlier names."""
+    options.add_argument(
+        "--year",
+        choices=SIZES_OF_YEAR,
+        help=f"the year whose handout names the sizes (default {YEAR}); the xl of 2026 is 2.7B",
+    )
+    options.add_argument(*removed, action=Removed, use="--year {}")
 
 
 def add_lists(options: argparse.ArgumentParser) -> None:

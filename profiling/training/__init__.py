@@ -28,8 +28,8 @@ from .. import annotate
 from ..annotate import optimizers
 from ..annotate.interrupts import Held
 from ..annotate.modules import Choice
+from ..machine import versions
 from ..recorder.process import terminated_by_signal
-from ..study.environment import versions
 from .capture import Capture
 from .loop import WHOLE_BLOCK, Phases
 from .roots import annotating_roots

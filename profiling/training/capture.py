@@ -16,10 +16,10 @@ from .. import annotate
 from ..annotate import range_stack
 from ..annotate.counting import Counting
 from ..annotate.range_stack import OpenRange, label
+from ..machine import MARK, watcher
 from ..recorder import Recording, record
 from ..recorder.allocation_marks import AllocationMarks
 from ..recorder.trace_file import TraceFileError
-from ..study.environment import MARK, watcher
 
 
 class Capture:

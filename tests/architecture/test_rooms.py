@@ -29,12 +29,12 @@ FLOORS = [
     ["analysis.page", "analysis.frames", "analysis.agent", "analysis.view"],
     ["analysis"],
     ["profiling", "profiling.annotate"],
-    ["model"],
     ["profiling.cli", "profiling.recorder"],
-    ["profiling.study"],
+    ["profiling.machine", "profiling.nsys_program"],
     ["profiling.training"],
-    ["profiling.record"],
-    ["profiling.doctor"],
+    ["profiling.record", "profiling.doctor"],
+    ["model"],
+    ["profiling.study"],
     ["profiling.attention"],
     [f"profiling.{one}" for one in ("benchmark", "nsys", "precision", "run")],
 ]
@@ -87,6 +87,16 @@ def test_a_room_imports_only_rooms_below_it():
         if name in MODULES and room_of(name) != room_of(module) and FLOOR[room_of(name)] >= FLOOR[room_of(module)]
     }
     assert upward == set()
+
+
+#: What answers a course's assignment; everything else is of use without it.
+COURSE = {"model", "profiling.study", "analysis.questions"}
+COURSE |= {f"profiling.{command}" for command in ("attention", "benchmark", "nsys", "precision", "run")}
+
+
+def test_nothing_but_the_course_imports_the_course():
+    users = {(module, name) for module, name in ARROWS if name in MODULES and room_of(name) in COURSE}
+    assert {(module, name) for module, name in users if room_of(module) not in COURSE} == set()
 
 
 def test_files_of_a_room_import_each_other_in_one_direction():

@@ -6,7 +6,7 @@ import pytest
 from nvtx_kernels.profiling import benchmark
 from nvtx_kernels.profiling.annotate import range_stack
 from nvtx_kernels.profiling.benchmark import main
-from nvtx_kernels.profiling.training.program_times import BY_FORWARD, timed
+from nvtx_kernels.profiling.study.program_times import BY_FORWARD, timed
 
 from tests.analysis.making.checks import said
 

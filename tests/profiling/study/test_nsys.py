@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from nvtx_kernels.profiling import nsys
+from nvtx_kernels.profiling import nsys, nsys_program
 from nvtx_kernels.profiling.study import nsight, nsys_reports, results
 from nvtx_kernels.profiling.study.processes import Cell, measured
 from nvtx_kernels.profiling.study.settings import Settings
@@ -112,7 +112,7 @@ def test_printed_command_runs_as_it_stands(standin, tmp_path, capfd):
 
 def test_missing_nsys_is_a_sentence_and_a_failed_row(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
-    if shutil.which("nsys") or list(nsight.installed()):
+    if shutil.which("nsys") or list(nsys_program.installed()):
         pytest.skip("nsys is installed in one of its usual places")
     assert nsys.main(TINY) == 1
     assert "profiling.nsys: nsys was not found on PATH" in capsys.readouterr().err
@@ -131,13 +131,13 @@ def test_version_is_read_from_what_nsys_says(said, version, tmp_path):
     program = tmp_path / "nsys"
     program.write_text(f"#!/bin/sh\necho '{said}'\n")
     program.chmod(0o755)
-    assert nsight.version(str(program)) == version
+    assert nsys_program.version(str(program)) == version
 
 
 @pytest.mark.parametrize("program", ["/bin/true", "/bin/false", "/nowhere/nsys"])
 def test_program_that_says_no_version_is_refused(program):
-    with pytest.raises(nsight.NsysError, match=program):
-        nsight.version(program)
+    with pytest.raises(nsys_program.NsysError, match=program):
+        nsys_program.version(program)
 
 
 def test_model_preset_names_the_sizes_and_changed_dimensions_the_report(standin, tmp_path, capsys):

@@ -21,12 +21,12 @@ from nvtx_kernels.analysis.presenters.output import format_of
 from ..annotate import others, range_stack
 from ..annotate.range_stack import Payload
 from ..cli import CommandError
-from ..study.environment import cpu_facts, gpu_facts, versions, watcher
-from ..study.results import PROGRAM, VERSION
-from ..study.table import show
-from .capture import Capture, wait_for_gpu
-from .loop import WHOLE_BLOCK, Phases
-from .roots import telling_roots
+from ..machine import cpu_facts, gpu_facts, versions, watcher
+from ..training.capture import Capture, wait_for_gpu
+from ..training.loop import WHOLE_BLOCK, Phases
+from ..training.roots import telling_roots
+from .results import PROGRAM, VERSION
+from .table import show
 
 PHASES = ("forward", "backward", "optimizer")
 BY_FORWARD = "forwards, as no optimizer updated"

@@ -1,0 +1,75 @@
+"""What a number depends on besides the program: versions, the device, precision flags, a profiler that watches.
+
+It names no host, user or path, so it can be shared with a report.
+"""
+
+import os
+import platform
+import re
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import nvtx_kernels
+
+from .cli import text_of
+
+# How the mark begins in which a report has all that affects its numbers.
+MARK = "nvtx-kernels.run"
+# cuBLAS obeys this variable whatever PyTorch asks for: 0 forbids TF32, 1 forces it.
+TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
+# What nsys gives every process it watches: the session's id, and its own library to load. Other tools come in
+# through the same variables, with libraries of other names.
+NSYS_SESSION = "NSYS_PROFILING_SESSION_ID"
+INJECTIONS = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "LD_PRELOAD")
+NSYS_LIBRARY = "libToolsInjection"
+DRIVER_FILE = Path("/proc/driver/nvidia/version")
+
+
+def watcher(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return `watched_by`, the profiler that watches a process with these variables; nothing without one."""
+    libraries = (variables.get(name, "") for name in INJECTIONS)
+    is_nsys = variables.get(NSYS_SESSION) or any(NSYS_LIBRARY in library for library in libraries)
+    return {"watched_by": "nsys"} if is_nsys else {}
+
+
+def versions() -> dict[str, str | int | None]:
+    """Return the versions of PyTorch, CUDA and the driver."""
+    return {
+        "nvtx-kernels": nvtx_kernels.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
+        "nvtx": metadata.version("nvtx"),
+    }
+
+
+def gpu_facts(device: str) -> dict[str, Any]:
+    """Return the name and size of a GPU, its driver, and the host's CPU, whose pace decides launch-bound times."""
+    gpu = torch.cuda.get_device_properties(torch.device(device))
+    driver = re.search(r"\b\d+\.\d+(\.\d+)?\b", text_of(DRIVER_FILE))
+    host_cpu = re.search(r"^model name\s*:\s*(.+)$", text_of(Path("/proc/cpuinfo")), re.MULTILINE)
+    return {
+        "device_name": gpu.name,
+        "device_memory_bytes": gpu.total_memory,
+        "multiprocessors": gpu.multi_processor_count,
+        "capability": f"{gpu.major}.{gpu.minor}",
+        "driver": driver and driver[0],
+        "host_cpu": host_cpu and host_cpu[1].strip(),
+    }
+
+
+def cpu_facts() -> dict[str, Any]:
+    """Return the kind of CPU, its cores and PyTorch's threads."""
+    kind = f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
+    return {"device_name": f"CPU ({kind})", "threads": torch.get_num_threads(), "cores": os.cpu_count()}
+
+
+def tf32_allowed() -> bool:
+    """Return whether FP32 matrix products may use TF32."""
+    by_pytorch = torch.get_float32_matmul_precision() != "highest"
+    return {"0": False, "1": True}.get(os.environ.get(TF32_OVERRIDE, ""), by_pytorch)
