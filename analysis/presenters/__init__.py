@@ -13,7 +13,6 @@ PRESENTERS = {
     "table": ".txt",
     "markdown": ".md",
     "latex": ".tex",
-    "typst": ".typ",
     "html": ".html",
     "csv": ".csv",
     "json": ".json",

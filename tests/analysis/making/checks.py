@@ -151,7 +151,7 @@ CHECKS = (
     (kernels, "REPORT --format latex --domain default", is_harmless),
     (kernels, "REPORT --format parquet -o OUT", is_harmless),
     (kernels, "REPORT --like-nsys", is_harmless),
-    (kernels, "REPORT --by category --phase backward --format typst", is_harmless),
+    (kernels, "REPORT --by category --phase backward --format latex", is_harmless),
     (kernels, "REPORT --by range --range layer", is_harmless),
     (view, "phases REPORT", is_harmless),
     (view, "agreement REPORT --timed forward=3ms", is_harmless),

@@ -15,7 +15,7 @@ import pytest
 from markdown_it import MarkdownIt
 from nvtx_kernels.analysis.document import FOR_MACHINES, Column, Document, Row, Table, by_key, headed, records
 from nvtx_kernels.analysis.errors import UsageError
-from nvtx_kernels.analysis.presenters import PRESENTERS, as_latex, as_parquet, as_table, as_typst, presenter
+from nvtx_kernels.analysis.presenters import PRESENTERS, as_latex, as_parquet, as_table, presenter
 from nvtx_kernels.analysis.presenters.output import SUFFIXES, format_of, presented, write
 from nvtx_kernels.analysis.support.text import cells
 
@@ -23,7 +23,7 @@ GOLDEN = Path(__file__).parent / "golden"
 ROOT = Path(__file__).parents[3]
 REPORT = ROOT / "tests" / "data" / "h200_train_fp32.sqlite"
 FILES = {
-    "table": "table.txt", "markdown": "markdown.md", "latex": "latex.tex", "typst": "typst.typ", "csv": "csv.csv",
+    "table": "table.txt", "markdown": "markdown.md", "latex": "latex.tex", "csv": "csv.csv",
     "json": "json.json", "html": "html.html",
 }  # fmt: skip
 HOSTILE = (
@@ -165,11 +165,6 @@ UNASKED = re.compile(r"(?i)://|\bwww\.|@\w|mailto:\w|#\d")
 def test_markdown_leaves_viewers_nothing_to_link_unasked(name):
     assert UNASKED.search(name)
     assert not UNASKED.search(presenter("markdown").present(Document(name, ())).replace("&#8203;", "\u200b"))
-
-
-def test_typst_takes_every_text_for_a_string():
-    typst = pytest.importorskip("typst", reason="the typst package compiles what we write")
-    assert typst.compile(as_typst.present(DOCUMENT).encode(), format="svg", output=None)
 
 
 FORMULAS = ("=1+1", " =1+1", "\u3000=1", "\uff1d1+1", " \uff0b1", "\u200b@SUM(1)", "\t=1", "\n-1", "\ufeff=1")
