@@ -25,6 +25,7 @@ from ..machine import cpu_facts, gpu_facts, versions, watcher
 from ..training.capture import Capture, wait_for_gpu
 from ..training.loop import WHOLE_BLOCK, Phases
 from ..training.roots import telling_roots
+from ..training.step_ends import Deaf, EnoughError
 from .results import PROGRAM, VERSION
 from .table import show
 
@@ -36,10 +37,6 @@ NEXT = "What the phases spend this time in: nvtx-kernels record {}, and nvtx-ker
 BETWEEN = (
     "step is from the begin of its first phase to the end of its last: what comes between two steps is in none."
 )
-
-
-class EnoughError(BaseException):
-    """As many steps as wanted were timed; not an Exception, so that the program does not handle it."""
 
 
 class _Phase(NamedTuple):
@@ -57,14 +54,6 @@ class Timed(NamedTuple):
     steps: list[dict[str, float]]
     by: str
     status: int | None
-
-
-class Deaf:
-    """Ignores the program's own NVTX ranges, which raise without CUDA where nothing hears them."""
-
-    def push(self, *_: Any, **__: Any) -> None: ...
-
-    pop = block_began = block_ended = push
 
 
 class _Clock:
