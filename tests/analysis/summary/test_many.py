@@ -13,11 +13,12 @@ from nvtx_kernels.analysis.document import WHOLE, Detail
 from nvtx_kernels.analysis.errors import ReportError, UsageError
 from nvtx_kernels.analysis.presenters import as_csv, as_table
 from nvtx_kernels.analysis.readers import expand
-from nvtx_kernels.analysis.report import merged, per_step
+from nvtx_kernels.analysis.report import in_one_spelling, merged, per_step
 from nvtx_kernels.analysis.summary import parallel
 from nvtx_kernels.analysis.views.ranks import ranks
 
 from tests.analysis.making.bundled import DATA
+from tests.analysis.making.made_reports import report_of, row
 from tests.analysis.making.ranking_workers import refusal, summary, summary_or_death
 
 REPORT = DATA / "h200_train_fp32.sqlite"
@@ -92,6 +93,20 @@ def test_merged_report_is_the_sum_and_conserves():
     assert both.totals.work_ns == 2 * report.totals.work_ns == 2 * sum(row.self_work_ns for row in report.ranges)
     assert sum(row.self_work_ns for row in both.ranges) == both.totals.work_ns
     assert per_step(both).phases == per_step(report).phases
+
+
+def test_busy_times_of_several_reports_are_not_added_up():
+    report = summary(REPORT)
+    assert report.busy
+    assert merged([report], "one").busy == report.busy
+    assert merged([report, report], "both").busy == ()
+
+
+def test_a_kernel_has_the_spelling_of_the_first_report_that_has_it():
+    first, second = "void f<(int)4>(const float *)", "void f<4>(float const*)"
+    reports = [report_of(row(name, 10, "step")) for name in (first, second, second)]
+    assert [one.kernels[0].kernel for one in in_one_spelling(reports)] == [first] * 3
+    assert merged(reports, "all").kernels[0].total_ns == 30
 
 
 def test_view_says_what_is_left_out_and_can_show_every_index(ranked):
