@@ -110,7 +110,8 @@ def _changes(node: ast.expr) -> Iterator[ast.expr]:
 
 def spread(every: Sequence[Mutation], count: int) -> list[Mutation]:
     """Return so many of the changes, evenly spread."""
-    return [every[place * len(every) // count] for place in range(min(count, len(every)))]
+    count = min(count, len(every))
+    return [every[place * len(every) // count] for place in range(count)]
 
 
 def passes(checkout: Path, tests: Sequence[str], *, slow: bool) -> bool:
