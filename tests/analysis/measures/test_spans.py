@@ -24,7 +24,7 @@ def test_only_warm_up_on_the_same_gpu_divides_its_span(gpu, spans, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("names", "count"), [(["forward", "loss"], 1), (["loss", "loss"], 2), (["forward", "forward"], 2)]
+    ("names", "count"), [(["forward", "forward", "loss"], 2), (["loss", "loss"], 2), (["forward", "forward"], 2)]
 )
 def test_parts_of_a_phase_are_counted_where_it_has_no_other_ranges(names, count, tmp_path):
     ranges = [Range(name, 100 * n, 100 * n + 90) for n, name in enumerate(names)]
@@ -36,3 +36,8 @@ def test_a_forward_inside_backward_is_no_forward(tmp_path):
     ranges = [Range("forward", 0, 90), Range("backward", 100, 290), Range("forward", 150, 200)]
     found = extents(tmp_path, ranges, (10, 20, 0), (160, 170, 0))
     assert found.count(PHASES.index(FORWARD)) == 1
+
+
+def test_a_forward_inside_forward_is_one(tmp_path):
+    ranges = [Range("forward", 0, 90), Range("forward", 10, 80), Range("layer", 15, 60)]
+    assert extents(tmp_path, ranges, (20, 30, 0)).count(PHASES.index(FORWARD)) == 1
