@@ -152,7 +152,8 @@ def test_ranking_is_what_the_command_writes_for_machines(words, tmp_path, capsys
 
 def test_steps_decide_what_library_page_and_agent_count(tmp_path):
     path = beyond_steps(tmp_path)
-    agent = Reports(tmp_path).view(path.name, "balance")["tables"][0]["rows"]
+    tables = Reports(tmp_path).view(path.name, "balance")["tables"]
+    agent = next(table["rows"] for table in tables if table["key"] == "balance")
     page = contents([opened(path)]).reports[0]
     assert analysis.rank(path, per_step=None).totals["work_ns"] == page["kernels"]["total_ns"] == 20
     assert [row[2] for row in agent] == [*nk.balance(path, per_step=None)["balance"]["span_ns"]]
