@@ -75,7 +75,7 @@ def test_shown_is_the_overview_of_the_command(trace, capsys):
 
 FRAMES = {
     "phases": ["phases"],
-    "balance": ["balance", "queue", "gaps"],
+    "balance": ["step_time", "balance", "queue", "gaps"],
     "overlap": ["overlap", "transfers"],
     "steps": ["steps"],
     "attention": ["attention", "rates", "ratios"],
