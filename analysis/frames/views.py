@@ -22,6 +22,7 @@ from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..compare.changes import Basis, named_apart
 from ..compare.changes import compare as compared
+from ..compare.sides import recorded
 from ..compare.tables import compared as shown
 from ..document import SHORT, WHOLE, Detail, Document, seen_by, without_commands
 from ..errors import ReportError
@@ -145,7 +146,7 @@ def compare(a: Source, b: Source, **options: Unpack[Options]) -> Answer:
     first, second = (opened_by(source, options) for source in (a, b))
     paths = [Path(side.provenance.file) if isinstance(side, Trace) else Path(str(side)) for side in (a, b)]
     named = named_apart([first.whole, second.whole], paths)
-    comparison = compared(*named, basis=basis, times=(first.step_times, second.step_times))
+    comparison = compared(*named, basis=basis, sides=(recorded(first), recorded(second)))
     return Answer(shown(comparison, detail=WHOLE), lambda: shown(comparison))
 
 
