@@ -31,6 +31,8 @@ ALONE = {
 #: From this share of the time on, the answer says why the GPU is idle, and of one step from this share of a step's
 #: idle time what it alone has.
 SAID_FROM, ALONE_FROM = 0.1, 0.5
+#: Recording slows launching most: where the GPU may work for this share without, it is no verdict.
+LAUNCHING, BUSY_FROM = "launching", 0.75
 
 
 def sentences(report: Report) -> Iterator[str]:
@@ -42,7 +44,9 @@ def sentences(report: Report) -> Iterator[str]:
         yield from _of_a_pause(idle)
     elif idle.idle_ns >= SAID_FROM * idle.span_ns:
         yield _largest(idle, report)
-    alone = max((row for row in idle.rows if row.alone_step is not None), key=lambda row: row.alone_ns, default=None)
+    alone = max(
+        (row for row in idle.rows if row.alone_step is not None), key=lambda row: row.alone_ns, default=None
+    )
     if alone and alone.alone_ns >= ALONE_FROM * max(idle.idle_ns, SAID_FROM * idle.span_ns):
         more = ALONE.get(alone.cause, f"has {{}} more of {alone.cause} than any other")
         yield f"Step {alone.alone_step} {more.format(time_text(alone.alone_ns))}."
@@ -51,10 +55,15 @@ def sentences(report: Report) -> Iterator[str]:
 def _largest(idle: IdleReport, report: Report) -> str:
     gpus = "The GPUs are" if max((row.gpus for row in report.busy), default=1) > 1 else "The GPU is"
     where = "of a typical step" if idle.per_step else "of the time"
-    row = idle.rows[0]
+    row, cost = idle.rows[0], report.recording
+    if cost and cost.trusted:  # the step is told without recording, and causes are as recorded
+        gpus = f"As recorded, {gpus[0].lower()}{gpus[1:]}"
+    meaning = f": {MEANING[row.cause]}"
+    if row.cause == LAUNCHING and cost and cost.busy_share("step", 1 - idle.idle_ns / idle.span_ns) >= BUSY_FROM:
+        meaning = ""
     return (
         f"{gpus} idle for {time_text(idle.idle_ns)} {where}, {time_text(row.median_ns)} of it for "
-        f"{row.cause}{place(row)}: {MEANING[row.cause]}."
+        f"{row.cause}{place(row)}{meaning}."
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..measures.balance import LAUNCH_BOUND_BELOW
 from ..report import BusyRow, Number, Report
 from ..report.recording import NO_MARK, Recording
 from ..report.step_time import StepTime
@@ -192,7 +191,7 @@ def _busy(report: Report) -> str:
     phases = [row for row in report.busy if row not in rows] or rows
     bounds = []
     for bound, (waits, wait) in BOUNDS.items():
-        bounded = [row for row in phases if row.verdict == bound and _holds(report, row)]
+        bounded = [row for row in phases if row.verdict == bound]
         if bounded:
             *most, last = (WHOLE[row.phase] if row.phase in WHOLE else _called(row.phase) for row in bounded)
             names = f"{', '.join(most)} and {last}" if most else last
@@ -208,14 +207,6 @@ def _busy(report: Report) -> str:
     )
     waiting = f"; {', '.join(bounds)}" if bounds else ""
     return f"{gpus} busy {shares} (first start to last end of its work){waiting}."
-
-
-def _holds(report: Report, row: BusyRow) -> bool:
-    """Return whether a phase is limited by the CPU without recording too, as far as that is known."""
-    if row.verdict != "launch-bound" or report.recording is None:
-        return True
-    recorded_share = row.busy_ns / row.span_ns if row.span_ns else 1.0
-    return report.recording.busy_share(row.phase, recorded_share) < LAUNCH_BOUND_BELOW
 
 
 def _of_everything(report: Report) -> list[BusyRow]:

@@ -1,6 +1,7 @@
 """A step without its recording: by marks of timed steps, as given by hand, and when neither is trusted."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from nvtx_kernels.analysis import kernels
@@ -101,8 +102,10 @@ def test_steps_that_vary_are_told_as_a_range_and_one_as_about(tmp_path, step_ns,
 
 @pytest.mark.parametrize(("busy", "is_limited"), [(0.6, False), (0.3, False), (0.2, True)])
 def test_without_a_mark_only_what_holds_at_any_cost_is_said(tmp_path, busy, is_limited):
-    said = verdict(subject(recorded(tmp_path, busy=busy), per_step=True).report)
-    assert ("limited by the CPU" in said) is is_limited
+    report = subject(recorded(tmp_path, busy=busy), per_step=True).report
+    launching = replace(report.idle.rows[0], cause="launching")
+    said = verdict(replace(report, idle=replace(report.idle, rows=(launching,), pause=None)))
+    assert ("the CPU launches work more slowly" in said) is is_limited
 
 
 @pytest.mark.parametrize(
