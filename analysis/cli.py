@@ -133,7 +133,7 @@ def add_own_functions(group: Any) -> None:
     group.add_argument(
         "--own-functions",
         action="store_true",
-        help="with --by function: only the program's own. Traces do not tell where packages are installed: a folder "
+        help="with --by function: only the program's own. Traces do not tell where packages are: a folder "
         "of the program that is named as a library is left out too",
     )
 
