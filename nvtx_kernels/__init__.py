@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .profiling.annotate import annotate_modules
     from .profiling.annotate.call_order import names
     from .profiling.recorder import record
+    from .profiling.recorder.seen import Reader
     from .profiling.training import integrations
 
 _VIEWS = (
@@ -86,6 +87,13 @@ __all__ = [
     "record",
     "steps",
 ]
+
+
+def session_reader() -> Reader:
+    """Return what reads the file that Kineto saves of a session: recording takes it from here, not from analysis."""
+    from .sessions import read
+
+    return read
 
 
 def __getattr__(name: str) -> Any:

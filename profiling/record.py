@@ -60,11 +60,15 @@ def parser(prog: str = "python -m profiling.record") -> argparse.ArgumentParser:
     add("--depth", type=int, metavar="N", help="with --modules, levels of submodules (all)")
     add("--flops", action="store_true", help="count FLOPs and bytes in the last step of warm-up")
     add("--memory", action="store_true", help="record what each range allocates and frees")
-    add("--warmup", type=int, default=1, metavar="N", help="steps before measuring (%(default)s)")
-    add("--steps", type=int, metavar="N", help="steps to measure (all that follow)")
+    add("--warmup", type=int, metavar="N", help="steps before measuring (3; of fewer than six steps, one)")
+    add("--steps", type=_steps, default=10, metavar="N", help="steps to measure, or `all` (%(default)s)")
     add("-m", dest="module", metavar="MODULE", help="run a module instead of a script, as python -m")
     add("program", nargs="?", help="the script, and what follows it its arguments")
     return parser
+
+
+def _steps(text: str) -> int | None:
+    return None if text == "all" else int(text)
 
 
 def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profiling.record") -> int:

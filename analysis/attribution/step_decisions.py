@@ -38,6 +38,7 @@ class TrainingFacts:
     measure_ns: int | None = None
     end_ns: int | None = None
     warm_up: int = 0
+    fewest: int = 0  # of fewer steps than this, one is warm-up
     optimizers: tuple[str, ...] = ()
     calls_ns: list[int] = field(default_factory=list)  # of `p.step()`
     updates: list[tuple[int, str]] = field(default_factory=list)  # when an optimizer's update ended, and its name
@@ -61,7 +62,7 @@ class TrainingFacts:
         match mark.event:
             case "begin":
                 self.begin_ns, self.end_ns, self.error = at_ns, None, ""
-                self.warm_up, self.optimizers = mark.warmup, tuple(mark.optimizers)
+                self.warm_up, self.fewest, self.optimizers = mark.warmup, mark.fewest, tuple(mark.optimizers)
             case "measure":
                 self.measure_ns, self.optimizers = at_ns, tuple(mark.optimizers)
             case "end":
@@ -138,7 +139,7 @@ def windows(
         )
     else:
         has_warm_up = not is_whole and facts.begin_ns is not None
-        warm_up = warm_up_steps(facts.warm_up, updates, ends_ns.tolist()) if has_warm_up else 0
+        warm_up = warm_up_steps(facts.warm_up, updates, ends_ns.tolist(), facts.fewest) if has_warm_up else 0
         is_warm_up = number < min(warm_up, len(ends_ns))
     return Windows(
         np.concatenate([start_ns, evaluation_start_ns]),

@@ -18,7 +18,7 @@ from ..support.small_numbers import distinct, rows_of_each, summed
 from ..support.units import count_text, time_text
 from ..trace import EVALUATION, KERNEL, NO_GRADIENT, Bools, Int32s, Int64s, Ranges, working_calls
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES, is_of_engine, without_marks
-from ..vocabulary.step_ends import no_step_text
+from ..vocabulary.step_ends import no_step_text, warm_up_steps
 from .places import Attribution, Steps
 from .step_decisions import WHOLE_BLOCK, TrainingFacts, Windows, windows
 from .step_windows import placed_in_windows
@@ -125,7 +125,7 @@ def with_steps(attribution: Attribution, updates: Bools, copying_threads: frozen
     for number, facts in training.items():  # the first of the program's own steps in a block of `nk.profile`
         if facts.begin_ns is not None and not len(own_warm_up[number]):
             started = np.flatnonzero((process == number) & (ranges.start_ns[rows] >= facts.begin_ns))
-            warm_up[started[: facts.warm_up]] = True
+            warm_up[started[: warm_up_steps(facts.warm_up, {}, started.tolist(), facts.fewest)]] = True
     if warm_up.any():
         below = nodes_in(attribution, rows[warm_up])
         attribution = replace(attribution, warm_up=attribution.warm_up | below)

@@ -44,6 +44,7 @@ class TrainingMark(FactMark):
     backward: Count | None = None  # the run of autograd in which it did
     optimizers: list[Text] = []  # that were given
     warmup: Count = 0
+    fewest: Count = 0  # a block of fewer steps has one of warm-up
     steps: Count | None = None
     error: Text = ""  # that ended the block
     by: Text = ""  # who called `step()`, where that was a trainer

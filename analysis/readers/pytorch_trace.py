@@ -101,14 +101,14 @@ def read(path: Path, functions: Functions = "") -> Trace:
             f"{path} is not a trace of PyTorch's profiler: none of its events is an operator, a record_function "
             "block, a CUDA call or a kernel."
         )
-    trace = _Assembly(path, columns, file.envelope).trace()
+    trace = Assembly(path, columns, file.envelope).trace()
     del columns  # as large as what was made of it
     give_back(len(trace.ranges))
     return trace
 
 
-class _Assembly:
-    """Puts the columns together."""
+class Assembly:
+    """Puts the columns together; our recorder's sessions are read by it too (`nvtx_kernels/sessions.py`)."""
 
     def __init__(self, path: Path, columns: TraceColumns, envelope: Envelope) -> None:
         self.path, self.columns, self.envelope = path, columns, envelope
@@ -355,7 +355,12 @@ class _Assembly:
         return np.where(unknown, 0, owner).astype(np.int32), np.where(unknown, -1, correlation)
 
     def operators_as_work(self, ranges: Ranges) -> tuple[Work, Launches]:
-        """Return the self time of operators as kernels, each operator being its own launch, as in our recordings.
+        """Return the self time of operators as kernels, each operator being its own launch, as in our recordings."""
+        work, row = self.self_times(ranges)
+        return work, Launches(ranges.start_ns[row], ranges.end_ns[row], ranges.thread[row])
+
+    def self_times(self, ranges: Ranges) -> tuple[Work, Int64s]:
+        """Return the self time of operators as kernels, and which range is the operator of each.
 
         Self time need not be contiguous: a thread's kernels are laid out as on one stream, each starting when its
         operator starts, or when the kernel before it ends.
@@ -383,7 +388,7 @@ class _Assembly:
             launch=np.arange(count, dtype=np.int32),
             grid=np.zeros(count, np.int32),
         )
-        return work, Launches(ranges.start_ns[row], ranges.end_ns[row], thread)
+        return work, row
 
     def describe(self, on_cpu: bool, work: int) -> None:
         """Return notes on what had to be decided."""

@@ -59,6 +59,10 @@ _ROCPROF = Words(
 )
 
 
+#: How the note begins that tells why a recording lacks something.
+ENDED_EARLY = "The recording ended early"
+
+
 def words_of(provenance: Provenance) -> Words:
     """Return the words and remedies for what a tool recorded."""
     if provenance.is_of_pytorch:
@@ -80,6 +84,8 @@ def require_work(trace: Trace) -> Trace:
             "or on autograd's under it, while it was recorded. Run the training steps inside the block: "
             "with nvtx_kernels.profile(model, optimizer): train()"
         )
+        if why := " ".join(note for note in trace.notes if note.startswith(ENDED_EARLY)):
+            cause = f"has no work. {why.removesuffix('.')}"
     elif trace.provenance.is_of_pytorch:
         counts = {"operators and blocks": ranges, "calls of the device": launches}
         some = " and ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)

@@ -28,7 +28,13 @@ def keep() -> None:
 
 def give_back(rows: int) -> None:
     """Return to the system what freed arrays of many rows left in glibc's pools, unless this process keeps it."""
-    if rows >= MANY and not _is_kept:
+    if rows >= MANY:
+        trim()
+
+
+def trim() -> None:
+    """Return to the system what is free in glibc's pools, unless this process keeps it."""
+    if not _is_kept:
         _call("malloc_trim", 0)
 
 

@@ -25,11 +25,16 @@ def ending_optimizer(
     return (given_and_updated or repeated or [*updates])[-1] if updates else ""
 
 
-def warm_up_steps(requested: int, updates: Mapping[str, Sequence[int]], ends: Sequence[int]) -> int:
+def warm_up_steps(
+    requested: int, updates: Mapping[str, Sequence[int]], ends: Sequence[int], fewest: int = 0
+) -> int:
     """Return how many steps are warm-up, given how many were asked for and when steps ended, sorted.
 
-    It lasts at least until every optimizer that updates more than once has updated once.
+    It lasts at least until every optimizer that updates more than once has updated once. Of fewer steps than
+    `fewest`, one is warm-up.
     """
+    if len(ends) < fewest:
+        requested = min(requested, 1)
     last = ends[-1] if len(ends) else 0
     first_updates = [moments[0] for moments in updates.values() if len(moments) > 1 and moments[0] <= last]
     if not requested or not first_updates:

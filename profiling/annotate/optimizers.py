@@ -127,6 +127,11 @@ def named(given: Sequence[Optimizer]) -> tuple[str, ...]:
     return tuple(map(_training.name, given))
 
 
+def name_of(optimizer: Optimizer) -> str:
+    """Return the name by which marks speak of an optimizer."""
+    return _training.name(optimizer)
+
+
 def never_updated() -> list[str]:
     """Return the optimizers that were made while a guide was there, and have not updated: their classes."""
     return [name for optimizer, name in _training.made.items() if optimizer not in _training.names]

@@ -16,6 +16,8 @@ profiler must not be stopped inside one.
 from __future__ import annotations
 
 import functools
+import re
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
@@ -52,12 +54,45 @@ class Hearer(Protocol):
 
 
 _hearers: tuple[Hearer, ...] = ()
+# What Kineto's JSON can hold of a block's name: it escapes no quote, and calls what is not ASCII `unknown`.
+_PLAIN = re.compile(r"[ !#-\[\]-~]*")
+_TOKEN = "nvtx-kernels name "
+_as_tokens = False
+_threads_in_blocks: set[int] = set()
+_tokens: dict[str, str] = {}
+_originals: dict[str, str] = {}
 _replaced = ExitStack()
 
 
 def in_block() -> bool:
     """Return whether this thread is inside a record_function block that began while a listener was active."""
     return range_stack.here().blocks > 0
+
+
+def threads_in_blocks() -> set[int]:
+    """Return the threads, by `threading.get_ident`, that are or ended inside such a block."""
+    return {*_threads_in_blocks}
+
+
+def spell(*, as_tokens: bool) -> None:
+    """Have blocks named by tokens where Kineto's file could not hold their names, while our own session runs."""
+    global _as_tokens
+    _as_tokens = as_tokens
+
+
+def _token_of(name: str) -> str:
+    if not _as_tokens or (_PLAIN.fullmatch(name) and not name.startswith(_TOKEN)):
+        return name
+    if name not in _tokens:
+        token = f"{_TOKEN}{len(_originals)}"
+        _originals[token] = name
+        _tokens[name] = token
+    return _tokens[name]
+
+
+def original_name(token: str) -> str:
+    """Return the name of a block that Kineto knows by this one."""
+    return _originals.get(token, token)
 
 
 @contextmanager
@@ -87,9 +122,14 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
 
     def counted_enter(self: Any) -> Any:
         range_stack.here().blocks += 1  # first, so that it is never open and not counted
+        _threads_in_blocks.add(threading.get_ident())
         try:
             _tell("block_began", str(self.name))
-            return enter(self)
+            name, self.name = self.name, _token_of(str(self.name))
+            try:
+                return enter(self)
+            finally:
+                self.name = name
         except BaseException:
             range_stack.here().blocks -= 1
             raise
@@ -100,6 +140,8 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
         finally:
             thread = range_stack.here()
             thread.blocks = max(0, thread.blocks - 1)
+            if not thread.blocks:
+                _threads_in_blocks.discard(threading.get_ident())
             _tell("block_ended", is_outermost=not thread.blocks)
 
     yield record_function, "__enter__", counted_enter

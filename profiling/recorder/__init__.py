@@ -4,41 +4,51 @@
         train()
 
 On a GPU the report contains CUDA kernels, copies, memsets and the calls that launched them; without one, CPU
-operators and their self time in place of kernels (`kineto.kernels`), and its metadata says so. Ranges are those
-of `profiling.annotate`, `torch.profiler.record_function`, nvtx and torch.cuda.nvtx (`annotate.others`). What ran
-before the program raised, was interrupted or terminated is recorded, and its open ranges are closed.
+operators and their self time in place of kernels, and its metadata says so. Ranges are those of
+`profiling.annotate`, `torch.profiler.record_function`, nvtx and torch.cuda.nvtx (`annotate.others`). What ran before
+the program raised, was interrupted or terminated is recorded, and its open ranges are closed.
 
-Events wait in memory (2 kB each) until they are written: after half a second at the end of an update or of an
-outer range, after ten seconds at the end of any, after thirty anywhere; never where an operator or block of
-PyTorch's is open on the thread (`open_blocks`). A process that is killed leaves what was written. Operators are
-seen on all threads if no other Python thread runs when recording begins, memory is not recorded and PyTorch can;
-else on the recording thread and on autograd's below it. Writing waits up to a minute for other threads to end,
-so that it cuts nothing off. A process has one recording at a time; a forked child has none. The recording pauses
-while the program runs a PyTorch profiler of its own. A block that is never left is written when its thread or
-the interpreter ends.
+    begin ──► recording ──► waiting ──► writing ──► the program goes on without a profiler
+                │    ▲         │ for a moment at which no operator or block is open
+                │    └ saving ◄┘ at ends of steps, where all steps are recorded and memory is short
+                └──► the block ends ──► writing
+
+Nothing is converted while the program is measured: Kineto keeps the events in memory and saves them to a file of
+its own at the end, which is then read and written as tables in one pause (`rows.py`). Operators are seen on all
+threads if no other Python thread runs when recording begins, memory is not recorded and PyTorch can; else on the
+recording thread and on autograd's below it. A process has one recording at a time; a forked child has none. The
+recording pauses while the program runs a PyTorch profiler of its own. A block that is never left is written when
+its thread or the interpreter ends.
 """
 
 import atexit
 import os
 import shlex
+import sqlite3
 import sys
 import threading
 import time
-from contextlib import ContextDecorator, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ContextDecorator, ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
 import torch
-from nvtx_kernels.analysis.support.units import bytes_text
+from nvtx_kernels.analysis.support import heap
+from nvtx_kernels.analysis.support.units import bytes_text, time_text
+
+import nvtx_kernels
 
 from .. import annotate
 from ..annotate import others
 from ..annotate.interrupts import Held
-from .kineto import CATEGORY_NAMED, DOMAIN_CREATED, Rows, thread_name
-from .open_blocks import is_open
-from .process import alone, reminding, terminated_by_signal
+from .open_blocks import is_open, may_be_open_elsewhere
+from .process import alone, allowed_bytes, reminding, resident_bytes, terminated_by_signal
 from .range_log import OUR_DOMAIN_ID, RangeLog
-from .session import Session, making_way, of_all_threads
+from .rows import CATEGORY_NAMED, DOMAIN_CREATED, Rows, thread_name
+from .seen import Seen
+from .session import LAST, Session, making_way, of_all_threads
+from .steps import STEPS, Bounds, StepCount
 from .trace_file import (
     AbandonedError,
     Row,
@@ -51,44 +61,53 @@ from .trace_file import (
     start_row,
 )
 
-# Writing pauses the program, so it waits for an outer range to end; long inner ones cannot delay it forever.
-OUTER_DEPTH = 1
-FLUSH_AFTER_NS = 500_000_000
-FLUSH_ANYWHERE_AFTER_NS = 10_000_000_000
-FLUSH_UNASKED_AFTER_NS = 30_000_000_000
-REMIND_S = 10.0
-# So long other threads are waited for, before they are no longer recorded.
-FLUSH_WITHOUT_OTHERS_AFTER_NS = 60_000_000_000
+#: How much a process may grow before events are saved. Stopping takes six times as much as recording.
+LIMIT_VARIABLE, LIMIT_BYTES, SHARE_OF_MEMORY = "NVTX_KERNELS_RECORDER_BYTES", 1 << 30, 6
+#: What an event takes at least while it is recorded: growth that these do not explain is the program's own.
+EVENT_BYTES = 250
+REMIND_S, WAITING_S = 10.0, 0.05
+#: How long a moment is waited for at which nothing is open.
+LONGEST_WAIT_NS = 30_000_000_000
+GOES_ON = "The program goes on without a profiler."
 OVERHEAD = "nvtx-kernels recorder writes"
 OTHER_PROFILER = "another profiler of PyTorch runs"
 OPEN_BLOCK = "an operator or record_function block was open while the recording was written"
-KILLED = "the program was killed"
+UNWRITTEN = "the program was killed, or the report could not be written"
+TOO_LARGE = "no step had ended when the recording had grown by {}"
+BUFFERS_FULL = "the GPU's events had filled PyTorch's buffers"
 
 
 class Recording:
     """A report being recorded, by the thread that made it.
 
     `ended_early` is the reason why recording stopped before the program did, or empty;
-    `is_written` says whether the report is in place.
+    `is_written` says whether the report is in place, `began_ns` when recording began.
     """
 
     def __init__(self, trace: TraceFile, *, on_gpu: bool, operators: bool = False, memory: bool = False) -> None:
         self.ended_early = ""
         self.is_written = False
         self._trace = trace
+        self._read = nvtx_kernels.session_reader()
         self._on_gpu, self._memory = on_gpu, memory
         # PyTorch reports allocations to the profiler of the thread that allocates, and to none of all threads.
         wants_all = (operators or not on_gpu) and not memory and _is_alone()
         self._all_threads = wants_all and of_all_threads() is not None
         self._session: Session | None = self._new_session()
-        self._origin_ns = self._session.started_ns
+        self.began_ns = self._origin_ns = self._session.started_ns
         self._rows = Rows(trace, self._origin_ns, on_gpu=self._on_gpu, operators=operators)
         self._unrecorded_ns = 0
         self._failure: TraceFileError | None = None
+        self._saved: list[Path] = []
+        self._sessions = 0
         self._owner = (os.getpid(), threading.get_ident())
         self._pause: tuple[int, str] | None = None
         self._named: set[tuple[str, str | int]] = set()
-        self.ranges = RangeLog(self._after_end)
+        self._limit_bytes = int(os.environ.get(LIMIT_VARIABLE, min(LIMIT_BYTES, allowed_bytes() // SHARE_OF_MEMORY)))
+        self._began_bytes = resident_bytes()
+        self.ranges = RangeLog()
+        self._write_names()
+        self._trace.commit({"META_DATA_EXPORT": self._metadata("", UNWRITTEN)})
 
     @property
     def path(self) -> Path:
@@ -118,68 +137,93 @@ class Recording:
         written = f"{path}, {bytes_text(path.stat().st_size)}, {counted}. Next: {command}"
         return "\n".join(filter(None, (written, self.shortfall)))
 
-    def flush(self) -> None:
-        """Write what was recorded so far and go on; for where no operator or record_function block is open."""
-        if self._session is not None:
-            self._stop(OVERHEAD)
-            self._go_on()
+    def step_ended(self) -> None:
+        """Save what was recorded so far and go on, if that is more than memory should hold."""
+        if not self._is_large():
+            return
+        if is_open():  # as in an optimizer's own block
+            self.ranges.after_block = self.step_ended
+        else:
+            elsewhere = self._all_threads and may_be_open_elsewhere()
+            if elsewhere and not self._is_large(times=2):
+                return  # the next step's end may be better
+            self._all_threads &= not elsewhere
+            with self._surviving():
+                self._save()
+                self._go_on()
+
+    def look_at_memory(self) -> None:
+        """End early where no step has ended for too long; called now and then, at any moment."""
+        if self._is_large(times=2) and not is_open() and not (self._all_threads and may_be_open_elsewhere()):
+            with self._surviving():
+                if self._save() * EVENT_BYTES > self._limit_bytes // 2:
+                    self._end_early(TOO_LARGE.format(bytes_text(self._limit_bytes)))
+                self._go_on()  # where the program has grown, not its recording
+
+    def _is_large(self, times: int = 1) -> bool:
+        """Return whether a session runs during which the process has grown by so many times the limit."""
+        if self._session is None or not self.is_owner():
+            return False
+        return resident_bytes() - self._began_bytes > times * self._limit_bytes
+
+    @contextmanager
+    def _surviving(self) -> Iterator[None]:
+        """Let the program go on where writing or starting again fails; `finish` raises what it should know."""
+        with Held():
+            try:
+                yield
+            except TraceFileError as error:
+                self._failure = error
+                self._end_early(reason_of(error))
+            except RuntimeError as error:
+                self._end_early(f"torch.profiler did not start again: {error}")
 
     def pause(self) -> None:
-        """Write what was recorded so far and stop, for a profiler that begins on this thread."""
+        """Save what was recorded so far and stop, for a profiler that begins on this thread."""
         if self._session is not None and self.is_owner():
-            with Held():
+            with self._surviving():
+                if is_open():
+                    # PyTorch ends what is open through a pointer into its session, if one of that kind runs.
+                    self._change_kind()
                 self._stop(OTHER_PROFILER)
 
     def resume(self) -> None:
         """Go on after `pause`."""
         if self._pause is not None and self.is_owner():
-            with Held():
+            with self._surviving():
                 self._go_on()
+
+    def _save(self) -> int:
+        """Write what was recorded so far, and return how many events that was."""
+        self._stop(OVERHEAD)
+        count = self._write(None)
+        heap.trim()  # what is free in glibc's pools would hide the growth of the next session
+        self._began_bytes = resident_bytes()
+        return count
 
     def finish(self, interrupted_by: str = "") -> None:
         """Write everything that is left; `interrupted_by` names the exception that ended the program."""
         if self._failure is not None:
             raise self._failure
-        self._write_session()
-        self.ranges.close_all(time.time_ns())
-        self._write_ranges()
-        self._write_names()
+        now_ns = time.time_ns()
+        if self._session is not None:
+            self._stop("")
+        self._write(now_ns)
+        heap.trim()
         self._trace.commit({})
         self._trace.add("META_DATA_EXPORT", self._metadata(interrupted_by, self.ended_early))
+
+    def leave(self, error: TraceFileError) -> None:
+        """Leave what could be written, with the reason why it is no report, where the report was being written."""
+        with suppress(TraceFileError):
+            self._trace.commit({"META_DATA_EXPORT": self._metadata("", f"it could not be written: {reason_of(error)}")})
+        self._trace.leave()
 
     def give_up(self) -> None:
         """Stop the profiler if it still runs, and write nothing."""
         session, self._session = self._session, None
         if session is not None:
-            session.stop()
-
-    def _after_end(self, depth: int, is_update: bool) -> None:
-        is_outer = depth <= OUTER_DEPTH or is_update
-        self.cut_after(FLUSH_AFTER_NS if is_outer else FLUSH_ANYWHERE_AFTER_NS)
-
-    def cut_after(self, limit_ns: int) -> None:
-        """Write and go on if the session is so old, and no operator or block is open on a recorded thread.
-
-        PyTorch ends an operator through a pointer into its session, unless the next one records one thread only.
-        """
-        if self._session is None or not self.is_owner():
-            return
-        waited_ns = time.time_ns() - self._session.started_ns
-        if waited_ns < limit_ns or is_open():
-            return
-        if self._all_threads and not _is_alone():
-            self._all_threads = waited_ns < FLUSH_WITHOUT_OTHERS_AFTER_NS
-            if self._all_threads:
-                return
-        with Held():
-            try:
-                self.flush()
-            except TraceFileError as error:
-                # The program continues, and `finish` raises it where the user can see it.
-                self._failure = error
-                self._end_early(str(error))
-            except RuntimeError as error:
-                self._end_early(f"torch.profiler did not start again: {error}")
+            session.stop(None)
 
     def is_owner(self) -> bool:
         """Return whether the calling process and thread are those that record."""
@@ -190,20 +234,27 @@ class Recording:
         memory = self._memory and not self._all_threads
         return Session(on_gpu=self._on_gpu, all_threads=self._all_threads, memory=memory)
 
+    def _change_kind(self) -> None:
+        self._all_threads = not self._all_threads
+        if self._all_threads and of_all_threads() is None:
+            self._end_early(OPEN_BLOCK)
+
     def _stop(self, reason: str) -> None:
-        """Stop and write; where a block was open after all, the next session is of another kind."""
+        """End the session, and have Kineto save it."""
         began_ns = time.time_ns()
-        if self._write_session():
-            # PyTorch ends the block through a pointer into the session that is gone, if one of the same kind runs.
-            reason = OPEN_BLOCK
-            self._all_threads = not self._all_threads
-            if self._all_threads and of_all_threads() is None:
-                self._end_early(OPEN_BLOCK)
+        session, self._session = self._session, None
+        assert session is not None
+        path = self._trace.beside(f"session{self._sessions}.pt.trace.json")
+        self._sessions += 1
+        try:
+            failure = session.stop(path)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise TraceFileError(f"cannot write {self.path}: {error}") from error
+        self._saved.append(path)
+        if failure:
+            self._end_early(f"the GPU failed ({failure}) and its last work is missing")
         self._pause = (began_ns, reason)
-        self._write_names()
-        log, metadata = self.ranges, self._metadata("", self.ended_early or KILLED)
-        still_open = list(self._rows.ranges(log.still_open(), log))
-        self._trace.commit({"NVTX_EVENTS": still_open, "META_DATA_EXPORT": metadata})
 
     def _go_on(self) -> None:
         """Start a session, and write how long there was none and why, unless recording has ended."""
@@ -222,27 +273,35 @@ class Recording:
         }
         self._trace.add("PROFILER_OVERHEAD", [pause])
 
-    def _write_session(self) -> bool:
-        """Stop the profiler, write what it saw, and return whether an operator or block was still running."""
-        if self._session is None:
-            return False
-        session, self._session = self._session, None
-        seen = session.stop()
-        self._rows.add(seen.events, seen.details, self.ranges.tells_optimizer)
-        self._rows.add_allocations(seen.allocations)
-        self._write_ranges()
-        if seen.failure:
-            self._end_early(f"the GPU failed ({seen.failure}) and its last work is missing")
-        return seen.has_open_block
+    def _write(self, close_ns: int | None) -> int:
+        """Write the ranges until now and the saved sessions, and return how many events these had.
+
+        Where a session has a block that nobody saw begin, the next one is of another kind.
+        """
+        self._rows.add_ranges(self.ranges.take(close_ns), self.ranges)
+        count = 0
+        while self._saved:
+            try:
+                seen = self._read(self._saved[0])
+            except Exception as error:
+                kept = f"What PyTorch recorded is in {self._saved[0]}: nvtx-kernels rank reads it, without our ranges."
+                raise TraceFileError(f"cannot write {self.path}: {error} {kept}") from error
+            self._rows.add(seen, self.ranges)
+            self._saved.pop(0).unlink(missing_ok=True)
+            count += len(seen.blocks) + len(seen.work) + len(seen.calls)
+            if seen.lost_gpu_ns is not None:
+                lost = time_text(seen.lost_gpu_ns - self._origin_ns)
+                self._end_early(f"{BUFFERS_FULL} after {lost}")
+            if close_ns is None and _is_cut(seen):
+                self._pause = (self._pause[0] if self._pause else time.time_ns(), OPEN_BLOCK)
+                self._change_kind()
+        self._write_names()
+        reason = self.ended_early or UNWRITTEN
+        self._trace.commit({"META_DATA_EXPORT": self._metadata("", reason)} if close_ns is None else {})
+        return count
 
     def _end_early(self, reason: str) -> None:
-        self.ranges.close_all(time.time_ns())
         self.ended_early, self.ranges.is_full = reason, True
-
-    def _write_ranges(self) -> None:
-        events = list(self.ranges.take())
-        self._rows.threads.update(event.thread for event in events)
-        self._trace.add("NVTX_EVENTS", self._rows.ranges(events, self.ranges))
 
     def _write_names(self) -> None:
         """Write the names of domains, categories and threads that are new; GPUs and the time of the start once."""
@@ -261,9 +320,9 @@ class Recording:
                 if name and self._is_new(column, name):
                     about: Row = {"start": 0, "eventType": event_type, "text": name, "globalTid": thread}
                     self._trace.add("NVTX_EVENTS", [{**about, "domainId": OUR_DOMAIN_ID, column: number}])
-        for number in sorted(self._rows.threads):
+        for number, name in sorted(self._rows.threads.items()):
             if self._is_new("thread", number):
-                name_id = self._trace.text_id(thread_name(number))
+                name_id = self._trace.text_id(name or thread_name(number))
                 self._trace.add("ThreadNames", [{"nameId": name_id, "globalTid": global_tid(os.getpid(), number)}])
 
     def _is_new(self, kind: str, name: str | int) -> bool:
@@ -282,8 +341,31 @@ class Recording:
         return [{"name": name, "value": str(value)} for name, value in about.items()]
 
 
+def reason_of(error: TraceFileError) -> str:
+    """Return why writing failed, without the paths that the whole sentence names."""
+    cause = error.__cause__
+    if isinstance(cause, OSError | sqlite3.Error):
+        return str(getattr(cause, "strerror", None) or cause)
+    return "what PyTorch recorded could not be read" if cause is not None else str(error)
+
+
+def _is_cut(seen: Seen) -> bool:
+    """Return whether an operator or block was still running at the session's end: its last one is inside it."""
+    blocks = seen.blocks
+    last = [row for row, name in enumerate(blocks.name.tolist()) if seen.texts[name] == LAST]
+    return any(
+        bool(((blocks.thread == blocks.thread[row]) & (blocks.start_ns < blocks.start_ns[row])
+              & (blocks.end_ns >= blocks.end_ns[row])).any())
+        for row in last
+    )  # fmt: skip
+
+
 class record(ContextDecorator):  # noqa: N801 - called like a function
     """Record what the block does into a report at `path`, which appears when the block ends, however it ends.
+
+    `warmup` steps come first, then `steps` are measured (None: all that follow); then the report is written, and
+    the program goes on without a profiler. A step is a range `step` of the program, else it ends with an update of
+    an optimizer. Where there are none, the block is recorded until it ends.
 
     Where the environment has a RANK, as under torchrun, the path has it too: report.rank0.sqlite. Where another
     process is writing the same file, it is report.pid1234.sqlite.
@@ -300,15 +382,20 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         self,
         path: str | Path,
         *,
+        warmup: int | None = None,
+        steps: int | None = STEPS,
         device: str | None = None,
         operators: bool = False,
         memory: bool = False,
         quiet: bool = False,
     ) -> None:
+        self._bounds = Bounds.of(warmup, steps)
         self._path, self._operators, self._memory, self._quiet = Path(path), operators, memory, quiet
         self._on_gpu = torch.cuda.is_available() if device is None else device == "cuda"
         self._recording: Recording | None = None
         self._trace: TraceFile | None = None
+        self._failure: TraceFileError | None = None
+        self._count: StepCount | None = None
         # What signals do, what a recording takes of its process, and what it listens to.
         self._signals, self._process, self._listening = ExitStack(), ExitStack(), ExitStack()
 
@@ -327,6 +414,35 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
     ) -> None:
         with self._signals, Held(f"{self._path} is being written; Ctrl-C again abandons it", self._abandon):
             self._end("" if kind is None else kind.__name__)
+            failure, self._failure = self._failure, None
+            if failure is not None:
+                raise failure
+
+    def end_when_safe(self, written: Callable[[], None] = lambda: None) -> None:
+        """Record nothing more, and write the report once no operator or block is open; then call `written`.
+
+        The program goes on without a profiler. Where writing fails, the block's end raises it.
+        """
+        recording = self._recording
+        if recording is None or not recording.is_owner():
+            return
+        asked_ns, log = time.time_ns(), recording.ranges
+
+        def try_to_end() -> None:
+            is_due = self._recording is recording and recording.is_owner() and log.when_full is try_to_end
+            if not is_due or (is_open() and time.time_ns() - asked_ns < LONGEST_WAIT_NS):
+                return
+            log.when_full = _do_nothing
+            with Held(f"{self._path} is being written; Ctrl-C again abandons it", self._abandon):
+                try:
+                    self._end("")
+                    written()
+                except TraceFileError as failure:
+                    self._failure = failure
+
+        log.is_full, log.when_full = True, try_to_end
+        self._listening.enter_context(reminding(try_to_end, WAITING_S))
+        try_to_end()
 
     def _begin(self) -> Recording:
         self._path = of_rank(self._path)
@@ -346,7 +462,10 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         self._listening.enter_context(annotate.listen(recording.ranges))
         self._listening.enter_context(others.hear(recording.ranges))
         self._listening.enter_context(making_way(recording.pause, recording.resume))
-        self._listening.enter_context(reminding(lambda: recording.cut_after(FLUSH_UNASKED_AFTER_NS), REMIND_S))
+        self._listening.enter_context(reminding(recording.look_at_memory, REMIND_S))
+        if self._bounds.are_counted:
+            self._count = StepCount(self._bounds, recording.step_ended, lambda: self.end_when_safe(self._say_goes_on))
+            self._listening.enter_context(self._count.counting(recording.ranges))
         atexit.register(self._end, "exit of the interpreter")
         _of_thread.last = _AtEnd(self)
         return recording
@@ -363,15 +482,25 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         atexit.unregister(self._end)
         _of_thread.last = None
         with self._process, self._listening:
+            if self._count is not None:
+                self._count.note(recording.ranges, recording.began_ns)
             try:
                 recording.finish(interrupted_by)
                 trace.publish()
             except AbandonedError as error:
                 sys.stderr.write(f"{error}\n")
                 return
+            except TraceFileError as error:
+                recording.leave(error)
+                left = f"What was written of it is in {trace.unfinished}." if trace.unfinished.exists() else ""
+                raise TraceFileError(f"{error} {left}".rstrip()) from error
             recording.is_written = True
         if not self._quiet:
             sys.stderr.write(f"{recording.outcome(trace.path)}\n")
+
+    def _say_goes_on(self) -> None:
+        if not self._quiet:
+            sys.stderr.write(f"{GOES_ON}\n")
 
     def _abandon(self) -> None:
         if self._trace is not None:
@@ -389,6 +518,10 @@ class _AtEnd:
 
 
 _of_thread = threading.local()
+
+
+def _do_nothing() -> None:
+    """Leave ranges that come after recording alone."""
 
 
 def _is_alone() -> bool:

@@ -16,13 +16,14 @@ import base64
 import json
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 
 from ..annotate import mark
-from .allocations import Allocation
+from .allocations import allocations_of
+from .seen import Allocated
 from .session import Session
 
 MARK = "nvtx-kernels memory: "
@@ -61,19 +62,17 @@ class AllocationMarks:
         """End, and put what was seen into the report; once."""
         session, self._session = self._session, None
         if session is not None:
-            for data, part, count in parts(session.stop().allocations):
+            for data, part, count in parts(allocations_of(session, on_gpu=torch.cuda.is_available())):
                 mark(_text(data, part=part, parts=count))
 
 
-def parts(allocations: Iterable[Allocation]) -> Iterator[tuple[str, int, int]]:
+def parts(of: Allocated) -> Iterator[tuple[str, int, int]]:
     """Yield data, number and how many of the marks that hold these; at least LEAST_MARKS."""
     numbers: dict[tuple[int, int], int] = {}
-    rows = []
-    for at_ns, thread, device, address, *sizes in allocations:
-        number = numbers.setdefault((device, address), len(numbers))
-        rows.append((at_ns, thread, device, number, *sizes))
-    columns = np.array(rows, "<i8").reshape(-1, len(COLUMNS)).T.copy()
-    columns[0] = np.diff(columns[0], prepend=0)
+    places = zip(of.device.tolist(), of.address.tolist(), strict=True)
+    block = np.array([numbers.setdefault(place, len(numbers)) for place in places], np.int64)
+    at_ns = np.diff(of.at_ns, prepend=0)
+    columns = np.stack([at_ns, of.thread, of.device, block, of.bytes, of.total_bytes]).astype("<i8")
     data = base64.b64encode(zlib.compress(columns.tobytes(), 6)).decode()
     length = min(LETTERS_PER_MARK, -(-len(data) // LEAST_MARKS))
     pieces = [data[start : start + length] for start in range(0, len(data), length)]

@@ -1,9 +1,12 @@
-"""Ask whether an operator or block of PyTorch's is open on the calling thread.
+"""Ask whether an operator or block of PyTorch's is open on the calling thread, or may be on another.
 
 PyTorch ends each through a pointer into the profiler's session that saw it begin, so a session should not end
 inside one; and nothing in PyTorch lists them. But an operator begins and ends within one call, so that its code is
 on the thread's own stack meanwhile, in PyTorch's libraries; and blocks that Python opens are counted or belong to
 `torch.compile`, whose functions are on Python's stack.
+
+What another thread does in C cannot be seen, but where in Python it is can: a thread whose innermost function is
+the standard library's (a queue, a socket, a lock, as a data loader's threads) is in no operator.
 """
 
 from __future__ import annotations
@@ -11,7 +14,10 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
+import sysconfig
+import threading
 from functools import cache
+from types import FrameType
 from typing import Any
 
 from ..annotate import others
@@ -25,6 +31,9 @@ MOST_CALLS = 4096
 OF_OPERATORS = re.compile(r"(?:lib)?(?:torch|c10)(?!_python)")
 # Modules that open blocks of their own around what they compile or run.
 OF_COMPILERS = re.compile(r"torch\.(?:_dynamo\.convert_frame|_functorch|_inductor)\b")
+
+
+_LIBRARY, _INSTALLED = sysconfig.get_path("stdlib"), re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 
 
 class _Place(ctypes.Structure):
@@ -61,3 +70,14 @@ def _library(address: int) -> str:
     place = _Place()
     ctypes.CDLL(None).dladdr(ctypes.c_void_p(address), ctypes.byref(place))
     return (place.library or b"").decode(errors="replace").rpartition("/")[2]
+
+
+def may_be_open_elsewhere() -> bool:
+    """Return whether an operator or block may be open on another Python thread."""
+    frames = {ident: frame for ident, frame in sys._current_frames().items() if ident != threading.get_ident()}
+    return not others.threads_in_blocks().isdisjoint(frames) or not all(map(_waits, frames.values()))
+
+
+def _waits(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    return file.startswith((_LIBRARY, "<frozen")) and not _INSTALLED.search(file)

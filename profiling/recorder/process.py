@@ -5,10 +5,11 @@ from __future__ import annotations
 import _thread
 import ctypes
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -65,7 +66,6 @@ def reminding(call: Callable[[], None], every_s: float) -> Iterator[None]:
 
     The thread that waits is not one of `threading`'s, and is not waited for when the interpreter ends.
     """
-    global _reminded
     is_over = _thread.allocate_lock()
     is_over.acquire()
 
@@ -73,23 +73,44 @@ def reminding(call: Callable[[], None], every_s: float) -> Iterator[None]:
         while not is_over.acquire(timeout=every_s):
             ctypes.pythonapi.Py_AddPendingCall(_pending, None)
 
-    _reminded = call
+    _reminded.append(call)
     _thread.start_new_thread(wait, ())
     try:
         yield
     finally:
-        _reminded = None
+        _reminded.remove(call)
         is_over.release()
 
 
-_reminded: Callable[[], None] | None = None
+_reminded: list[Callable[[], None]] = []
 
 
 # One for all recordings: the interpreter may still call it when a recording is over.
 def _remind(_: object) -> int:
-    if _reminded is not None:
-        _reminded()
+    for call in (*_reminded,):
+        call()
     return 0
 
 
 _pending = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_remind)
+
+
+def resident_bytes() -> int:
+    """Return the memory that this process has now; where the system does not say, the most that it had."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+def allowed_bytes() -> int:
+    """Return the memory that this process may have: the machine's, or its control group's if that is less."""
+    allowed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for file in CGROUP_LIMITS:
+        with suppress(OSError, ValueError):
+            allowed = min(allowed, int(Path(file).read_text()))
+    return allowed
+
+
+CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")

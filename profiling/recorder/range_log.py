@@ -1,25 +1,35 @@
 """Keep the ranges and marks of a program, our own and others'.
 
-Times are `time.time_ns`, the clock of torch.profiler's events. Each thread has its own stack in each NVTX
-domain; whatever is still open at the end is closed then, so that every range written has both its ends.
+Times are `time.time_ns`, the clock of torch.profiler's events. A thread's log says what began or ended when, 16 bytes
+each; ranges are made of it after measuring. Each NVTX domain has a stack of its own; whatever is still open at the
+end is closed then, so that every range written has both its ends.
 """
+
+from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from array import array
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from .. import annotate
-from ..annotate import DOMAIN
+from nvtx_kernels.analysis.vocabulary import is_step
+
+from ..annotate import DOMAIN, range_stack
 from ..annotate.others import DEFAULT_DOMAIN
+from ..annotate.range_stack import Label
 
 OUR_DOMAIN_ID = 1
 STEP, OPTIMIZER = "step", "optimizer"
 # How the category of a module's range begins; a module may have any name, `step` too.
 OF_A_MODULE = "model/"
+# Ranges that annotation draws, and that say nothing of the program.
+PICTURES = ("timeline",)
 
 Payload = int | float | None
+_now = time.time_ns
+_local = range_stack.local
 
 
 class Event(NamedTuple):
@@ -35,99 +45,169 @@ class Event(NamedTuple):
     is_mark: bool = False
 
 
-class RangeLog:
-    """Listen to `annotate` and to the program's own NVTX ranges.
+class _Kind(NamedTuple):
+    """What ranges of one kind say."""
 
-    `on_end` is called after each range of this thread, and after its outermost record_function blocks, with the
-    depth that remains and whether it was an update of an optimizer. `steps` counts the ended ranges `step`.
+    name: str
+    payload: Payload
+    domain: str
+    category: str
+
+
+class _Log:
+    """A thread's: pairs of what (a kind, or an end in a domain as −1 − its number) and when; marks; what is open."""
+
+    __slots__ = ("marks", "note", "open", "pairs", "thread")
+
+    def __init__(self) -> None:
+        self.thread = threading.get_native_id()
+        self.pairs = array("q")
+        self.note = self.pairs.extend  # of both at once, so that Ctrl-C cannot part them
+        self.marks: list[tuple[int, str]] = []
+        self.open: dict[str, list[tuple[int, _Kind]]] = {}
+
+
+class _OfThread(threading.local):
+    def __init__(self, logs: list[_Log]) -> None:
+        self.log = _Log()
+        self.note = self.log.note
+        logs.append(self.log)
+
+
+class RangeLog:
+    """Listens to `annotate` and to the program's own NVTX ranges.
+
+    Once it `is_full`, it counts what it drops, or calls `when_full` if that is set. `on_step` is called before a
+    range that is a step begins on the recording thread, `after_block` once after its outermost record_function
+    block. `steps` counts the ranges `step` taken.
     """
 
-    def __init__(self, on_end: Callable[[int, bool], None]) -> None:
-        self.dropped = 0
+    def __init__(self) -> None:
+        self.dropped = self.steps = 0
         self.is_full = False
+        self.when_full: Callable[[], None] | None = None
+        self.on_step: Callable[[], None] | None = None
+        self.after_block: Callable[[], None] | None = None
         # The numbers of the ranges' categories, from which a range's phase follows.
         self.categories: dict[str, int] = {}
-        self._on_end = on_end
-        self._thread = threading.get_native_id()
-        self._open: dict[int, dict[str, list[Event]]] = {}
-        self.domains = {DEFAULT_DOMAIN: 0, DOMAIN: 1}
-        self.steps = 0
-        self._done: deque[Event] = deque()
+        self.domains = {DEFAULT_DOMAIN: 0, DOMAIN: OUR_DOMAIN_ID}
+        self._ident = threading.get_ident()
+        self._logs: list[_Log] = []
+        self._of_thread = _OfThread(self._logs)
+        # By label, or what the program said of a range of its own.
+        self._numbers: dict[Any, int] = {}
+        self._kinds: list[_Kind] = []
+        self._steps: set[int] = set()
         self._optimizers: list[Event] = []
 
     def push(self, name: str, payload: Payload = None, domain: str = DOMAIN) -> None:
         """Open a range on the calling thread."""
-        thread = threading.get_native_id()
-        stack = self._open.setdefault(thread, {}).setdefault(domain, [])
-        self.domains.setdefault(domain, len(self.domains))
-        category = annotate.category() if domain == DOMAIN else ""
-        if category:
-            self.categories.setdefault(category, len(self.categories) + 1)
-        stack.append(Event(time.time_ns(), None, thread, name, payload, domain, category))
+        key: Any = _local.thread.ranges[-1].label if domain is DOMAIN else (name, repr(payload), domain)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._new_kind(key, _Kind(name, payload, domain, key.category if domain is DOMAIN else ""))
+        if number in self._steps and self.on_step is not None and threading.get_ident() == self._ident:
+            kind = self._kinds[number]
+            self.on_step()  # which may take what is noted, and forget the numbers
+            number = self._numbers.get(key)
+            number = self._new_kind(key, kind) if number is None else number
+        if self.is_full:
+            self._drop()
+            return
+        self._of_thread.note((number, _now()))
 
     def pop(self, domain: str = DOMAIN) -> None:
         """Close the calling thread's innermost range; one opened before recording began is unknown."""
-        now, thread = time.time_ns(), threading.get_native_id()
-        stack = self._open.get(thread, {}).get(domain)
-        if not stack:
-            return
-        ended = stack.pop()._replace(end_ns=now)
-        self._keep(ended)
-        self._ended(is_update=_is_update(ended))
-
-    def block_began(self, name: str) -> None:
-        """Handle the start of a record_function block, which the profiler's events have."""
-
-    def block_ended(self, *, is_outermost: bool) -> None:
-        """Handle the end of a record_function block."""
-        if is_outermost:
-            self._ended(is_update=False)
-
-    def _ended(self, *, is_update: bool) -> None:
-        thread = threading.get_native_id()
-        if thread == self._thread:
-            self._on_end(sum(map(len, self._open.get(thread, {}).values())), is_update)
+        now = _now()
+        number = OUR_DOMAIN_ID if domain is DOMAIN else self.domains.get(domain)
+        if number is not None:
+            self._of_thread.note((-1 - number, now))
+        if self.is_full and self.when_full is not None:
+            self.when_full()
 
     def mark(self, message: str) -> None:
         """Note a moment on the calling thread."""
-        self._keep(Event(time.time_ns(), None, threading.get_native_id(), message, None, is_mark=True))
+        if self.is_full:
+            self.dropped += self.when_full is None
+            return
+        self.note_mark(_now(), message)
 
-    def still_open(self) -> list[Event]:
-        """Return the ranges that have not ended."""
-        stacks = [stack for of_thread in list(self._open.values()) for stack in list(of_thread.values())]
-        return [event for stack in stacks for event in stack]
+    def note_mark(self, at_ns: int, message: str) -> None:
+        """Note a moment that may have been earlier."""
+        self._of_thread.log.marks.append((at_ns, message))
 
-    def close_all(self, now_ns: int) -> None:
-        """Close every open range, innermost first."""
-        for stack in [stack for stacks in self._open.values() for stack in stacks.values()]:
-            while stack:
-                self._keep(stack.pop()._replace(end_ns=now_ns))
+    def block_began(self, name: str) -> None:
+        """Handle the start of a record_function block, which the profiler's events have."""
+        if self.on_step is not None and threading.get_ident() == self._ident and _is_step(name):
+            self.on_step()
+
+    def block_ended(self, *, is_outermost: bool) -> None:
+        """Handle the end of a record_function block."""
+        if is_outermost and self.after_block is not None and threading.get_ident() == self._ident:
+            after, self.after_block = self.after_block, None
+            after()
+        if is_outermost and self.when_full is not None:
+            self.when_full()
+
+    def _drop(self) -> None:
+        if self.when_full is None:
+            self.dropped += 1
+        else:
+            self.when_full()
+
+    def _new_kind(self, key: Label | tuple[str, str, str], kind: _Kind) -> int:
+        self.domains.setdefault(kind.domain, len(self.domains))
+        if kind.category:
+            self.categories.setdefault(kind.category, len(self.categories) + 1)
+        self._kinds.append(kind)
+        self._numbers[key] = number = len(self._kinds) - 1
+        if is_step(kind.name) and kind.category not in PICTURES and not kind.category.startswith(OF_A_MODULE):
+            self._steps.add(number)
+        return number
 
     def tells_optimizer(self, thread: int, start_ns: int, end_ns: int) -> bool:
-        """Return whether a range `optimizer` that was not taken yet, or is still open, was open at some time."""
-        still_open = (event for event in self._open.get(thread, {}).get(DOMAIN, ()) if event.name == OPTIMIZER)
+        """Return whether a range `optimizer` of those taken last, or still open, was open at some time."""
         return any(
             event.thread == thread and event.start_ns <= end_ns and start_ns <= (event.end_ns or end_ns)
-            for event in (*self._optimizers, *still_open)
+            for event in self._optimizers
         )
 
-    def take(self) -> Iterator[Event]:
-        """Yield the events finished since the last call, and drop them."""
-        self._optimizers.clear()
-        while self._done:
-            yield self._done.popleft()
+    def take(self, close_ns: int | None = None) -> list[Event]:
+        """Return the ranges that have ended and the marks, and drop them; with `close_ns`, end the open ones then."""
+        events = [event for log in list(self._logs) for event in self._taken(log, close_ns)]
+        self.steps += sum(event.name == STEP for event in events if _is_of_training(event))
+        still_open = (Event(at, None, log.thread, *of) for log in self._logs for of_domain in log.open.values()
+                      for at, of in of_domain)  # fmt: skip
+        self._optimizers = [one for one in (*events, *still_open) if one.name == OPTIMIZER and _is_of_training(one)]
+        if len(self._logs) == 1 and not self._logs[0].pairs:
+            self._kinds.clear()
+            self._numbers.clear()
+            self._steps.clear()
+        return events
 
-    def _keep(self, event: Event) -> None:
-        if self.is_full:
-            self.dropped += 1
-            return
-        self._done.append(event)
-        if event.category.startswith(OF_A_MODULE):
-            return
-        self.steps += event.name == STEP and event.end_ns is not None
-        if _is_update(event):
-            self._optimizers.append(event)
+    def _taken(self, log: _Log, close_ns: int | None) -> list[Event]:
+        domains = {number: name for name, number in self.domains.items()}
+        pairs = log.pairs[: len(log.pairs) // 2 * 2]
+        events = []
+        for number, at_ns in zip(pairs[::2], pairs[1::2], strict=True):
+            if number >= 0:
+                kind = self._kinds[number]
+                log.open.setdefault(kind.domain, []).append((at_ns, kind))
+            elif stack := log.open.get(domains[-1 - number]):
+                start_ns, kind = stack.pop()
+                events.append(Event(start_ns, at_ns, log.thread, *kind))
+        del log.pairs[: len(pairs)]
+        marks, log.marks[:] = [*log.marks], ()
+        events += [Event(at_ns, None, log.thread, text, None, is_mark=True) for at_ns, text in marks]
+        for stack in log.open.values() if close_ns is not None else ():
+            while stack:
+                start_ns, kind = stack.pop()
+                events.append(Event(start_ns, max(start_ns, close_ns or 0), log.thread, *kind))
+        return events
 
 
-def _is_update(event: Event) -> bool:
-    return event.name == OPTIMIZER and not event.category.startswith(OF_A_MODULE)
+_is_step = lru_cache(maxsize=4096)(is_step)
+
+
+def _is_of_training(event: Event) -> bool:
+    return not event.is_mark and not event.category.startswith(OF_A_MODULE)

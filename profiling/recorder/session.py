@@ -1,26 +1,26 @@
-"""One session of torch.profiler on the calling thread, from start to the events it saw."""
+"""One session of torch.profiler on the calling thread, from start to the file that Kineto saves of it."""
 
 import os
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, NamedTuple
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from ..annotate import others
 from ..annotate.replacing import replaced
-from .allocations import MEMORY_EVENT, Allocation, allocations_of
-from .gpu_details import Details, details_of
 
 LAST = "nvtx-kernels end of a session"
-# Around all that a session sees of its thread where memory is recorded: the profiler's trees lack the allocations
-# of a GPU that are in no other event (torch/csrc/autograd/profiler_kineto.cpp takes only the CPU's as roots).
-AROUND_ALL = "nvtx-kernels recording"
 # Else PyTorch 2.12 and later print `profiler_start` on stderr; no lower level holds that back.
 QUIET_KINETO = ("KINETO_LOG_LEVEL", "99")
+# Kineto stops to trace a GPU once its events fill 128 MiB, some 450,000 launches, and says so in a log alone.
+GPU_BUFFERS = "ACTIVITIES_MAX_GPU_BUFFER_SIZE_MB=2048"
+NOT_SAVED = "PyTorch's profiler could not save its events next to it: is the disk full?"
 
 
 def of_all_threads() -> Any:
@@ -31,19 +31,13 @@ def of_all_threads() -> Any:
         return None
 
 
-class Seen(NamedTuple):
-    """What a session saw.
-
-    With `has_open_block`, an operator or record_function block was still running: our last one was inside it.
-    `failure` is the GPU's error if waiting for it failed; its work is then missing. `allocations` are empty unless
-    the session was asked for them.
-    """
-
-    events: list[Any]
-    details: Callable[[str, Any], Details]
-    has_open_block: bool
-    failure: str
-    allocations: list[Allocation]
+def _config(*, on_gpu: bool, all_threads: bool) -> Any:
+    """Return how PyTorch's profiler is configured; its options are newer than some of its releases."""
+    options: dict[str, Any] = {"profile_all_threads": True} if all_threads else {}
+    if on_gpu:
+        with suppress(TypeError):
+            return torch._C._profiler._ExperimentalConfig(**options, custom_profiler_config=GPU_BUFFERS)
+    return torch._C._profiler._ExperimentalConfig(**options) if options else None
 
 
 class Session:
@@ -60,23 +54,25 @@ class Session:
             raise RuntimeError("another profiler of PyTorch is already running")
         os.environ.setdefault(*QUIET_KINETO)
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu and kernels else [])]
-        config = of_all_threads() if all_threads else None
-        self._on_gpu, self._memory = on_gpu, memory
+        config = _config(on_gpu=on_gpu and kernels, all_threads=all_threads)
         self._profile = profile(activities=activities, experimental_config=config, profile_memory=memory)
         with warnings.catch_warnings(), _ours():
-            # Some releases warn that a second session drops the events of the first, which are read by then.
+            # Some releases warn that a second session drops the events of the first, which are saved by then.
             warnings.filterwarnings("ignore", ".*Profiler clears events")
             self._profile.start()
-        self._around_all: AbstractContextManager[Any] = record_function(AROUND_ALL) if memory else nullcontext()
-        self._around_all.__enter__()
+        others.spell(as_tokens=True)
         self.started_ns = time.time_ns()
 
-    def stop(self) -> Seen:
-        """End the session, after the GPU has finished its work."""
+    def stop(self, path: Path | None) -> str:
+        """End the session, after the GPU has finished its work, and save what it saw, if a path is given.
+
+        Return the GPU's error if waiting for it failed; its work is then missing. The file is for this user alone,
+        as it names the host and has addresses. Raises OSError if there is no whole file.
+        """
+        others.spell(as_tokens=False)
+        failure = ""
         with record_function(LAST):
             pass
-        self._around_all.__exit__(None, None, None)
-        failure = ""
         try:
             with _ours():
                 self._profile.stop()
@@ -84,19 +80,28 @@ class Session:
         except RuntimeError as error:
             # PyTorch waits for the GPU before it ends its profiler, which must not outlive this session.
             results, failure = torch._C._autograd._disable_profiler(), str(error).partition("\n")[0]
-        events = results.events()
-        roots = results.experimental_event_tree()
-        ours = (LAST, AROUND_ALL, MEMORY_EVENT)
-        of_program = [event for event in events if event.name() not in ours]
-        # What is not below another event, or below the one that is around all, is in no block of the program.
-        outermost = [event for root in roots for event in (root.children if root.name == AROUND_ALL else (root,))]
-        return Seen(
-            of_program,
-            details_of(results, of_program),
-            all(event.name != LAST for event in outermost),
-            failure,
-            allocations_of(roots, events, on_gpu=self._on_gpu) if self._memory else [],
-        )
+        # torch.profiler's object is in a cycle of references, and would keep 2 kB an event until it is collected.
+        self._profile.profiler = None
+        if path is not None:
+            _save(results, path)
+        return failure
+
+
+def _save(results: Any, path: Path) -> None:
+    """Save once, as Kineto can; it raises nothing, so that what is there is looked at."""
+    mask = os.umask(0o077)
+    try:
+        results.save(str(path))
+    finally:
+        os.umask(mask)
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 2))
+            is_whole = file.read().rstrip().endswith(b"}")
+    except OSError:
+        is_whole = False
+    if not is_whole:
+        raise OSError(NOT_SAVED)
 
 
 _own = threading.local()

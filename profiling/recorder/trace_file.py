@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import sqlite_utils
 import torch
@@ -111,7 +112,7 @@ class TraceFile:
         self._strings: dict[str, int] = {}
         self._strings_written = 0
         self._provisional: list[tuple[str, int]] = []
-        self.is_abandoned = False
+        self.is_abandoned = self._is_left = False
         if self.path.is_dir():
             raise TraceFileError(f"cannot write {path}: it is a folder")
         with self._explained():
@@ -136,24 +137,37 @@ class TraceFile:
         """
         added, remaining = 0, iter(rows)
         while batch := list(itertools.islice(remaining, BATCH)):
-            if self.is_abandoned:
-                raise AbandonedError(f"abandoned: {self.path} was not written")
-            with self._explained():
-                target = self._db.table(table)
-                if not target.exists():
-                    columns = TABLES[table].split()
-                    target.create(
-                        {name.rstrip("*"): column_type(table, name.rstrip("*")) for name in columns},
-                        not_null={name.rstrip("*") for name in columns if name.endswith("*")},
-                        pk="id" if table == "StringIds" else None,
-                    )
-                # sqlite-utils' own insert takes 20 us a row, and recordings have millions. The names are ours.
-                names = list(dict.fromkeys(name for row in batch for name in row))
-                places = ", ".join("?" * len(names))
-                statement = f"INSERT INTO [{table}] ([{'], ['.join(names)}]) VALUES ({places})"  # noqa: S608
-                self._db.conn.executemany(statement, ([row.get(name) for name in names] for row in batch))
-            added += len(batch)
+            # sqlite-utils' own insert takes 20 us a row, and recordings have millions. The names are ours.
+            names = list(dict.fromkeys(name for row in batch for name in row))
+            added += self._insert(table, names, [tuple(row.get(name) for name in names) for row in batch])
         return added
+
+    def add_columns(self, table: str, **columns: Any) -> int:
+        """Append rows given as columns, arrays or lists, or one value for all rows; return how many."""
+        lists = {name: of.tolist() if hasattr(of, "tolist") else of for name, of in columns.items()}
+        count = next(len(of) for of in lists.values() if isinstance(of, list))
+        values = [of if isinstance(of, list) else itertools.repeat(of, count) for of in lists.values()]
+        remaining = zip(*values, strict=True)
+        while batch := list(itertools.islice(remaining, BATCH)):
+            self._insert(table, [*lists], batch)
+        return count
+
+    def _insert(self, table: str, names: list[str], rows: list[tuple[Any, ...]]) -> int:
+        if self.is_abandoned:
+            raise AbandonedError(f"abandoned: {self.path} was not written")
+        with self._explained():
+            target = self._db.table(table)
+            if not target.exists():
+                columns = TABLES[table].split()
+                target.create(
+                    {name.rstrip("*"): column_type(table, name.rstrip("*")) for name in columns},
+                    not_null={name.rstrip("*") for name in columns if name.endswith("*")},
+                    pk="id" if table == "StringIds" else None,
+                )
+            places = ", ".join("?" * len(names))
+            statement = f"INSERT INTO [{table}] ([{'], ['.join(names)}]) VALUES ({places})"  # noqa: S608
+            self._db.conn.executemany(statement, rows)
+        return len(rows)
 
     def commit(self, provisional: Mapping[str, Iterable[Row]]) -> None:
         """Make a readable report of the rows so far and of others, by table, that the next commit removes."""
@@ -201,9 +215,25 @@ class TraceFile:
             if pid.isdigit() and int(pid) != self._pid:
                 yield int(pid), file
 
+    @property
+    def unfinished(self) -> Path:
+        """Return where the report is until it is published."""
+        return self._file.path
+
+    def beside(self, part: str) -> Path:
+        """Return the path of a file next to the unfinished report, which goes with it."""
+        return self._file.path.with_name(f"{self._file.path.name}-{part}")
+
+    def leave(self) -> None:
+        """Leave the unfinished file where it is, as far as it was committed."""
+        if self._pid == os.getpid():
+            with suppress(sqlite3.Error):
+                self._db.conn.close()
+            self._is_left = True
+
     def discard(self) -> None:
         """Remove the unpublished file; a published one stays, and so does a parent process's."""
-        if self._pid != os.getpid():
+        if self._pid != os.getpid() or self._is_left:
             return
         with suppress(sqlite3.Error):
             self._db.conn.close()

@@ -24,6 +24,7 @@ from nvtx_kernels.analysis.support.files import replacing
 from nvtx_kernels.model.transformer import cross_entropy
 from torch import Tensor
 
+from ..recorder.allocations import allocations_of
 from ..recorder.session import Session
 from .settings import Settings, SettingsError, autocast
 from .workload import Workload, run_phases
@@ -122,7 +123,8 @@ def _allocations() -> Iterator[list[tuple[int, int]]]:
     try:
         yield changes
     finally:
-        changes += [(allocation.at_ns, allocation.bytes) for allocation in session.stop().allocations]
+        seen = allocations_of(session, on_gpu=False)
+        changes += zip(seen.at_ns.tolist(), seen.bytes.tolist(), strict=True)
 
 
 def held_tensors(workload: Workload) -> Iterator[Tensor]:

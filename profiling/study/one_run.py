@@ -86,7 +86,7 @@ def measure(workload: Workload, capture: Capture) -> tuple[Row, Recording | None
     with ExitStack() as warming:
         if capture.record_to is not None:
             # The warm-up is profiled, and what the profiler saw dropped: measuring begins with it warm.
-            warming.callback(Session(on_gpu=on_gpu).stop)
+            warming.callback(Session(on_gpu=on_gpu).stop, None)
         warming.enter_context(annotate.range("warmup"))
         warmup = list(timed_steps(workload, settings.warmup - capture.flops))
         if capture.flops:
@@ -98,7 +98,8 @@ def measure(workload: Workload, capture: Capture) -> tuple[Row, Recording | None
     with ExitStack() as capturing:
         if capture.record_to is not None:
             options = {"operators": capture.operators, "memory": capture.memory}
-            recorder = record(capture.record_to, device=settings.device_type, quiet=True, **options)
+            all_steps = {"warmup": 0, "steps": None}  # the workload is as long as was asked for
+            recorder = record(capture.record_to, device=settings.device_type, quiet=True, **all_steps, **options)
             recording = capturing.enter_context(recorder)
         elif capture.operators:
             capturing.enter_context(torch.autograd.profiler.emit_nvtx())  # type: ignore[no-untyped-call]

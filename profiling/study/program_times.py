@@ -22,6 +22,7 @@ from ..annotate import others, range_stack
 from ..annotate.range_stack import Payload
 from ..cli import CommandError
 from ..machine import cpu_facts, gpu_facts, versions, watcher
+from ..recorder.steps import Bounds
 from ..training.capture import Capture, wait_for_gpu
 from ..training.loop import WHOLE_BLOCK, Phases
 from ..training.roots import telling_roots
@@ -137,7 +138,7 @@ def _times(phases: list[_Phase]) -> dict[str, float]:
 
 def timed(program: Callable[[], int], wanted: int) -> Timed:
     """Run a program, given as a function that returns its exit status, until so many steps are timed."""
-    phases = Phases(Capture(flops=False, memory=False, facts=dict), 0, None, ())
+    phases = Phases(Capture(flops=False, memory=False, facts=dict), Bounds.of(0, None), ())
     clock, status = _Clock(phases, wanted), None
     with ExitStack() as watching:
         # The range in whose push the program was stopped is nobody's.

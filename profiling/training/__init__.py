@@ -29,7 +29,9 @@ from ..annotate import optimizers
 from ..annotate.interrupts import Held
 from ..annotate.modules import Choice
 from ..machine import versions
+from ..recorder import GOES_ON
 from ..recorder.process import terminated_by_signal
+from ..recorder.steps import STEPS, Bounds
 from .capture import Capture
 from .loop import WHOLE_BLOCK, Phases
 from .roots import annotating_roots
@@ -72,8 +74,8 @@ class Profile:
         optimizer: Optimizer | Iterable[Optimizer] | None = None,
         path: str | Path = "report.sqlite",
         *,
-        warmup: int = 1,
-        steps: int | None = None,
+        warmup: int | None = None,
+        steps: int | None = STEPS,
         depth: int | None = None,
         only: Choice | None = None,
         skip: Choice = (),
@@ -87,15 +89,14 @@ class Profile:
         self._models: list[nn.Module] = _several(models, nn.Module, "a model must be a torch.nn.Module", remedy)
         self._optimizers = _several(optimizer, Optimizer, "an optimizer must be a torch.optim.Optimizer", CALL)
         self._names = names or [None] * len(self._models)
-        if warmup < 0 or (steps is not None and steps < 1):
-            raise ValueError(f"warmup must be ≥ 0 and steps ≥ 1, not {warmup} and {steps}")
-        if flops and not warmup:
+        if flops and warmup == 0:
             raise ValueError(NO_WARM_UP)
         self._choice: dict[str, Any] = {"depth": depth, "only": only, "skip": skip}
         self._every_model = every_model
         self._capture = Capture(flops=flops, memory=memory, facts=self._facts)
-        self._phases = Phases(self._capture, warmup, steps, optimizers.named(self._optimizers))
-        self._signals, self._ranges = ExitStack(), ExitStack()
+        bounds = Bounds.of(warmup, steps, is_watched=self._capture.is_watched)
+        self._phases = Phases(self._capture, bounds, optimizers.named(self._optimizers), self._say_goes_on)
+        self._signals, self._ranges, self._is_leaving = ExitStack(), ExitStack(), False
 
     @property
     def outcome(self) -> Outcome:
@@ -153,6 +154,7 @@ class Profile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_leaving = True
         with self._signals, Held():
             try:
                 self._ranges.__exit__(kind, error, trace)
@@ -160,6 +162,10 @@ class Profile:
                 self._capture.stop(kind, error, trace)
             if self._capture.recording is None or self._capture.recording.is_written:
                 sys.stderr.write(f"{self.outcome.text()}\n")
+
+    def _say_goes_on(self) -> None:
+        if not self._is_leaving:
+            sys.stderr.write(f"{self.path}: {self.outcome.steps}. {GOES_ON}\n")
 
     def _facts(self) -> dict[str, Any]:
         """Return what a report should know of the run."""

@@ -19,7 +19,6 @@ from ..annotate.range_stack import OpenRange, label
 from ..machine import MARK, watcher
 from ..recorder import Recording, record
 from ..recorder.allocation_marks import AllocationMarks
-from ..recorder.trace_file import TraceFileError
 
 
 class Capture:
@@ -28,16 +27,18 @@ class Capture:
     def __init__(self, *, flops: bool, memory: bool, facts: Callable[[], dict[str, Any]]) -> None:
         self.is_watched = bool(watcher(os.environ))  # nsys records, and we do not
         self.recording: Recording | None = None
+        self._recorder: record | None = None
         self.counting = Counting() if flops else None
         self._memory, self._facts = memory, facts
         self.allocations, self.block = AllocationMarks(), ExitStack()
-        self._failure: TraceFileError | None = None
 
     def start(self, path: Path) -> Path:
         """Start to record unless nsys does; return the path, with the rank or process in its name."""
         if self.is_watched:
             return path
-        self.recording = self.block.enter_context(record(path, memory=self._memory, quiet=True))
+        # Steps are counted here: the recorder need not.
+        self._recorder = record(path, warmup=0, steps=None, memory=self._memory, quiet=True)
+        self.recording = self.block.enter_context(self._recorder)
         return path.with_name(self.recording.path.name)
 
     def stop(
@@ -45,8 +46,6 @@ class Capture:
     ) -> None:
         """Write the report if that is not done; raises TraceFileError if it could not be written."""
         self.block.__exit__(kind, error, trace)
-        if self._failure is not None:
-            raise self._failure
 
     def count(self) -> None:
         """Count FLOPs from here on; start again where another optimizer turns out to end the steps."""
@@ -83,12 +82,20 @@ class Capture:
         if opened is not None and not opened.ended:
             range_stack.close(opened)
 
-    def write(self) -> None:
-        """Write the report; the program goes on where that fails, and `stop` raises it."""
-        try:
-            self.block.close()
-        except TraceFileError as failure:
-            self._failure = failure
+    def hear_of_own_steps(self, begins: Callable[[], None]) -> None:
+        """Have the recorder call this before a range of the program's begins that is called a step."""
+        if self.recording is not None:
+            self.recording.ranges.on_step = begins
+
+    def step_ended(self) -> None:
+        """Tell the recorder that it may save what it has."""
+        if self.recording is not None:
+            self.recording.step_ended()
+
+    def write_when_safe(self, written: Callable[[], None]) -> None:
+        """Write the report as soon as no operator is open, and call `written`; `stop` raises what goes wrong."""
+        if self._recorder is not None:
+            self._recorder.end_when_safe(written)
 
 
 def wait_for_gpu() -> None:

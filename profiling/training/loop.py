@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from typing import Any
@@ -28,6 +28,7 @@ from ..annotate.others import hear
 from ..annotate.range_stack import AutomaticRange, OpenRange, label
 from ..annotate.regions import in_backward
 from ..annotate.replacing import replaced
+from ..recorder.steps import Bounds
 from . import own_steps
 from .capture import Capture
 from .own_steps import OwnSteps
@@ -40,12 +41,19 @@ WHOLE_BLOCK = "the whole block, in which nothing ended a step"
 class Phases:
     """Tells what happens in one block of a program, and counts its steps as they seem at the time.
 
-    `warmup` steps come first, in the last of which FLOPs are counted if asked for; then `steps` (None: all that
-    follow) are measured. `given` are the names of the optimizers given.
+    `bounds` are how many steps come first as warm-up, in the last of which FLOPs are counted if asked for, and how
+    many are then measured. `given` are the names of the optimizers given. `when_written` is called once the report
+    is written and the program goes on without a profiler: nothing listens from then on, and annotation stays.
     """
 
-    def __init__(self, capture: Capture, warmup: int, steps: int | None, given: tuple[str, ...]) -> None:
-        self._capture, self._warmup, self._steps, self._given = capture, warmup, steps, given
+    def __init__(
+        self,
+        capture: Capture,
+        bounds: Bounds,
+        given: tuple[str, ...],
+        when_written: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._capture, self._bounds, self._given, self._when_written = capture, bounds, given, when_written
         # The moments of updates by optimizer, and of calls of step(): how many of both there were before.
         self._moments = count(1)
         self._updates: dict[str, list[int]] = {}
@@ -81,8 +89,8 @@ class Phases:
             return self._own_warmed
         ends = self._ends()
         if count := self._own_steps[0]:
-            return min(count, self._warmup)
-        return min(len(ends), warm_up_steps(self._warmup, self._updates, ends))
+            return min(count, warm_up_steps(self._bounds.warmup, {}, range(count), self._bounds.fewest))
+        return min(len(ends), warm_up_steps(self._bounds.warmup, self._updates, ends, self._bounds.fewest))
 
     @property
     def measured(self) -> int:
@@ -109,12 +117,13 @@ class Phases:
     def running(self) -> Iterator[None]:
         """Tell what happens while the block runs."""
         with optimizers.guided(self), self._hearing_of_backward(), hear(self._own):
-            optimizers.tell("begin", optimizers=self._given, warmup=self._warmup)
-            if self._warmup:
+            optimizers.tell("begin", optimizers=self._given, **self._bounds.facts())
+            if self._bounds.warmup:
                 self._stage.enter_context(self._capture.drawn("warmup"))
             else:
                 self._measure()
             self._begin_step()
+            self._capture.hear_of_own_steps(self._own_step_begins)
             try:
                 yield
             except BaseException as error:
@@ -207,13 +216,28 @@ class Phases:
 
     def _step_ended(self) -> None:
         self._end_step()
-        if not self._is_measuring and len(self._ends()) >= self._warmup:
+        if not self._is_measuring and len(self._ends()) >= self._bounds.warmup:
             self._stage.close()
             self._measure()
-        elif self._is_measuring and self._steps is not None and self.measured >= self._steps:
+        elif self._is_done() and (self._capture.is_watched or not self._own_steps[0]):
             self._finish()
             return
+        self._capture.step_ended()
         self._begin_step()
+
+    def _own_step_begins(self) -> None:
+        """Finish where the program's own ranges are the steps, of which as many have ended as are measured."""
+        if self._own_steps[0] and self._is_done():
+            self._finish()
+
+    def _is_done(self) -> bool:
+        """Return whether as many steps are measured as were asked for."""
+        own, steps = self._own_steps[0], self._bounds.steps
+        if not self._is_measuring or self.is_over or steps is None:
+            return False
+        ends, updates = (range(own), {}) if own else (self._ends(), self._updates)
+        warm_up = 0 if self._own_warmed else warm_up_steps(self._bounds.warmup, updates, ends)
+        return len(ends) - warm_up >= steps
 
     def _measure(self) -> None:
         self._is_measuring = True
@@ -223,9 +247,10 @@ class Phases:
     def _begin_step(self) -> None:
         number = len(self._ends())
         if self._capture.is_watched:
-            number_shown = max(0, number - self._warmup * self._is_measuring)
+            number_shown = max(0, number - self._bounds.warmup * self._is_measuring)
             self._step = range_stack.draw(label("step", number_shown, "timeline"))
-        if (number == self._warmup - 1 or self._is_own_warm_up) and not self._is_measuring:
+        is_last_of_warm_up = number == self._bounds.warmup - 1 or (not number and self._bounds.fewest)
+        if (is_last_of_warm_up or self._is_own_warm_up) and not self._is_measuring:
             self._capture.count()
 
     def _end_step(self) -> None:
@@ -240,11 +265,14 @@ class Phases:
             return
         self.is_over, self._is_whole = True, not self._ends() and self._has_begun
         self._end_step()
+        if not self._is_measuring and self.measured and not self.error:  # too few steps for the whole warm-up
+            self._stage.close()
+            self._measure()
         unused = {"unused": self.unused} if self._is_whole and self.unused else {}
         optimizers.tell("end", **({"error": self.error} if self.error else {}), **unused)
         self._stage.close()
         if self.measured and not self.error:  # else the block's end writes, and raises what went wrong
-            self._capture.write()
+            self._capture.write_when_safe(self._when_written)
 
     def _end_forward(self) -> None:
         forward, self._forward = self._forward, None

@@ -17,6 +17,7 @@ import torch
 from ..annotate import others, range_stack
 from ..annotate.regions import in_backward
 from ..annotate.replacing import replaced
+from ..recorder.steps import Bounds
 from .capture import Capture, wait_for_gpu
 from .loop import Phases
 from .roots import telling_roots
@@ -96,7 +97,7 @@ class _Watching(Phases):
     """Phases whose steps' ends are told at once."""
 
     def __init__(self, ends: Ends) -> None:
-        super().__init__(Capture(flops=False, memory=False, facts=dict), 0, None, ())
+        super().__init__(Capture(flops=False, memory=False, facts=dict), Bounds.of(0, None), ())
         self._told = ends
 
     def _step_ended(self) -> None:

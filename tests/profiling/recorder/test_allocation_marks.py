@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from nvtx_kernels.analysis.attribution.causes import attribute
@@ -14,7 +15,7 @@ from nvtx_kernels.analysis.readers.marks import MEMORY_MARK, MemoryMark, read_ma
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.recorder import record
 from nvtx_kernels.profiling.recorder.allocation_marks import COLUMNS, LEAST_MARKS, MARK, parts
-from nvtx_kernels.profiling.recorder.allocations import Allocation
+from nvtx_kernels.profiling.recorder.seen import Allocated
 from nvtx_kernels.profiling.training import capture
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
@@ -30,9 +31,14 @@ BEGAN = 1_763_800_000_000_000_000  # when the report's clock was 0, by the progr
 DELAYS = (9, 2, 7, 5, 8, 4, 6, 3)  # ns that marks need
 
 
+def allocated(rows):
+    """Return allocations given as rows: when, on which thread and device, an address, bytes, all bytes then."""
+    return Allocated(*np.array(rows, np.int64).reshape(-1, 6).T)
+
+
 def texts(allocations, clocks):
     """Write marks as a program does that reads these times with them."""
-    cut = list(parts(allocations))
+    cut = list(parts(allocated(allocations)))
     return [
         MARK + json.dumps({"version": 1, "part": part, "parts": count, "now_ns": now, "data": data})
         for (data, part, count), now in zip(cut, clocks, strict=False)
@@ -45,9 +51,7 @@ def marked_steps(folder, fault=lambda marks: marks, drift=0.0):
     for begin in (0, 100):
         for at, size, block in STEP:
             total += size
-            events.append(
-                Allocation(BEGAN + round((at + begin) * (1 + drift)), 100, 0, block, size * MB, total * MB)
-            )
+            events.append((BEGAN + round((at + begin) * (1 + drift)), 100, 0, block, size * MB, total * MB))
     ends = [300 + 10 * number for number in range(LEAST_MARKS)]
     clocks = [BEGAN + round((at - late) * (1 + drift)) for at, late in zip(ends, DELAYS, strict=True)]
     named = [Range(name, start + begin, end + begin) for begin in (0, 100) for name, start, end in RANGES]
@@ -88,7 +92,7 @@ def test_what_cannot_be_read_is_left_out_and_said(tmp_path, fault):
 
 
 def test_more_than_any_device_has_is_left_out_and_said(tmp_path):
-    events = [Allocation(BEGAN + at, 100, 0, at, size, size) for at, size in ((1, 512), (2, 2**50))]
+    events = [(BEGAN + at, 100, 0, at, size, size) for at, size in ((1, 512), (2, 2**50))]
     marks = [Range(text, 300, None, MAIN, 9, MARK_EVENT) for text in texts(events, [BEGAN + 300] * LEAST_MARKS)]
     trace = read(marked_steps(tmp_path, lambda _: marks))
     assert trace.memory is None
@@ -97,18 +101,18 @@ def test_more_than_any_device_has_is_left_out_and_said(tmp_path):
 
 def test_clocks_are_tied_by_the_shortest_delay_and_follow_a_drift():
     marked = MarkedAllocations()
-    events = [Allocation(BEGAN + at, 1, 0, 1, 512, 512) for at in (0, 500_000, 1_000_000)]
+    events = [(BEGAN + at, 1, 0, 1, 512, 512) for at in (0, 500_000, 1_000_000)]
     slow = [round(at * 1.0001) for at in (0, 40, 90, 999_000, 1_000_000)]  # the report's clock runs faster
     for at, late in zip(slow, (900, 0, 700, 800, 0), strict=True):
         marked.add(MemoryMark(BEGAN + round(at / 1.0001) - late, 0, 0, ""), at)
-    for data, part, count in parts(events):
+    for data, part, count in parts(allocated(events)):
         marked.add(MemoryMark(BEGAN + 1_000_000 - 2_000, part, count, data), 1_000_100)
     assert marked.columns()[0].tolist() == pytest.approx([0, 500_050, 1_000_100], abs=1)
 
 
 def test_no_allocations_are_no_data():
     assert MarkedAllocations().columns() is None
-    assert len(list(parts([]))) >= 1
+    assert len(list(parts(allocated([])))) >= 1
     assert len(COLUMNS) == 6
 
 

@@ -7,7 +7,7 @@ from nvtx_kernels.analysis.measures.memory import memory
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.profiling import record, run
 from nvtx_kernels.profiling.recorder import record as recording
-from nvtx_kernels.profiling.recorder.kineto import ALLOCATIONS
+from nvtx_kernels.profiling.recorder.rows import ALLOCATIONS
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 

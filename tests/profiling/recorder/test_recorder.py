@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from nvtx_kernels.profiling import annotate, recorder
-from nvtx_kernels.profiling.recorder.kineto import Rows
+from nvtx_kernels.profiling.recorder.range_log import RangeLog
+from nvtx_kernels.profiling.recorder.rows import Rows
 from torch.profiler import profile
 
+import nvtx_kernels as nk
 from tests.profiling.making.recordings import (
     RANGES,
     REPOSITORY,
@@ -57,12 +59,12 @@ def test_operator_counts_are_torchs_own(recorded):
         assert ours[name] == seen[name] > 0
 
 
-def test_kernel_times_are_torchs_own_self_times(path):
+def test_kernel_times_are_torchs_own_self_times(path, tmp_path):
     with profile(acc_events=True) as profiler:
         train()
+    profiler.profiler.kineto_results.save(str(saved := tmp_path / "saved.json"))
     with writing(path) as trace:
-        events = profiler.profiler.kineto_results.events()
-        Rows(trace, 0, on_gpu=False).add(events, lambda *_: {}, lambda *_: False)
+        Rows(trace, 0, on_gpu=False).add(nk.session_reader()(saved), RangeLog())
     ours = Counter()
     for name, time_ns in kernels(path):
         ours[name] += time_ns

@@ -10,6 +10,7 @@ import time
 import pytest
 import torch
 from nvtx_kernels.analysis.doctor.checks import examine
+from nvtx_kernels.analysis.errors import NoGpuWork
 from nvtx_kernels.profiling import annotate, recorder
 from nvtx_kernels.profiling.record import main as record_command
 from nvtx_kernels.profiling.recorder import Recording, open_blocks
@@ -120,38 +121,69 @@ def test_an_operator_that_calls_python_is_open_meanwhile_and_a_module_is_not():
     assert answers == [False, True, True, True, False]
 
 
-def test_long_work_without_the_end_of_any_range_is_written_meanwhile(path, monkeypatch):
-    monkeypatch.setattr(recorder, "FLUSH_UNASKED_AFTER_NS", 0)
-    monkeypatch.setattr(recorder, "REMIND_S", 0.05)
+@pytest.fixture
+def looking(monkeypatch):
+    """Have memory looked at all the time."""
+    monkeypatch.setattr(recorder, "REMIND_S", 0.02)
+
+
+def work_until(is_done):
+    began = time.monotonic()
+    while not is_done() and time.monotonic() - began < 60:
+        torch.ones(3) + 1
+
+
+def test_a_recording_without_steps_ends_early_at_the_limit_and_says_so(path, monkeypatch, looking, capsys):
+    monkeypatch.setenv(recorder.LIMIT_VARIABLE, str(-(1 << 40)))
     threads = threading.enumerate()
     with recorder.record(path, device="cpu") as recording:
-        began = time.monotonic()
-        while recording.works < 100 and time.monotonic() - began < 60:
-            torch.ones(3) + 1
-        assert recording.works >= 100
+        work_until(lambda: recording.ended_early)
         assert threading.enumerate() == threads
+    assert recording.works > 0
+    assert "no step had ended" in metadata(path)["NVTX_KERNELS_ENDED_EARLY"]
+    assert "The recording ended early: no step had ended" in capsys.readouterr().err
+
+
+def test_a_recording_goes_on_where_it_is_the_program_that_grows(path, monkeypatch, looking):
+    monkeypatch.setenv(recorder.LIMIT_VARIABLE, str(16 << 20))
+    kept = []
+    with recorder.record(path, device="cpu") as recording:
+        kept.append(torch.ones(16 << 20))
+        work_until(lambda: recording.works)
+        torch.ones(3).prod()
     assert recording.ended_early == ""
+    assert "aten::prod" in {name for name, _ in kernels(path)}
 
 
 KILLED = """
 import os, sys, torch
 from nvtx_kernels.profiling import recorder
 from tests.profiling.making.recordings import train
-recorder.FLUSH_AFTER_NS = 0
-with recorder.record(sys.argv[1], device="cpu"):
+os.environ[recorder.LIMIT_VARIABLE] = sys.argv[2]
+with recorder.record(sys.argv[1], device="cpu", steps=None):
     train(steps=4)
     os.kill(os.getpid(), 9)
 """
 
 
 @pytest.mark.slow
-def test_a_killed_run_leaves_a_report_of_what_was_written(path):
+def test_a_kill_in_the_measured_steps_loses_them_and_leaves_the_reason(path):
     path.write_text("old")
-    assert python("-c", KILLED, path).returncode == -signal.SIGKILL
+    assert python("-c", KILLED, path, 1 << 40).returncode == -signal.SIGKILL
+    assert path.read_text() == "old"
+    (left,) = path.parent.glob("report.sqlite.unfinished-*")
+    with pytest.raises(NoGpuWork, match="the program was killed"):
+        nk.rank(left)
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_a_report_of_what_was_saved(path):
+    path.write_text("old")
+    assert python("-c", KILLED, path, -(1 << 40)).returncode == -signal.SIGKILL
     assert path.read_text() == "old"
     (left,) = path.parent.glob("report.sqlite.unfinished-*")
     ranking = nk.rank(left, per_step=True)
-    assert ranking.report.steps == 4
+    assert ranking.report.steps == 3
     assert any("the program was killed" in note for note in ranking.report.notes)
     assert any("the program was killed" in finding.what for finding in examine(left))
     with recorder.record(path, device="cpu"):

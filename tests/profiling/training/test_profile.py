@@ -144,7 +144,7 @@ def test_phases_of_a_compiled_model(path, loop, is_compiled_before):
         loss_of(compiled).backward()
         model.zero_grad()
     optimizer = torch.optim.AdamW(model.parameters())
-    with Profile(model, optimizer, path):
+    with Profile(model, optimizer, path, warmup=1):
         loop(compiled, optimizer)
     assert phases(path) == LOOPS[loop]
 
@@ -199,7 +199,7 @@ def test_models_called_in_one_another_share_a_forward(path):
 
 def test_an_exception_leaves_a_report_and_no_half_step(path):
     model, optimizer = net_and_sgd()
-    profile = Profile(model, optimizer, path)
+    profile = Profile(model, optimizer, path, warmup=1)
 
     def run():
         with profile:
@@ -336,7 +336,8 @@ def test_under_nsys_it_annotates_and_leaves_the_recording_to_it(path, capsys, mo
     monkeypatch.setenv(NSYS_SESSION, "1")
     model = net()
     heard = Heard()
-    with annotate.listen(heard), nk.profile(model, torch.optim.SGD(model.parameters()), path) as profile:
+    optimizer = torch.optim.SGD(model.parameters())
+    with annotate.listen(heard), nk.profile(model, optimizer, path, warmup=1) as profile:
         plain(model, torch.optim.SGD(model.parameters()), steps=2)
     assert not path.exists()
     assert [one for one in heard.paths if "/" not in one] == ["warmup", "measure"]

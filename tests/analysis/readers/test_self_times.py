@@ -1,13 +1,46 @@
+"""The self time of operators on a CPU, which takes the place of kernels in traces and in recordings."""
+
 from collections import defaultdict
 from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nvtx_kernels.profiling.recorder.kineto import Operator, kernels
+from nvtx_kernels.analysis.readers.chrome_columns import TraceColumns
+from nvtx_kernels.analysis.readers.chrome_events import Envelope, Event
+from nvtx_kernels.analysis.readers.pytorch_trace import Assembly
+
+
+class Operator(NamedTuple):
+    """One call of an operator; times in ns."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    thread: int
 
 
 def call(name="aten::mm", start=0, end=100, thread=1):
     return Operator(name, start, end, thread)
+
+
+def kernels(calls):
+    """Return each operator that has self time, with begin and end of it."""
+    columns = TraceColumns()
+    columns.take(
+        Event("X", "cpu_op", one.name, 1, one.thread, microseconds(one.start_ns), microseconds(one.end_ns - one.start_ns))
+        for one in calls
+    )
+    assembly = Assembly(Path("trace.json"), columns, Envelope(events=[]))
+    work, rows = assembly.self_times(assembly.ranges())
+    times = zip(rows.tolist(), work.start_ns.tolist(), work.end_ns.tolist(), strict=True)
+    return [(calls[row], start_ns, end_ns) for row, start_ns, end_ns in times]
+
+
+def microseconds(ns):
+    return msgspec.Raw(f"{ns // 1000}.{ns % 1000:03}".encode())
 
 
 @st.composite

@@ -1,0 +1,194 @@
+"""Read what Kineto saved of a session, for the recorder: joins `analysis`, which reads such traces, to `profiling`.
+
+A report needs more of GPU work than answers about a stranger's trace do: blocks, registers, contexts, bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from .analysis.errors import NotAReport
+from .analysis.readers import chrome_events
+from .analysis.readers.chrome_columns import LAUNCHES_KERNEL, Table, TraceColumns, whole_number
+from .analysis.readers.pytorch_trace import Assembly
+from .analysis.trace import KERNEL, Int64s
+from .profiling.recorder.seen import SEQUENCE_BITS, Allocated, Blocks, Calls, Column, GpuWork, Seen, SelfTimes
+
+
+class _Args(chrome_events.Args, gc=False, frozen=True):
+    block: Any = None
+    registers: Any = msgspec.field(default=None, name="registers per thread")
+    context: Any = None
+    copied: Any = msgspec.field(default=None, name="bytes")
+
+
+class _Event(chrome_events.Event, gc=False):
+    args: _Args = _Args()
+
+
+_EVENTS = msgspec.json.Decoder(list[_Event])
+_BASE = re.compile(rb'"baseTimeNanoseconds":\s*(\d+)')
+_HEAD_BYTES = 1 << 20
+# Kineto escapes no quote: neither in a name, which has a line of its own or is before `pid`, nor in the file's path.
+_TEXT = re.compile(rb'("(?:name|traceName)": ")(.*)("(?:, "pid": .*|,| }))\s*\Z')
+_WRAPPED = re.compile(r"thread -?\d+ \((.*)\)\s*")
+#: So many launches without a kernel at the end of a session are no coincidence.
+MANY_LOST = 64
+
+
+class _Columns(TraceColumns):
+    """Also the blocks, registers, contexts, bytes and graph nodes of work, and the names of CUDA's calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.details, self.calls = Table(), Table()
+
+    def _add_work(self, events: list[Any], kind: int) -> None:
+        super()._add_work(events, kind)
+        of_work = [event.args for event in events]
+        sizes = np.array([(*_three(args.grid), *_three(args.block)) for args in of_work], np.int64).T
+        axes = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+        self.details.add(
+            **dict(zip(axes, sizes, strict=True)),
+            registers=_whole([args.registers for args in of_work]),
+            context=_whole([args.context for args in of_work]),
+            bytes=_whole([args.copied for args in of_work]),
+            graph_node=_whole([args.graph_node for args in of_work]),
+        )
+
+    def _add_launches(self, events: list[Any], device: int) -> None:
+        super()._add_launches(events, device)
+        name = np.array([self.names(event.name) for event in events], np.int64)
+        self.calls.add(name=name, event_class=np.array([event.cat.endswith("driver") for event in events]))
+
+
+def read(path: Path) -> Seen:
+    """Read a session's file. Raises NotAReport for one that is damaged, as Kineto leaves it on a full disk."""
+    with path.open("rb") as file:
+        base = _BASE.search(file.read(_HEAD_BYTES))
+    base_ns = int(base[1]) if base else 0
+    try:
+        columns, assembly = _columns(path)
+    except NotAReport:
+        escaped = path.with_name(f"{path.name}.escaped")
+        try:
+            _escape(path, escaped)
+            columns, assembly = _columns(escaped)
+        finally:
+            escaped.unlink(missing_ok=True)
+    threads = [
+        (whole_number(tid) or 0, _WRAPPED.sub(r"\1", columns.thread_names.get((pid, tid), "")))
+        for pid, tid in columns.threads
+    ]
+    blocks, self_times = _operators(columns, assembly, threads, base_ns)
+    calls, work = _calls(columns, base_ns), _work(columns, base_ns)
+    allocated = {on_gpu: _allocated(columns.memory, base_ns, on_gpu=on_gpu) for on_gpu in (False, True)}
+    names = [*columns.names]
+    return Seen(names, threads, calls, work, blocks, self_times, allocated, _lost_from(calls, work, names))
+
+
+def _columns(path: Path) -> tuple[_Columns, Assembly]:
+    file, columns = chrome_events.TraceFile(path, decoder=_EVENTS), _Columns()
+    for events in file.blocks():
+        columns.take(events)
+    return columns, Assembly(path, columns, file.envelope)
+
+
+def _escape(path: Path, escaped: Path) -> None:
+    """Copy a file with what JSON wants escaped in names and paths escaped."""
+    with path.open("rb") as lines, escaped.open("wb") as file:
+        for line in lines:
+            found = _TEXT.search(line)
+            if found is not None:
+                text = found[2].replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+                line = line[: found.start()] + found[1] + text + found[3] + b"\n"
+            file.write(line)
+
+
+def _operators(
+    columns: _Columns, assembly: Assembly, threads: list[tuple[int, str]], base_ns: int
+) -> tuple[Blocks, SelfTimes]:
+    ranges, table = assembly.ranges(), columns.ranges
+    blocks = Blocks(
+        ranges.start_ns + base_ns,
+        ranges.end_ns + base_ns,
+        ranges.thread.astype(np.int64),
+        ranges.name_id.astype(np.int64),
+        _sequence(ranges.seq, ranges.thread, table, np.array([*(tid for tid, _ in threads), 0], np.int64)),
+        table["is_operator"] == 1,
+        table["forward"] > 0,
+    )
+    if columns.work.rows or columns.launches.rows:
+        none = np.empty(0, np.int64)
+        return blocks, SelfTimes(none, none, none)
+    work, rows = assembly.self_times(ranges)
+    return blocks, SelfTimes(work.start_ns + base_ns, work.end_ns + base_ns, rows.astype(np.int64))
+
+
+def _sequence(joined: Int64s, thread: Column, table: Table, tids: Column) -> Column:
+    """Return numbers with the system's id of a thread, as sessions number their threads in different orders.
+
+    Where a session has no flow from forward to backward, an operator counts in its own thread, and which one a
+    node counts in is not known.
+    """
+    number = table["sequence"]
+    place = (joined >> SEQUENCE_BITS) - 1
+    place = np.where(place >= 0, place, np.where(table["forward"] > 0, len(tids) - 1, thread))
+    known = tids[np.minimum(place, len(tids) - 1)]
+    return np.where(number >= 0, (known + 1) << SEQUENCE_BITS | number & ((1 << SEQUENCE_BITS) - 1), -1)
+
+
+def _calls(columns: _Columns, base_ns: int) -> Calls:
+    table, more = columns.launches, columns.calls
+    start_ns = table["start"] + base_ns
+    end_ns = np.maximum(table["end"] + base_ns, start_ns)
+    return Calls(start_ns, end_ns, table["place"], more["name"], table["correlation"], more["event_class"])
+
+
+def _work(columns: _Columns, base_ns: int) -> GpuWork:
+    table, more = columns.work, columns.details
+    start_ns = table["start"] + base_ns
+    return GpuWork(
+        start_ns,
+        np.maximum(table["end"] + base_ns, start_ns),
+        *(table[name] for name in ("kind", "name", "device")),
+        more["context"],
+        *(table[name] for name in ("stream", "correlation")),
+        *(np.stack([more[f"{size}_{axis}"] for axis in "xyz"], axis=1) for size in ("grid", "block")),
+        *(more[name] for name in ("registers", "bytes", "graph_node")),
+    )
+
+
+def _allocated(table: Table, base_ns: int, *, on_gpu: bool) -> Allocated:
+    rows = np.flatnonzero((table["device_type"] != 0) == on_gpu)
+    rows = rows[np.argsort(table["start"][rows], kind="stable")]
+    return Allocated(
+        table["start"][rows] + base_ns,
+        table["place"][rows],
+        np.maximum(table["device"][rows], 0),
+        *(table[name][rows] for name in ("block", "bytes", "total")),
+    )
+
+
+def _lost_from(calls: Calls, work: GpuWork, names: list[str]) -> int | None:
+    """Return from when on launches have no kernel: the GPU's events have filled the profiler's buffers."""
+    launches = np.array([LAUNCHES_KERNEL in name for name in names] or [False])[calls.name]
+    rows = np.flatnonzero(launches)
+    rows = rows[np.argsort(calls.start_ns[rows], kind="stable")]
+    done = np.isin(calls.correlation[rows], work.correlation[work.kind == KERNEL])
+    last = int(np.flatnonzero(done)[-1]) if done.any() else -1
+    lost = rows[last + 1 :]
+    return int(calls.start_ns[lost[0]]) if done.any() and len(lost) >= MANY_LOST else None
+
+
+def _three(size: Any) -> list[int]:
+    return size if isinstance(size, list) and len(size) == 3 else [0, 0, 0]
+
+
+def _whole(values: list[Any]) -> Int64s:
+    return np.array([whole_number(value) or 0 for value in values], np.int64)
