@@ -24,6 +24,7 @@ from ..annotate import others
 from ..annotate.calls import in_function
 from ..annotate.compiled.ranges import in_generated_code
 from ..annotate.regions import in_backward
+from . import process
 
 MOST_CALLS = 4096
 # The library of Python's bindings is there for Dynamo's frames too; the operators among its calls are in others
@@ -80,4 +81,4 @@ def may_be_open_elsewhere() -> bool:
 
 def _waits(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
-    return file.startswith((_LIBRARY, "<frozen")) and not _INSTALLED.search(file)
+    return file == process.__file__ or (file.startswith((_LIBRARY, "<frozen")) and not _INSTALLED.search(file))

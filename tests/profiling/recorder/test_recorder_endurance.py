@@ -13,7 +13,7 @@ from nvtx_kernels.analysis.doctor.checks import examine
 from nvtx_kernels.analysis.errors import NoGpuWork
 from nvtx_kernels.profiling import annotate, recorder
 from nvtx_kernels.profiling.record import main as record_command
-from nvtx_kernels.profiling.recorder import Recording, open_blocks
+from nvtx_kernels.profiling.recorder import open_blocks
 from nvtx_kernels.profiling.recorder.trace_file import TraceFile
 from torch import nn
 
@@ -131,6 +131,7 @@ def work_until(is_done):
     began = time.monotonic()
     while not is_done() and time.monotonic() - began < 60:
         torch.ones(3) + 1
+        time.sleep(0.001)
 
 
 def test_a_recording_without_steps_ends_early_at_the_limit_and_says_so(path, monkeypatch, looking, capsys):
@@ -245,16 +246,15 @@ WAYS = {"nk.profile": lambda path: nk.profile(None, None, path), "nk.record": nk
 
 def signalled(monkeypatch, numbers):
     """Let signals come while a report is written, just before its first rows."""
-    waiting, add = list(numbers), TraceFile.add
+    waiting, add = list(numbers), TraceFile.add_columns
 
-    def interrupted_add(self, table, rows):
-        if waiting and sys._getframe(1).f_code is not Recording.__init__.__code__:
-            for number in waiting:
-                signal.raise_signal(number)
-            waiting.clear()
-        return add(self, table, rows)
+    def interrupted_add(self, table, **columns):
+        for number in waiting:
+            signal.raise_signal(number)
+        waiting.clear()
+        return add(self, table, **columns)
 
-    monkeypatch.setattr(TraceFile, "add", interrupted_add)
+    monkeypatch.setattr(TraceFile, "add_columns", interrupted_add)
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
