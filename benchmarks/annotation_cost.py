@@ -3,8 +3,8 @@
     python -m benchmarks.annotation_cost [--turns 20] [--models GPT-2 ...] [--against FOLDER]
     nsys profile -t cuda,nvtx -o /tmp/cost --force-overwrite true python -m benchmarks.annotation_cost
 
-Each model runs plain; with hooks on all modules that push and pop a range of a cached NVTX domain; annotated; and
-annotated with the part in C++, which is built first. Without a tool, listeners that do nothing stand in for it.
+Each model runs plain; with hooks on all modules that push and pop a range of a cached NVTX domain; and annotated.
+Without a tool, listeners that do nothing stand in for it.
 With `--against`, another checkout of this repository does the same in a process of its own. The ways take turns of
 a few steps, in another order each time, so that whatever else the machine does falls on all alike.
 
@@ -37,7 +37,7 @@ WIDTH, TOKENS, IMAGE = (768, 128, 64) if DEVICE == "cuda" else (48, 8, 32)
 # Steps of one way before its times are taken, and in a row: what changes `nn.Module`, as annotating does, has
 # Python look up the attributes of all modules again for some calls, of the way after it too.
 WARMUP, STEPS = 2, 3
-AIMS = {"annotated": (1.15, 1.35), "annotated, C++": (1.10, 1.15)}
+AIMS = {"annotated": (1.15, 1.35)}
 
 
 class Case(NamedTuple):
@@ -123,17 +123,13 @@ def _push_and_pop(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _annotated(model: nn.Module, library: Any) -> Iterator[None]:
+def _annotated(model: nn.Module) -> Iterator[None]:
     from nvtx_kernels.profiling import annotate
-    from nvtx_kernels.profiling.annotate import nodes, range_stack
+    from nvtx_kernels.profiling.annotate import range_stack
 
-    before = nodes.use(library)
-    try:
-        heard = nullcontext() if range_stack.active else annotate.listen(Silent())
-        with annotate.annotate_modules(model), heard:
-            yield
-    finally:
-        nodes.use(before)
+    heard = nullcontext() if range_stack.active else annotate.listen(Silent())
+    with annotate.annotate_modules(model), heard:
+        yield
 
 
 def _step_ms(case: Case) -> tuple[float, float]:
@@ -156,17 +152,10 @@ def _wait() -> None:
 
 def work() -> None:
     """Answer a model's name and a way, on each line of stdin, with the times of some steps."""
-    from nvtx_kernels.profiling.annotate import nodes, range_stack
-    from nvtx_kernels.profiling.doctor import accelerate
+    from nvtx_kernels.profiling.annotate import range_stack
 
     torch.set_num_threads(1)
-    try:
-        accelerate.build()
-        library = nodes.load()
-    except accelerate.BuildError as error:
-        print(f"no part in C++: {error}", file=sys.stderr)
-        library = None
-    _answer({"has_library": library is not None, "is_heard": range_stack.active})
+    _answer({"is_heard": range_stack.active})
     name, case = "", Case(nn.Module(), torch.Tensor)
     for line in sys.stdin:
         wanted_name, way = json.loads(line)
@@ -175,8 +164,7 @@ def work() -> None:
         contexts: dict[str, Callable[[], Any]] = {
             "plain": nullcontext,
             "push and pop": lambda: _push_and_pop(case.model),  # noqa: B023 - used at once
-            "annotated": lambda: _annotated(case.model, None),  # noqa: B023
-            "annotated, C++": lambda: _annotated(case.model, library),  # noqa: B023
+            "annotated": lambda: _annotated(case.model),  # noqa: B023
         }
         with contexts[way]():
             times = [_step_ms(case) for _ in range(WARMUP + STEPS)][WARMUP:]
@@ -195,7 +183,6 @@ class Worker:
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join([str(checkout), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep),
             "NVTX_KERNELS_CACHE": cache,
-            "NVTX_KERNELS_ACCELERATOR": "1",
         }
         self._process = subprocess.Popen(
             [sys.executable, Path(__file__).resolve(), "--work"],
@@ -206,7 +193,7 @@ class Worker:
             cwd=checkout,
         )
         about = self._read()
-        self.ways = ["plain", "push and pop", *(AIMS if about["has_library"] else ["annotated"])]
+        self.ways = ["plain", "push and pop", *AIMS]
         self.is_heard: bool = about["is_heard"]
 
     def _read(self) -> Any:

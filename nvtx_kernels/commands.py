@@ -27,7 +27,6 @@ GROUPS: dict[str, dict[str, Command]] = {
     },
     "record a report": {
         "record": Command("profiling.record", "run a Python program and record its training steps, without nsys"),
-        "accelerate": Command("profiling.doctor.accelerate", "make recording cheaper with a small part in C++"),
     },
     "check": {
         "doctor": Command("analysis.doctor", "check whether a report is sound"),
@@ -49,7 +48,10 @@ GROUPS: dict[str, dict[str, Command]] = {
 COMMANDS: dict[str, Command] = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 #: Commands of earlier versions, and what to use instead.
-REMOVED = {"attention": "nvtx-kernels benchmark --attention"}
+REMOVED = {
+    "attention": "nvtx-kernels benchmark --attention",
+    "accelerate": "nothing: recording needs no part in C++ any more",
+}
 
 
 def listing() -> str:

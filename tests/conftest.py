@@ -22,8 +22,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 def pytest_configure(config):
-    # Tests are the same wherever they run, whether or not the accelerator was built there.
-    os.environ.setdefault("NVTX_KERNELS_ACCELERATOR", "0")
     # PyTorch's threads wait for each other in loops, which takes all of a core from the other workers' tests.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Workers of pytest-xdist inherit it, for they must agree on what is tested.

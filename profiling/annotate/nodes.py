@@ -1,28 +1,17 @@
 """What tells which autograd node runs now, so that the ranges of its part are opened around its backward.
 
-Where the library in C++ (`native/nodes.cpp`) is built, PyTorch calls it before every node, and hands over the
-node's number and the thread that made it. Elsewhere the nodes that a backward can reach get a hook when it begins.
-The library is built only by `nvtx-kernels accelerate`, into the user's cache folder, for one version of PyTorch
-and of Python. Where it is there and fits, it is used; NVTX_KERNELS_ACCELERATOR=0 keeps it off.
+The nodes that a backward can reach get a hook when it begins.
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib.machinery
-import importlib.util
-import os
-import platform
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from nvtx_kernels.analysis.support import user_cache
 from torch.utils.hooks import RemovableHandle
 
 from . import places, range_stack
@@ -31,7 +20,6 @@ from .places import (
     Call,
     Node,
     Places,
-    PythonTable,
     call_that_returned,
     everywhere,
     is_made_elsewhere,
@@ -40,13 +28,8 @@ from .places import (
 )
 from .regions import NO_PASS, current_node, enter_innermost, pass_id, reach
 
-SWITCH = "NVTX_KERNELS_ACCELERATOR"
-NAME = "nvtx_kernels_nodes"
-SOURCE = Path(__file__).parent / "native" / "nodes.cpp"
-_DIGEST_BYTES = 32
 _run = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 _local = range_stack.local
-_library: Any = None
 # One tensor of no program carries the hook to nodes: `_register_hook_dict` takes a tenth of `register_prehook`.
 _carrier, _carrying = torch.empty(0), threading.Lock()
 Hooks = OrderedDict[int, Callable[[object], None]]
@@ -74,9 +57,7 @@ class _Hooked:
     def __init__(self, outputs: Iterable[Any], *, is_kept: bool) -> None:
         self.outputs, self.is_kept = outputs, is_kept
         self.own = range_stack.here().places
-        self.threads = [
-            places for places in everywhere if isinstance(places.table, PythonTable) and len(places.table)
-        ]
+        self.threads = [places for places in everywhere if len(places.table)]
         self.pass_threads: dict[Places, int] = {}
         self.tops: list[Node] = []
         self.hooks: dict[Places | None, Hooks] = {}
@@ -190,85 +171,22 @@ def _carry(hooks: Any) -> None:
 def _watched_run(
     tensors: Any, grad_tensors: Any, keep_graph: Any, create_graph: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """Run a backward pass, with hooks where the library in C++ does not see its nodes."""
+    """Run a backward pass, with hooks on the nodes that it can reach."""
     run = partial(_run, tensors, grad_tensors, keep_graph, create_graph, *args, **kwargs)
     if torch.compiler.is_dynamo_compiling():
         return run()
     try:
-        return run() if _library is not None else _Hooked(tensors, is_kept=keep_graph).run(run)
+        return _Hooked(tensors, is_kept=keep_graph).run(run)
     finally:
         thread = range_stack.here()
         if create_graph and thread.places is not None:  # nodes that it made here were of the parts that it ran
             enter_innermost(thread)
 
 
-def place() -> Path:
-    """Return where the built library of this source, PyTorch and Python is, or would be."""
-    fits = (SOURCE.read_text(), torch.__version__, torch.version.git_version, sys.version, platform.machine())
-    key = hashlib.sha256(repr(fits).encode()).hexdigest()[:16]
-    return user_cache.folder() / f"{NAME}-{key}.so"
-
-
-def seal(file: Path) -> None:
-    """Append a digest to a library's file."""
-    content = file.read_bytes()
-    file.write_bytes(content + hashlib.sha256(content).digest())
-
-
-def load() -> Any:
-    """Return the built library; None if it was not built or is switched off."""
-    if os.environ.get(SWITCH, "1") == "0":
-        return None
-    try:
-        file = place()
-        if not file.is_file() or not user_cache.is_ours_alone(file.parent):
-            return None
-        content = file.read_bytes()
-        if hashlib.sha256(content[:-_DIGEST_BYTES]).digest() != content[-_DIGEST_BYTES:]:
-            raise ImportError(f"{file} is damaged")  # the dynamic linker would crash on it
-        return loaded(file)
-    except ImportError as error:
-        range_stack.log.warning(
-            "annotation goes on without its part in C++, which cannot be loaded (%s): run nvtx-kernels accelerate",
-            error,
-        )
-    except Exception:  # annotation works without it
-        range_stack.log.exception("annotation goes on without its part in C++, which cannot be loaded")
-    return None
-
-
-def loaded(file: Path) -> Any:
-    """Return the library in a file."""
-    loader = importlib.machinery.ExtensionFileLoader(NAME, str(file))
-    spec = importlib.util.spec_from_file_location(NAME, file, loader=loader)
-    assert spec is not None
-    library = importlib.util.module_from_spec(spec)
-    loader.exec_module(library)
-    return library
-
-
-def use(library: Any) -> Any:
-    """Use the library in C++ from now on, or none; return the one before."""
-    global _library
-    _hear(False)
-    before, _library = _library, library
-    places.new_table = library.Table if library is not None else PythonTable
-    _hear(range_stack.active)
-    return before
-
-
 def _hear(is_heard: bool) -> None:
-    if _library is not None:
-        _library.watch(reach if is_heard else None)
     for module in (torch.autograd.graph, torch.autograd):
         module._engine_run_backward = _watched_run if is_heard else _run  # type: ignore[attr-defined]
 
 
-def _after_fork() -> None:
-    if _library is not None:
-        _library.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 range_stack.observers.append(_hear)
-use(load())
+_hear(range_stack.active)

@@ -49,11 +49,8 @@ _READERS: dict[type, Callable[[Any], Iterable[object]]] = {
 next_number: Callable[[], int] = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 
 
-class PythonTable:
-    """Which part was innermost from which number on, on the thread that made the table.
-
-    Where the library in C++ is built, its `Table` has the same methods, but for `part_of`.
-    """
+class Table:
+    """Which part was innermost from which number on, on the thread that made the table."""
 
     __slots__ = ("columns",)
 
@@ -98,9 +95,9 @@ class Places:
 
     __slots__ = ("__weakref__", "_full", "calls", "enter", "has_unseen", "table")
 
-    def __init__(self, table: Any) -> None:
-        self.table = table
-        self.enter: Callable[[object], None] = table.enter
+    def __init__(self) -> None:
+        self.table = Table()
+        self.enter: Callable[[object], None] = self.table.enter
         self.calls: deque[weakref.ref[Call]] = deque()  # those that nodes hold
         self._full = RECENT + RECENT // 8
         # Whether a call has made nodes and none was found in what it returned.
@@ -129,13 +126,10 @@ class Call:
         self.places, self.start, self.is_held = places, start, False
 
     def note_given(self, arguments: object) -> None:
-        """Note of what the call is given that another thread made it, unless this one is known to have.
-
-        The library in C++ does not need this.
-        """
+        """Note of what the call is given that another thread made it, unless this one is known to have."""
         places = self.places
         is_alone = len(everywhere) == 1 and threading.get_ident() == threading.main_thread().ident
-        if is_alone or not isinstance(places.table, PythonTable):
+        if is_alone:
             return
         for node in _nodes_in(arguments, 0):
             maker = call_that_returned(node)
@@ -175,14 +169,11 @@ def is_made_elsewhere(node: Node, places: Places) -> bool:
     return places in node.metadata.get(_NOT_MADE_BY, ())
 
 
-new_table: Callable[[], Any] = PythonTable
-
-
 def places_of(thread: Thread) -> Places:
     """Return what is kept of the nodes of this thread."""
     places: Places | None = thread.places
-    if places is None or type(places.table) is not new_table:
-        places = thread.places = Places(new_table())
+    if places is None:
+        places = thread.places = Places()
     return places
 
 

@@ -225,6 +225,11 @@ class Recording:
         if session is not None:
             session.stop(None)
 
+    def discard_saved(self) -> None:
+        """Remove what PyTorch saved."""
+        while self._saved:
+            self._saved.pop().unlink(missing_ok=True)
+
     def is_owner(self) -> bool:
         """Return whether the calling process and thread are those that record."""
         return self._owner == (os.getpid(), threading.get_ident())
@@ -488,6 +493,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
                 recording.finish(interrupted_by)
                 trace.publish()
             except AbandonedError as error:
+                recording.discard_saved()
                 sys.stderr.write(f"{error}\n")
                 return
             except TraceFileError as error:

@@ -130,7 +130,6 @@ PROVED = {
     "nothing, if this machine has no GPU": "the sentence's own condition",
     "there is no NVIDIA driver": "the driver's library cannot be loaded",
     "this is WSL: reports have no kernels": "WSL's kernel names itself; NVIDIA documents what follows",
-    "there is no C++ compiler": "none is on the PATH",
     "there are no measurements to": "the table has no row",
 }
 
