@@ -49,13 +49,13 @@ class _Origin(NamedTuple):
 class _Hooked:
     """A run of the engine, while which the nodes that it can reach have a hook.
 
-    A node's number alone does not say which thread made it. Where several threads ran parts, it is of the thread
+    `is_whole` is a pass that runs every node and makes none. A node's number alone does not say which thread made it. Where several threads ran parts, it is of the thread
     whose outermost call returned what depends on it, unless its number is not one of that call, or the call was
     given it.
     """
 
-    def __init__(self, outputs: Iterable[Any], *, is_kept: bool) -> None:
-        self.outputs, self.is_kept = outputs, is_kept
+    def __init__(self, outputs: Iterable[Any], *, is_kept: bool, is_whole: bool) -> None:
+        self.outputs, self.is_kept, self.is_whole = outputs, is_kept, is_whole
         self.own = range_stack.here().places
         self.threads = [places for places in everywhere if len(places.table)]
         self.pass_threads: dict[Places, int] = {}
@@ -109,8 +109,18 @@ class _Hooked:
                 if following is not None and following not in seen:
                     seen.add(following)
                     nodes.append((following, origin))
+        if self.is_whole and is_one_thread:
+            hooked = self._where_the_part_changes(hooked)
         if any(part is not None for _, _, part in hooked):
             self._hook(hooked)
+
+    def _where_the_part_changes(self, hooked: list[tuple[Node, Hooks, object]]) -> list[tuple[Node, Hooks, object]]:
+        """Return the nodes before which ranges end or begin: one thread's run from the last made to the first."""
+        hooked.sort(key=lambda entry: entry[0]._sequence_nr(), reverse=True)
+        before = [object(), *(part for _, _, part in hooked)]
+        return [
+            entry for entry, last in zip(hooked, before, strict=False) if entry[2] is not last or entry[0] in self.tops
+        ]
 
     def _hook(self, hooked: list[tuple[Node, Hooks, object]]) -> None:
         carried: Hooks | None = None
@@ -176,7 +186,8 @@ def _watched_run(
     if torch.compiler.is_dynamo_compiling():
         return run()
     try:
-        return _Hooked(tensors, is_kept=keep_graph).run(run)
+        is_whole = bool(kwargs.get("accumulate_grad")) and not create_graph and not (args and args[0])
+        return _Hooked(tensors, is_kept=keep_graph, is_whole=is_whole).run(run)
     finally:
         thread = range_stack.here()
         if create_graph and thread.places is not None:  # nodes that it made here were of the parts that it ran

@@ -36,6 +36,7 @@ from types import TracebackType
 import torch
 from nvtx_kernels.analysis.support import heap
 from nvtx_kernels.analysis.support.units import bytes_text, time_text
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 import nvtx_kernels
 
@@ -65,9 +66,9 @@ from .trace_file import (
 LIMIT_VARIABLE, LIMIT_BYTES, SHARE_OF_MEMORY = "NVTX_KERNELS_RECORDER_BYTES", 1 << 30, 6
 #: What an event takes at least while it is recorded: growth that these do not explain is the program's own.
 EVENT_BYTES = 250
-REMIND_S, WAITING_S = 10.0, 0.05
-#: How long a moment is waited for at which nothing is open.
-LONGEST_WAIT_NS = 30_000_000_000
+REMIND_S, WAITING_S = 10.0, 0.25
+#: How long the next call of a module is waited for, and then a moment at which nothing is open.
+SOON_NS, LONGEST_WAIT_NS = 1_000_000_000, 30_000_000_000
 GOES_ON = "The program goes on without a profiler."
 OVERHEAD = "nvtx-kernels recorder writes"
 OTHER_PROFILER = "another profiler of PyTorch runs"
@@ -401,6 +402,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         self._trace: TraceFile | None = None
         self._failure: TraceFileError | None = None
         self._count: StepCount | None = None
+        self._is_ending = False
         # What signals do, what a recording takes of its process, and what it listens to.
         self._signals, self._process, self._listening = ExitStack(), ExitStack(), ExitStack()
 
@@ -424,20 +426,21 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
                 raise failure
 
     def end_when_safe(self, written: Callable[[], None] = lambda: None) -> None:
-        """Record nothing more, and write the report once no operator or block is open; then call `written`.
+        """Write the report when the program calls its next module, so that the pause is in no measured step.
 
-        The program goes on without a profiler. Where writing fails, the block's end raises it.
+        If it calls none soon, that is at the first moment at which no operator or block is open. Then `written` is
+        called, and the program goes on without a profiler. Where writing fails, the block's end raises it.
         """
         recording = self._recording
         if recording is None or not recording.is_owner():
             return
         asked_ns, log = time.time_ns(), recording.ranges
 
-        def try_to_end() -> None:
-            is_due = self._recording is recording and recording.is_owner() and log.when_full is try_to_end
+        def try_to_end(*_: object) -> None:
+            is_due = self._recording is recording and recording.is_owner() and not self._is_ending
             if not is_due or (is_open() and time.time_ns() - asked_ns < LONGEST_WAIT_NS):
                 return
-            log.when_full = _do_nothing
+            self._is_ending = True
             with Held(f"{self._path} is being written; Ctrl-C again abandons it", self._abandon):
                 try:
                     self._end("")
@@ -445,9 +448,13 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
                 except TraceFileError as failure:
                     self._failure = failure
 
-        log.is_full, log.when_full = True, try_to_end
-        self._listening.enter_context(reminding(try_to_end, WAITING_S))
-        try_to_end()
+        def is_late() -> None:
+            if time.time_ns() - asked_ns > SOON_NS:
+                try_to_end()
+
+        log.is_full = log.is_over = True
+        self._listening.callback(register_module_forward_pre_hook(try_to_end).remove)
+        self._listening.enter_context(reminding(is_late, WAITING_S))
 
     def _begin(self) -> Recording:
         self._path = of_rank(self._path)
@@ -524,10 +531,6 @@ class _AtEnd:
 
 
 _of_thread = threading.local()
-
-
-def _do_nothing() -> None:
-    """Leave ranges that come after recording alone."""
 
 
 def _is_alone() -> bool:

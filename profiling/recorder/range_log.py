@@ -77,7 +77,7 @@ class _OfThread(threading.local):
 class RangeLog:
     """Listens to `annotate` and to the program's own NVTX ranges.
 
-    Once it `is_full`, it counts what it drops, or calls `when_full` if that is set. `on_step` is called before a
+    Once it `is_full`, it counts what it drops, unless recording `is_over` as it should be. `on_step` is called before a
     range that is a step begins on the recording thread, `after_block` once after its outermost record_function
     block. `steps` counts the ranges `step` taken.
     """
@@ -85,7 +85,7 @@ class RangeLog:
     def __init__(self) -> None:
         self.dropped = self.steps = 0
         self.is_full = False
-        self.when_full: Callable[[], None] | None = None
+        self.is_over = False
         self.on_step: Callable[[], None] | None = None
         self.after_block: Callable[[], None] | None = None
         # The numbers of the ranges' categories, from which a range's phase follows.
@@ -112,7 +112,7 @@ class RangeLog:
             number = self._numbers.get(key)
             number = self._new_kind(key, kind) if number is None else number
         if self.is_full:
-            self._drop()
+            self.dropped += not self.is_over
             return
         self._of_thread.note((number, _now()))
 
@@ -122,13 +122,11 @@ class RangeLog:
         number = OUR_DOMAIN_ID if domain is DOMAIN else self.domains.get(domain)
         if number is not None:
             self._of_thread.note((-1 - number, now))
-        if self.is_full and self.when_full is not None:
-            self.when_full()
 
     def mark(self, message: str) -> None:
         """Note a moment on the calling thread."""
         if self.is_full:
-            self.dropped += self.when_full is None
+            self.dropped += not self.is_over
             return
         self.note_mark(_now(), message)
 
@@ -146,14 +144,6 @@ class RangeLog:
         if is_outermost and self.after_block is not None and threading.get_ident() == self._ident:
             after, self.after_block = self.after_block, None
             after()
-        if is_outermost and self.when_full is not None:
-            self.when_full()
-
-    def _drop(self) -> None:
-        if self.when_full is None:
-            self.dropped += 1
-        else:
-            self.when_full()
 
     def _new_kind(self, key: Label | tuple[str, str, str], kind: _Kind) -> int:
         self.domains.setdefault(kind.domain, len(self.domains))
