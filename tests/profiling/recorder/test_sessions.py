@@ -1,0 +1,253 @@
+"""What Kineto saves of a session: names that its file cannot hold, files that fail, several sessions, and bounds."""
+
+import gc
+import json
+import os
+import stat
+import threading
+import weakref
+
+import pytest
+import torch
+from nvtx_kernels.profiling import annotate, recorder
+from nvtx_kernels.profiling.recorder import session as sessions
+from nvtx_kernels.profiling.recorder.session import Session
+from nvtx_kernels.profiling.recorder.trace_file import TraceFileError
+from torch import nn
+from torch.profiler import record_function
+
+import nvtx_kernels as nk
+from tests.profiling.making.recordings import kernels, metadata, python, range_names, rows, train, train_on
+
+BLOCKS = "SELECT text FROM NVTX_EVENTS WHERE domainId = 0 AND eventType = 59 ORDER BY start"
+NAMES = ["é", "日本", "a\ttab", 'say "hi"', "back\\slash", "new\nline", "nvtx-kernels name 0", "plain, {}[]:'", ""]
+
+
+@pytest.fixture
+def saving(monkeypatch):
+    """Let what is recorded be written at the end of every step."""
+    monkeypatch.setenv(recorder.LIMIT_VARIABLE, str(-(1 << 40)))
+
+
+def net_and_sgd():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_block_has_its_name_whatever_kineto_can_write(path, name):
+    with recorder.record(path, device="cpu"), record_function(name) as block:
+        torch.ones(3).sum()
+    assert rows(path, BLOCKS) == [(name,)]
+    assert block.name == name
+    assert len(kernels(path)) > 0
+
+
+def test_a_profiler_of_the_program_sees_its_own_names(path):
+    with recorder.record(path, device="cpu"), torch.profiler.profile(acc_events=True) as inner, record_function("é"):
+        torch.ones(3).sum()
+    assert "é" in {event.name for event in inner.events()}
+
+
+def test_a_report_may_have_a_quote_in_its_path(tmp_path):
+    folder = tmp_path / 'say "hi"'
+    folder.mkdir()
+    with recorder.record(folder / "r.sqlite", device="cpu"):
+        train(steps=1)
+    assert range_names(folder / "r.sqlite").count("step") == 1
+    assert [file.name for file in folder.iterdir()] == ["r.sqlite"]
+
+
+def test_a_quote_that_nobody_could_replace_is_escaped_when_the_file_is_read(path):
+    with recorder.record(path, device="cpu"):
+        block = torch.ops.profiler._record_function_enter_new('of "C++"')
+        torch.ones(3).sum()
+        torch.ops.profiler._record_function_exit._RecordFunction(block)
+    assert rows(path, BLOCKS) == [('of "C++"',)]
+
+
+def test_pytorchs_file_is_its_users_alone(tmp_path):
+    session = Session(on_gpu=False)
+    torch.ones(3).sum()
+    session.stop(tmp_path / "saved.json")
+    assert stat.S_IMODE((tmp_path / "saved.json").stat().st_mode) == 0o600
+    assert "host_name" in (tmp_path / "saved.json").read_text() or os.name == "nt"
+
+
+def test_a_folder_that_is_not_there_is_a_failed_save(tmp_path):
+    session = Session(on_gpu=False)
+    with pytest.raises(OSError, match="could not save its events"):
+        session.stop(tmp_path / "none" / "saved.json")
+
+
+def test_a_session_leaves_no_cycle_that_keeps_its_events(tmp_path):
+    session = Session(on_gpu=False)
+    torch.ones(3).sum()
+    kept = weakref.ref(session._profile.profiler)
+    gc.disable()
+    try:
+        session.stop(tmp_path / "saved.json")
+        assert kept() is None
+    finally:
+        gc.enable()
+
+
+def test_pytorchs_file_is_kept_where_it_cannot_be_converted(path, monkeypatch):
+    def refuse(_):
+        raise ValueError("no reader reads this")
+
+    monkeypatch.setattr(nk, "session_reader", lambda: refuse)
+    with pytest.raises(TraceFileError, match=r"no reader reads this What PyTorch recorded is in "):
+        with recorder.record(path, device="cpu"):
+            train(steps=1)
+    (trace,) = path.parent.glob("*.pt.trace.json")
+    assert stat.S_IMODE(trace.stat().st_mode) == 0o600
+    assert nk.rank(trace).totals["kernel_ns"] > 0
+    (left,) = (file for file in path.parent.iterdir() if file not in (path, trace))
+    assert "could not be read" in metadata(left)["NVTX_KERNELS_ENDED_EARLY"]
+
+
+def test_a_file_that_breaks_off_is_no_report(path, monkeypatch):
+    class Full:
+        def save(self, to):
+            with open(to, "w") as file:
+                file.write('{"traceEvents": [')
+
+    save = sessions._save
+    monkeypatch.setattr(sessions, "_save", lambda _, to: save(Full(), to))
+    with pytest.raises(TraceFileError, match="is the disk full"), recorder.record(path, device="cpu"):
+        train(steps=1)
+    assert not path.exists()
+
+
+def test_numbers_of_two_sessions_link_within_a_step(path, saving):
+    with recorder.record(path, device="cpu", operators=True, steps=None):
+        train(steps=3)
+    texts = [text for (text,) in rows(path, BLOCKS) if ", seq = " in text]
+    made = [text.partition(", seq = ")[2] for text in texts if text.startswith("aten::addmm,")]
+    run = [text.partition(", seq = ")[2] for text in texts if text.startswith("AddmmBackward0,")]
+    assert made == run
+    assert len({*made}) == 3
+
+
+def test_operators_of_other_threads_stay_where_a_loader_waits(path, saving):
+    """As a data loader's: a thread that waits in a queue for the whole time."""
+    def work():
+        torch.ones(3).prod()
+
+    over = threading.Event()
+    with recorder.record(path, device="cpu", steps=None):
+        waiting = threading.Thread(target=over.wait)
+        waiting.start()
+        for _ in range(3):
+            with annotate.range("step"):
+                worker = threading.Thread(target=work)
+                worker.start()
+                worker.join()
+        over.set()
+        waiting.join()
+    assert [name for name, _ in kernels(path)].count("aten::prod") == 3
+    assert len(rows(path, "SELECT 1 FROM PROFILER_OVERHEAD")) == 3
+
+
+def seen_while(path, number, **options):
+    """Train with nk.profile, and return for each step whether anything listened and the report was there."""
+    model, optimizer = net_and_sgd()
+    states = []
+    with nk.profile(model, optimizer, path, **options) as p:
+        for _ in range(number):
+            train_on(torch.ones(4, 8), model, optimizer, steps=1)
+            states.append((torch.autograd.profiler._is_profiler_enabled, path.exists()))
+    return p, states
+
+
+def test_the_program_goes_on_without_a_profiler_after_the_last_measured_step(path, capsys):
+    p, states = seen_while(path, 16)
+    assert states == [(True, False)] * 13 + [(False, True)] * 3
+    assert (p.outcome.warmed, p.outcome.measured) == (3, 10)
+    assert nk.rank(path).report.steps == 10
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == f"{path}: 10 steps after 3 of warm-up (steps of SGD). The program goes on without a profiler."
+
+
+@pytest.mark.parametrize(("steps", "warmed"), [(2, 1), (5, 1), (6, 3), (9, 3)])
+def test_of_fewer_than_six_steps_one_is_warm_up(path, steps, warmed):
+    p, _ = seen_while(path, steps)
+    assert (p.outcome.warmed, p.outcome.measured) == (warmed, steps - warmed)
+    assert nk.rank(path).report.steps == steps - warmed
+    assert nk.read(path).provenance.run["optimizer"] == "SGD"
+
+
+def test_the_last_measured_step_has_its_update(path):
+    seen_while(path, 16, warmup=1, steps=2)
+    blocks = [text for (text,) in rows(path, BLOCKS)]
+    assert range_names(path).count("optimizer") == 3
+    assert [text for text in blocks if text.startswith("Optimizer.step")] == []
+
+
+def test_all_steps_are_recorded_where_that_is_asked_for(path):
+    p, states = seen_while(path, 16, steps=None)
+    assert states == [(True, False)] * 16
+    assert p.outcome.measured == nk.rank(path).report.steps == 13
+
+
+def test_record_ends_after_its_steps_without_annotation(path, capsys):
+    model, optimizer = net_and_sgd()
+    with nk.record(path, warmup=1, steps=2):
+        train_on(torch.ones(4, 8), model, optimizer, steps=6)
+        assert path.exists()
+    assert nk.rank(path).report.steps == 2
+    assert "The program goes on without a profiler." in capsys.readouterr().err
+
+
+def test_record_counts_the_programs_own_steps(path):
+    with nk.record(path, warmup=1, steps=2):
+        train(steps=6)
+    assert range_names(path).count("step") == 3
+    assert nk.rank(path).report.steps == 2
+
+
+def test_where_no_module_is_called_again_the_report_is_written_soon(path, monkeypatch):
+    monkeypatch.setattr(recorder, "SOON_NS", 0)
+    model, optimizer = net_and_sgd()
+    with nk.profile(model, optimizer, path, warmup=0, steps=1):
+        train_on(torch.ones(4, 8), model, optimizer, steps=1)
+        for _ in range(100_000):
+            if path.exists():
+                break
+            torch.ones(300).sum()
+        assert path.exists()
+
+
+FORKING = """
+import os, sys, torch, warnings
+warnings.simplefilter("ignore")
+import nvtx_kernels as nk
+with nk.record(sys.argv[1], quiet=True):
+    torch.ones(3) + 1
+    child = os.fork()
+    if child == 0:
+        sys.exit(7)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+sys.exit(status)
+"""
+
+
+@pytest.mark.slow
+def test_a_forked_child_that_exits_inside_the_block_does_not_hang(path):
+    assert python("-c", FORKING, path, timeout=60).returncode == 7
+    assert "aten::add" in {name for name, _ in kernels(path)}
+
+
+def test_launches_without_kernels_at_the_end_are_said(tmp_path):
+    """As Kineto leaves them once its buffers of GPU events are full."""
+    def event(kind, name, at, number, **where):
+        return {"ph": "X", "cat": kind, "name": name, "ts": f"{at}.000", "dur": "1.000", "args": {"correlation": number}, **where}
+
+    calls = [event("cuda_runtime", "cudaLaunchKernel", at, at, pid=1, tid=1) for at in range(1, 200)]
+    work = [event("kernel", "k", at, at, pid=0, tid=7) for at in range(1, 100)]
+    file = tmp_path / "saved.json"
+    file.write_text(json.dumps({"baseTimeNanoseconds": 0, "traceEvents": [*calls, *work]}))
+    assert nk.session_reader()(file).lost_gpu_ns is not None
+    file.write_text(json.dumps({"baseTimeNanoseconds": 0, "traceEvents": [*calls[:99], *work]}))
+    assert nk.session_reader()(file).lost_gpu_ns is None
