@@ -123,12 +123,18 @@ MADE = {"memory": lambda _: with_memory(), "communication": lambda _: communicat
 
 @pytest.mark.parametrize("per_step", [False, True], ids=["totals", "per step"])
 @pytest.mark.parametrize("make", [beyond_steps, lambda _: REPORT, None], ids=["work in no step", "h200", "own"])
-@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("name", [name for name in VIEWS if name != "idle"])
 def test_frames_of_a_view_are_what_the_command_writes_for_machines(name, make, per_step, tmp_path, capsys):
     path = (make or MADE.get(name, beyond_steps))(tmp_path)
     kernel = ["gemm"] if name == "explain" else []
     words = [name, path, "--per-step" if per_step else "--totals", *(w for k in kernel for w in ("--kernel", k))]
     assert frames_of(name, path, *kernel, per_step=per_step) == tables_of(view, capsys, *words)
+
+
+@pytest.mark.parametrize("per_step", [False, True], ids=["totals", "per step"])
+def test_idle_is_the_table_of_gaps_of_balance(per_step, capsys):
+    tables = tables_of(view, capsys, "balance", REPORT, "--per-step" if per_step else "--totals")
+    assert records({"gaps": nk.idle(REPORT, per_step=per_step)})["gaps"] == tables["gaps"]
 
 
 @pytest.mark.parametrize("per_step", [False, True], ids=["totals", "per step"])
@@ -179,7 +185,7 @@ def test_launches_of_a_kernel_are_explained(trace):
 @pytest.mark.parametrize("per_step", [True, False])
 def test_a_report_compared_with_itself_has_not_changed(trace, per_step):
     answer = nk.compare(trace, REPORT, per_step=per_step)
-    assert list(answer) == ["by_phase", "by_category", "by_range", "by_kernel"]
+    assert list(answer) == ["by_phase", "by_category", "by_range", "by_kernel", *["steps"] * per_step]
     assert (answer["by_kernel"]["delta_ns"] == 0).all()
     assert answer["by_phase"]["a_ns"].sum() == analysis.rank(trace, per_step=per_step).phases["kernel_ns"].sum()
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import get_args
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from nvtx_kernels.analysis import compare as command
 from nvtx_kernels.analysis.compare.changes import Axis, changes, compare, notes
 from nvtx_kernels.analysis.compare.rules import judge, parse
+from nvtx_kernels.analysis.compare.sides import Recording
 from nvtx_kernels.analysis.compare.tables import compared
 from nvtx_kernels.analysis.document import WHOLE, Detail
 from nvtx_kernels.analysis.errors import ReportError, UsageError
@@ -483,3 +485,26 @@ def test_the_pair_of_modded_nanogpt_is_not_known(capsys):
     assert "Two steps of each kind are too few" in answer["answer"]["sentence"]
     spans = [row for row in answer["steps"] if row["measure"] == "span_ns"]
     assert [round(row["delta_ns"] / 1e6, 2) for row in spans] == [-0.25, -0.87]
+
+
+SPELLINGS = ("void f<(int)4>(const float *)", "void f<4>(float const*)")
+
+
+def side(kernel):
+    """Return the two steps of a recording of one kernel, of 40 and 60 ns."""
+    nothing, launches = np.full(2, np.nan), np.ones(2, np.int64)
+    return (Recording({(("step",), "other", "kernel", kernel): np.array([40, 60])}, launches, nothing, nothing),)
+
+
+def spreads(*kernels):
+    a, b = (report_of(row(kernel, 100, "step"), steps=2) for kernel in kernels)
+    found = changes(compare(a, b, sides=(side(kernels[0]), side(kernels[1]))), "kernel")
+    return {change.key[0]: (change.a_spread_ns, change.b_spread_ns) for change in found}
+
+
+def test_the_spread_of_a_kernel_that_is_spelled_in_two_ways_is_kept():
+    assert spreads(*SPELLINGS) == {SPELLINGS[0]: (20, 20)}
+
+
+def test_what_one_report_lacks_has_no_spread_there():
+    assert spreads("f", "g") == {"f": (20, 0), "g": (0, 20)}
