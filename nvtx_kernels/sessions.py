@@ -14,7 +14,7 @@ import numpy as np
 
 from .analysis.errors import NotAReport
 from .analysis.readers import chrome_events
-from .analysis.readers.chrome_columns import LAUNCHES_KERNEL, Table, TraceColumns, whole_number
+from .analysis.readers.chrome_columns import Table, TraceColumns, whole_number
 from .analysis.readers.pytorch_trace import Assembly
 from .analysis.trace import KERNEL, Int64s
 from .profiling.recorder.seen import SEQUENCE_BITS, Allocated, Blocks, Calls, Column, GpuWork, Seen, SelfTimes
@@ -37,16 +37,18 @@ _HEAD_BYTES = 1 << 20
 # Kineto escapes no quote: neither in a name, which has a line of its own or is before `pid`, nor in the file's path.
 _TEXT = re.compile(rb'("(?:name|traceName)": ")(.*)("(?:, "pid": .*|,| }))\s*\Z')
 _WRAPPED = re.compile(r"thread -?\d+ \((.*)\)\s*")
+#: In the names of CUDA's calls that launch one kernel each.
+LAUNCHES_KERNEL = "LaunchKernel"
 #: So many launches without a kernel at the end of a session are no coincidence.
 MANY_LOST = 64
 
 
 class _Columns(TraceColumns):
-    """Also the blocks, registers, contexts, bytes and graph nodes of work, and the names of CUDA's calls."""
+    """Also the blocks, registers, contexts, bytes and graph nodes of work, and whether calls are of the driver."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.details, self.calls = Table(), Table()
+        self.details, self.of_calls = Table(), Table()
 
     def _add_work(self, events: list[Any], kind: int) -> None:
         super()._add_work(events, kind)
@@ -64,7 +66,7 @@ class _Columns(TraceColumns):
     def _add_launches(self, events: list[Any], device: int) -> None:
         super()._add_launches(events, device)
         name = np.array([self.names(event.name) for event in events], np.int64)
-        self.calls.add(name=name, event_class=np.array([event.cat.endswith("driver") for event in events]))
+        self.of_calls.add(name=name, event_class=np.array([event.cat.endswith("driver") for event in events]))
 
 
 def read(path: Path) -> Seen:
@@ -144,7 +146,7 @@ def _sequence(joined: Int64s, thread: Column, table: Table, tids: Column) -> Col
 
 
 def _calls(columns: _Columns, base_ns: int) -> Calls:
-    table, more = columns.launches, columns.calls
+    table, more = columns.launches, columns.of_calls
     start_ns = table["start"] + base_ns
     end_ns = np.maximum(table["end"] + base_ns, start_ns)
     return Calls(start_ns, end_ns, table["place"], more["name"], table["correlation"], more["event_class"])

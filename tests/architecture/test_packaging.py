@@ -22,7 +22,7 @@ OURS = ("__editable__", "nvtx_kernels")
 PACKAGED = (
     "analysis/", "model/", "profiling/", "nvtx_kernels/", "pyproject.toml", "setup.py", "README", "LICENSE",
 )  # fmt: skip
-DATA = ("analysis/scrub/words.txt", "analysis/page/assets/page.css", "profiling/annotate/native/nodes.cpp")
+DATA = ("analysis/scrub/words.txt", "analysis/page/assets/page.css")
 BUILD = "from setuptools import build_meta as b; import sys; b.build_{}(sys.argv[1])"
 STANDARD_LIBRARY = "import importlib\ntracing = importlib.import_module('.tracing', __name__)\n"
 
