@@ -25,7 +25,7 @@ from ..trace import Trace
 from .nccl_payloads import PayloadEvent
 from .nsys_tables import EVENTS, NEVER_ABSENT, STRINGS, NsysTables, Part, Table
 from .nsys_trace import read_trace
-from .safety import require_within
+from .safety import OBJECT_BYTES, require_within
 
 NUMBER_BYTES = 8
 TEXTS = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary(), pa.null())
@@ -59,7 +59,9 @@ class NsysParquet(NsysTables):
         file = _File(self.files[table], numbers, texts)
         if not file.rows or (set(columns) - NEVER_ABSENT) - set(file.columns):
             return []
+        require_within(file.path, file.rows * len(columns) * OBJECT_BYTES)
         read = file.read(file.groups)
+        require_within(file.path, arrow.text_bytes(read))
         values = [_decoded(read[name]) if name in texts else read[name].to_pylist() for name in columns]
         return list(zip(*values, strict=True))
 
@@ -70,10 +72,14 @@ class NsysParquet(NsysTables):
         columns = {name: EVENTS.columns[name] for name in ("start", "thread", "text_id")}
         numbers = {ours: (theirs, EVENTS.missing.get(ours)) for ours, theirs in columns.items()}
         file = _File(self.files[EVENTS.name], numbers, ("text", "binaryData"))
+        unpacked = 0
         for group in file.groups:
             events = file.read([group])
+            require_within(file.path, arrow.text_bytes(events.select(["binaryData"])))
             payload = _plain(events["binaryData"])
             rows = events.filter(pc.greater(pc.fill_null(pc.binary_length(payload), 0), 0))
+            unpacked += len(rows) * len(rows.column_names) * OBJECT_BYTES + arrow.text_bytes(rows)
+            require_within(file.path, unpacked)
             texts = _decoded(rows["text"])
             text_ids = rows["text_id"].to_pylist() if "text_id" in rows.column_names else [-1] * len(rows)
             registered = self.strings({text_id for text_id in text_ids if text_id >= 0})
@@ -85,6 +91,7 @@ class NsysParquet(NsysTables):
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the text of these string ids; an id without text is left out."""
         rows = self._strings.filter(pc.is_in(self._strings["id"], arrow.integers(sorted(ids))))
+        require_within(self.files[STRINGS], len(rows) * 2 * OBJECT_BYTES + arrow.text_bytes(rows))
         return dict(zip(rows["id"].to_pylist(), _decoded(rows["value"]), strict=True))
 
     @cached_property

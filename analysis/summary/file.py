@@ -26,7 +26,9 @@ from ..errors import NotAReport
 from ..kernel_names.categories import categorize
 from ..measures.exchanges import COLLECTIVES, exchanges
 from ..measures.steps import StepTimes, step_times, steps_of
+from ..readers.safety import OBJECT_BYTES, require_within
 from ..report import BusyRow, KernelRow, OutsideRow, PhaseRow, RangeRow, Report
+from ..support import arrow
 from ..support.small_numbers import distinct, summed
 from ..trace import KERNEL, Provenance
 from ..vocabulary import PHASES
@@ -108,6 +110,9 @@ def _schema() -> pa.Schema:
 
 
 SCHEMA = _schema()
+TEXT_COLUMNS = [field.name for field in SCHEMA if field.type == pa.string()] + [
+    f"{field.name}.list.element" for field in SCHEMA if field.type == pa.list_(pa.string())
+]
 
 
 def as_parquet(attribution: Attribution, report: Report, *, rank: int, host: str) -> bytes:
@@ -188,10 +193,11 @@ def read_groups(path: FilePath, columns: Mapping[str, Sequence[str]]) -> tuple[H
     """Return what a summary is of, and of some tables (table, of, rows) with the columns asked for of each.
 
     A file's groups of rows are of one table each, so that only those wanted are read.
-    Raises NotAReport if the file is damaged, or of a later version.
+    Raises NotAReport if the file is damaged, of a later version, or unpacks to more than it may.
     """
     try:
-        with pq.ParquetFile(path, pre_buffer=False) as file:
+        # Texts are read as numbers of a dictionary, and told apart only once it is known how long they are.
+        with pq.ParquetFile(path, pre_buffer=False, read_dictionary=TEXT_COLUMNS) as file:
             schema = file.schema_arrow
             head = msgspec.json.decode((schema.metadata or {})[KEY], type=Head)
             if head.version > VERSION:
@@ -199,7 +205,7 @@ def read_groups(path: FilePath, columns: Mapping[str, Sequence[str]]) -> tuple[H
             if head.steps_of_a_rank < 0:
                 raise ValueError("it has fewer steps than none")
             places = [schema.names.index(name) for name in ("table", "of")]
-            groups = []
+            groups, unpacked = [], 0
             for number in range(file.num_row_groups):
                 about = file.metadata.row_group(number)
                 table, of = (about.column(place).statistics for place in places)
@@ -207,12 +213,24 @@ def read_groups(path: FilePath, columns: Mapping[str, Sequence[str]]) -> tuple[H
                     raise ValueError("its groups of rows are not of one table each")
                 if table.min in columns:
                     wanted = columns[table.min]
+                    unpacked += _stored_values(about, wanted) * OBJECT_BYTES
+                    require_within(path, unpacked)
                     rows = file.read_row_group(number, columns=list(wanted), use_threads=False).select(wanted)
+                    unpacked += arrow.text_bytes(rows)
+                    require_within(path, unpacked)
                     groups.append((table.min, of.min, rows.cast(columns_of(wanted))))
             return head, groups
     except (OSError, KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         reason = str(error).partition(". ")[0].rstrip(".")
         raise NotAReport(f"{path} is not a whole summary ({reason}); write it again with `summarize`.") from error
+
+
+def _stored_values(about: pq.RowGroupMetaData, wanted: Sequence[str]) -> int:
+    """Return how many values a group of rows has in these columns, those of lists included."""
+    columns = (about.column(place) for place in range(about.num_columns))
+    return sum(
+        max(one.num_values, about.num_rows) for one in columns if one.path_in_schema.split(".")[0] in wanted
+    )
 
 
 def read_summary(path: FilePath) -> Report:

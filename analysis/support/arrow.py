@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 
@@ -48,6 +49,21 @@ def binary(texts: Iterable[str]) -> pa.Array:
     offsets = np.cumsum([0, *map(len, raw)], dtype=np.int64)
     data = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(raw))]
     return pa.Array.from_buffers(pa.large_binary(), len(raw), data)
+
+
+def text_bytes(table: pa.Table) -> int:
+    """Return how many bytes a table's texts take once each is written out, also those of dictionaries and lists."""
+    return sum(_text_bytes(chunk) for column in table.columns for chunk in column.chunks)
+
+
+def _text_bytes(values: pa.Array) -> int:
+    if pa.types.is_list(values.type):
+        return _text_bytes(values.flatten())
+    if pa.types.is_dictionary(values.type):
+        lengths = pc.binary_length(values.dictionary).cast(pa.int64())
+        return pc.sum(lengths.take(values.indices)).as_py() or 0
+    is_text = values.type in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
+    return pc.sum(pc.binary_length(values)).as_py() or 0 if is_text else 0
 
 
 @contextmanager
