@@ -10,10 +10,10 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from nvtx_kernels.analysis.compare.sides import recorded
 from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.support.noise import judged
-from numpy.typing import NDArray
 from tabulate import tabulate
 
 Values = NDArray[np.float64]
@@ -46,7 +46,9 @@ def synthetic(rng: np.random.Generator) -> list[list[object]]:
                     runs = 1 + of_run * rng.standard_normal(recordings)
                     return [(1 + plus) * run * (1 + of_step * SHAPES[shape](rng, steps)) for run in runs]
 
-                found = [np.mean([judged(side(0), side(plus)) == "differs" for _ in range(PAIRS)]) for plus in PLUS]
+                found = [
+                    np.mean([judged(side(0), side(plus)) == "differs" for _ in range(PAIRS)]) for plus in PLUS
+                ]
                 rows.append([name, recordings, steps, *(f"{100 * share:.1f}" for share in found)])
     return rows
 
@@ -84,7 +86,7 @@ def of_recordings(paths: Sequence[Path]) -> list[list[object]]:
 def main(arguments: Sequence[str]) -> None:
     """Print the table."""
     rows = of_recordings([*map(Path, arguments)]) if arguments else synthetic(np.random.default_rng(0))
-    print(tabulate(rows, HEADERS, tablefmt="github", disable_numparse=True))  # noqa: T201
+    print(tabulate(rows, HEADERS, tablefmt="github", disable_numparse=True))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,9 @@ def main(words: list[str]) -> int:
         return 0
     limits = ["--within", WITHIN, "--budget", BUDGET_S, "--steps", STEPS]
     command = [sys.executable, "-m", "nvtx_kernels", "benchmark", *limits]
-    return subprocess.run([*command, "--against", f"{__file__} train --fused", __file__, "train"], check=False).returncode
+    return subprocess.run(
+        [*command, "--against", f"{__file__} train --fused", __file__, "train"], check=False
+    ).returncode
 
 
 if __name__ == "__main__":

@@ -113,7 +113,9 @@ def small_gpt() -> Program:
     """Return a GPT of six blocks with eight micro-batches a step, for a CPU."""
     width, vocabulary = 64, 256
     blocks = [Block(width, 4) for _ in range(6)]
-    model = nn.Sequential(nn.Embedding(vocabulary, width), *blocks, nn.LayerNorm(width), nn.Linear(width, vocabulary))
+    model = nn.Sequential(
+        nn.Embedding(vocabulary, width), *blocks, nn.LayerNorm(width), nn.Linear(width, vocabulary)
+    )
     ids = torch.randint(0, vocabulary, (4, 32))
 
     def loss() -> torch.Tensor:
@@ -185,7 +187,9 @@ def measured(name: str, case: str, steps: int) -> dict[str, Any] | str:
     """Run one case in a process of its own; return what it measured, or why it could not, in a line."""
     words = [sys.executable, "-m", "benchmarks.recording_cost", "--work", name, case, "--steps", str(steps)]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=LONGEST_S, cwd=Path(__file__).parents[1])
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=LONGEST_S, cwd=Path(__file__).parents[1]
+        )
     except subprocess.TimeoutExpired:
         return f"longer than {LONGEST_S} s"
     if done.returncode:

@@ -36,7 +36,18 @@ DESCRIPTION = (
 #: The options that a program can have; all others are settings of the course's model.
 OF_PROGRAMS = ("program", "warmup", "steps", "by", "columns", "phases", "format", "output", "plot", "help")
 #: The options of two programs, and those of them that nothing else has.
-OF_TWO_PROGRAMS = ("program", "against", "within", "budget", "fail_on", "warmup", "steps", "format", "output", "help")
+OF_TWO_PROGRAMS = (
+    "program",
+    "against",
+    "within",
+    "budget",
+    "fail_on",
+    "warmup",
+    "steps",
+    "format",
+    "output",
+    "help",
+)
 ONLY_OF_TWO = ("within", "fail_on")
 EPILOG = """\
 program   a script of one's own, and after it its arguments: forward, backward and optimizer of each step of it,

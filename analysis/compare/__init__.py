@@ -30,9 +30,7 @@ GONE = " (only in A; --allow-missing accepts it)"
 
 def parser(prog: str = "python -m analysis.compare") -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = CommandParser(
-        prog=prog, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog=prog, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "reports",
         type=Path,

@@ -109,7 +109,9 @@ def steps(comparison: Comparison) -> tuple[Table, ...]:
         return ()
     columns = (*headed("measure"), *NUMBERS[:4], *headed(a_steps="steps A", b_steps="B", spread_share="±%"))
     caption = "±: how much the steps of the side that varies more do."
-    return (Table("steps", "Whole steps, medians in {unit}", (*columns, *headed("verdict")), tuple(rows), caption),)
+    return (
+        Table("steps", "Whole steps, medians in {unit}", (*columns, *headed("verdict")), tuple(rows), caption),
+    )
 
 
 def _launches(of_sides: tuple[float, float]) -> str:

@@ -162,13 +162,17 @@ def _view(name: str, source: Source, options: Options, **of_view: Any) -> Answer
 
 def _pieces(attribution: Attribution, *, include_warm_up: bool) -> pd.DataFrame:
     if attribution.trace.provenance.unit_of_work == "CPU":
-        raise ReportError("The report is of a CPU: no GPU is idle in it. `nvtx-kernels view idle` shows its own time.")
+        raise ReportError(
+            "The report is of a CPU: no GPU is idle in it. `nvtx-kernels view idle` shows its own time."
+        )
     found = idle_time(attribution, include_warm_up=include_warm_up)
     pieces, window, paths = found.pieces, found.window_of_piece, Paths(found.attribution)
     names = [PATH_SEPARATOR.join(path) or None for path in paths.names]
     calls = attribution.trace.calls
     called = [plain_name(calls.names, place) or None for place in range(len(calls.names))] if calls else []
-    of_launch = np.append(calls.of_launch.astype(np.int64), -1)[pieces.exposed_by] if calls else np.full(len(pieces), -1)
+    of_launch = (
+        np.append(calls.of_launch.astype(np.int64), -1)[pieces.exposed_by] if calls else np.full(len(pieces), -1)
+    )
     return pd.DataFrame(
         {
             "gap": pieces.gap,
@@ -179,6 +183,8 @@ def _pieces(attribution: Attribution, *, include_warm_up: bool) -> pd.DataFrame:
             "range": np.array(names, object)[paths.names_of_node[pieces.node]],
             "start_ns": pieces.start_ns,
             "end_ns": pieces.end_ns,
-            "exposed_by": np.array([*called, None], object)[np.where(pieces.exposed_by >= 0, of_launch, len(called))],
+            "exposed_by": np.array([*called, None], object)[
+                np.where(pieces.exposed_by >= 0, of_launch, len(called))
+            ],
         }
     )

@@ -77,7 +77,11 @@ class PhaseBalance:
     def verdict(self) -> str:
         """What bounds the phase."""
         if self.busy_share < GPU_BOUND_FROM:
-            if self.busy_share >= LAUNCH_BOUND_BELOW or self.cause_share < WAITING_FROM or self.cause == CAUSES[UNKNOWN]:
+            if (
+                self.busy_share >= LAUNCH_BOUND_BELOW
+                or self.cause_share < WAITING_FROM
+                or self.cause == CAUSES[UNKNOWN]
+            ):
                 return "undecided"
             return "launch-bound" if self.cause == CAUSES[LAUNCHING] else self.cause
         fill_ns, word = max((self.copying_ns, "copy-bound"), (self.communicating_ns, "communication-bound"))
@@ -193,7 +197,9 @@ def _measured(
         idle_sum, waiting, gap_count, copying, communicating = by_span[:, chosen].sum(axis=1).tolist()
         cause, cause_share = main_cause(idle, spans.take(chosen))
         if not cause and idle_ns[chosen].any():  # they lie in no step that was looked at
-            cause, cause_share = main_cause(idle_in(extents, gaps, windows_around(spans.take(chosen))), spans.take(chosen))
+            cause, cause_share = main_cause(
+                idle_in(extents, gaps, windows_around(spans.take(chosen))), spans.take(chosen)
+            )
         lags = lag[of_work[first]]
         median, p95 = np.percentile(lags, (50, 95), method="inverted_cdf").tolist() if len(lags) else (None, None)
         figures.append(

@@ -214,9 +214,7 @@ class _Causes:
         waited_ns = (gaps.end_ns - self.cut)[after]
         begun_soon = np.where(self.launched_before[after], BETWEEN_KERNELS, LATENCY)
         cause = np.where(waited_ns <= LATENCY_NS, begun_soon, QUEUE)
-        parts.append(
-            self._piece(after, cause, node[self.decides[after]], self.cut[after], gaps.end_ns[after])
-        )
+        parts.append(self._piece(after, cause, node[self.decides[after]], self.cut[after], gaps.end_ns[after]))
         pieces = Pieces.joined(parts)
         return pieces.take(np.argsort(pieces.gap, kind="stable"))
 

@@ -73,7 +73,9 @@ def outside_operators(
     mine = np.flatnonzero(np.isin(trace.launches.thread, group))
     operators = union(trace.launches.start_ns[mine], trace.launches.end_ns[mine])
     start, end = _between(operators, windows)
-    open_ranges = np.flatnonzero((ranges.thread == thread) & (ranges.end_ns > ranges.start_ns) & (everything.home >= 0))
+    open_ranges = np.flatnonzero(
+        (ranges.thread == thread) & (ranges.end_ns > ranges.start_ns) & (everything.home >= 0)
+    )
     bounds = (ranges.start_ns[open_ranges], ranges.end_ns[open_ranges])
     gap, start, end = cut_at(np.unique(np.concatenate(bounds)), start, end)
     place = Layers(*bounds).innermost(start)
@@ -88,7 +90,9 @@ def outside_operators(
     np.maximum.at(largest, row, end - start)
     count = np.bincount(row, minlength=len(named))
     sums: dict[tuple[str, Path], tuple[int, int, int]] = {}
-    for key, *figures in zip(zip(causes, named, strict=True), time_ns.tolist(), count.tolist(), largest.tolist(), strict=True):
+    for key, *figures in zip(
+        zip(causes, named, strict=True), time_ns.tolist(), count.tolist(), largest.tolist(), strict=True
+    ):
         time, pieces, most = sums.get(key, (0, 0, 0))
         sums[key] = time + figures[0], pieces + figures[1], max(most, figures[2])
     rows = [OutsideOperators(*key, *figures) for key, figures in sums.items()]

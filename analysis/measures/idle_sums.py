@@ -233,7 +233,7 @@ def idle_report(idle: IdleTime, naming: Callable[[Path], Path]) -> IdleReport | 
     for cause in by_cause(idle):
         of_cause = max(
             (place for place in places if place.cause == cause.cause),
-            key=lambda place: (place.idle_ns + place.between_ns - place.alone_ns),
+            key=lambda place: place.idle_ns + place.between_ns - place.alone_ns,
         )
         rows.append(
             IdleRow(

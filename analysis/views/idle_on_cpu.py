@@ -16,10 +16,16 @@ def view(subject: Subject) -> Document:
     naming = naming_for(detail, report)
     found = outside_operators(subject.attribution, naming, include_warm_up=report.warm_up_included)
     scope, total_ns = headings.scope(report), found.outside_ns
-    causes = [
-        Row((cause, per_step(report, ns), share(ns, found.wall_ns))) for cause, ns in found.by_cause.items()
-    ]
-    causes.append(Row(("operators", per_step(report, found.wall_ns - total_ns), share(found.wall_ns - total_ns, found.wall_ns))))
+    causes = [Row((cause, per_step(report, ns), share(ns, found.wall_ns))) for cause, ns in found.by_cause.items()]
+    causes.append(
+        Row(
+            (
+                "operators",
+                per_step(report, found.wall_ns - total_ns),
+                share(found.wall_ns - total_ns, found.wall_ns),
+            )
+        )
+    )
     causes.append(Row(("sum", per_step(report, found.wall_ns), share(found.wall_ns, found.wall_ns)), strong=True))
     caption = "% is of the program's time. Python: the program's own code, between operators."
     tables = [

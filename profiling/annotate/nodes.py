@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from . import places, range_stack
+from . import range_stack
 from .places import (
     LEAF_NUMBER,
     Call,
@@ -114,12 +114,16 @@ class _Hooked:
         if any(part is not None for _, _, part in hooked):
             self._hook(hooked)
 
-    def _where_the_part_changes(self, hooked: list[tuple[Node, Hooks, object]]) -> list[tuple[Node, Hooks, object]]:
+    def _where_the_part_changes(
+        self, hooked: list[tuple[Node, Hooks, object]]
+    ) -> list[tuple[Node, Hooks, object]]:
         """Return the nodes before which ranges end or begin: one thread's run from the last made to the first."""
         hooked.sort(key=lambda entry: entry[0]._sequence_nr(), reverse=True)
         before = [object(), *(part for _, _, part in hooked)]
         return [
-            entry for entry, last in zip(hooked, before, strict=False) if entry[2] is not last or entry[0] in self.tops
+            entry
+            for entry, last in zip(hooked, before, strict=False)
+            if entry[2] is not last or entry[0] in self.tops
         ]
 
     def _hook(self, hooked: list[tuple[Node, Hooks, object]]) -> None:

@@ -44,7 +44,7 @@ from .. import annotate
 from ..annotate import others
 from ..annotate.interrupts import Held
 from .open_blocks import is_open, may_be_open_elsewhere
-from .process import alone, allowed_bytes, reminding, resident_bytes, terminated_by_signal
+from .process import allowed_bytes, alone, reminding, resident_bytes, terminated_by_signal
 from .range_log import OUR_DOMAIN_ID, RangeLog
 from .rows import CATEGORY_NAMED, DOMAIN_CREATED, Rows, thread_name
 from .seen import Seen
@@ -104,7 +104,9 @@ class Recording:
         self._owner = (os.getpid(), threading.get_ident())
         self._pause: tuple[int, str] | None = None
         self._named: set[tuple[str, str | int]] = set()
-        self._limit_bytes = int(os.environ.get(LIMIT_VARIABLE, min(LIMIT_BYTES, allowed_bytes() // SHARE_OF_MEMORY)))
+        self._limit_bytes = int(
+            os.environ.get(LIMIT_VARIABLE, min(LIMIT_BYTES, allowed_bytes() // SHARE_OF_MEMORY))
+        )
         self._began_bytes = resident_bytes()
         self.ranges = RangeLog()
         self._write_names()
@@ -217,7 +219,9 @@ class Recording:
     def leave(self, error: TraceFileError) -> None:
         """Leave what could be written, with the reason why it is no report, where the report was being written."""
         with suppress(TraceFileError):
-            self._trace.commit({"META_DATA_EXPORT": self._metadata("", f"it could not be written: {reason_of(error)}")})
+            self._trace.commit(
+                {"META_DATA_EXPORT": self._metadata("", f"it could not be written: {reason_of(error)}")}
+            )
         self._trace.leave()
 
     def give_up(self) -> None:
@@ -476,7 +480,9 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         self._listening.enter_context(making_way(recording.pause, recording.resume))
         self._listening.enter_context(reminding(recording.look_at_memory, REMIND_S))
         if self._bounds.are_counted:
-            self._count = StepCount(self._bounds, recording.step_ended, lambda: self.end_when_safe(self._say_goes_on))
+            self._count = StepCount(
+                self._bounds, recording.step_ended, lambda: self.end_when_safe(self._say_goes_on)
+            )
             self._listening.enter_context(self._count.counting(recording.ranges))
         atexit.register(self._end, "exit of the interpreter")
         _of_thread.last = _AtEnd(self)

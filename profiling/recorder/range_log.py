@@ -168,7 +168,9 @@ class RangeLog:
         self.steps += sum(event.name == STEP for event in events if _is_of_training(event))
         still_open = (Event(at, None, log.thread, *of) for log in self._logs for of_domain in log.open.values()
                       for at, of in of_domain)  # fmt: skip
-        self._optimizers = [one for one in (*events, *still_open) if one.name == OPTIMIZER and _is_of_training(one)]
+        self._optimizers = [
+            one for one in (*events, *still_open) if one.name == OPTIMIZER and _is_of_training(one)
+        ]
         if len(self._logs) == 1 and not self._logs[0].pairs:
             self._kinds.clear()
             self._numbers.clear()

@@ -32,7 +32,7 @@ WORK_TABLES = (KERNEL, "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET
 _ENDS = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
 COPY_KINDS = {
     f"[CUDA memcpy {_ENDS[begin]}-to-{_ENDS[end]}]": number
-    for number, (begin, end) in enumerate("HD DH HA AH AA AD DA DD HH PP".split(), 1)
+    for number, (begin, end) in enumerate(["HD", "DH", "HA", "AH", "AA", "AD", "DA", "DD", "HH", "PP"], 1)
 }
 AXES = ("X", "Y", "Z")
 # NOT NULL in nsys's schema, and not known here.
@@ -88,7 +88,9 @@ class Rows:
         self._add_blocks(seen, names, thread_ids, log)
         self._add_allocations(seen, thread_ids)
 
-    def _add_calls(self, start_ns: Column, end_ns: Column, thread: Column, number: Column, name: Any, kind: Any) -> None:
+    def _add_calls(
+        self, start_ns: Column, end_ns: Column, thread: Column, number: Column, name: Any, kind: Any
+    ) -> None:
         self._trace.add_columns(
             RUNTIME, start=start_ns - self._origin_ns, end=end_ns - self._origin_ns, eventClass=kind,
             globalTid=thread, correlationId=number, nameId=name, returnValue=0,
@@ -141,7 +143,9 @@ class Rows:
             wanted[row] &= not log.tells_optimizer(seen.threads[int(blocks.thread[row])][0], *times)
         rows = np.flatnonzero(wanted)
         texts = [names[number] for number in blocks.name[rows].tolist()]
-        numbered = np.flatnonzero((blocks.sequence[rows] >= 0) & ~np.isin(blocks.name[rows], _begins(names, ENGINE)))
+        numbered = np.flatnonzero(
+            (blocks.sequence[rows] >= 0) & ~np.isin(blocks.name[rows], _begins(names, ENGINE))
+        )
         for place in numbered.tolist():
             texts[place] = f"{texts[place]}, seq = {blocks.sequence[rows[place]]}"
         self._trace.add_columns(

@@ -20,12 +20,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import nvtx_kernels
 from nvtx_kernels.analysis.document import Document, Row, Table, headed
 from nvtx_kernels.analysis.presenters.output import format_of, presented, write
 from nvtx_kernels.analysis.support import limits
 from nvtx_kernels.analysis.support.noise import Interval, Verdict, interval_of_pairs
 from nvtx_kernels.analysis.support.units import time_text
+
+import nvtx_kernels
 
 from ..cli import CommandError, UsageError
 
@@ -107,7 +108,9 @@ def compare_programs(options: Mapping[str, Any]) -> int:
         "rules": [{"rule": text, "violated": text in violated} for text, _ in rules]
     }
     document = _document(a, b, interval, found)
-    write(presented(document, format_of(options["format"], options["output"]), options["output"]), options["output"])
+    write(
+        presented(document, format_of(options["format"], options["output"]), options["output"]), options["output"]
+    )
     if violated:
         sys.stderr.write(f"violated: {'; '.join(violated)}\n")
         return RULE_VIOLATED
@@ -175,9 +178,17 @@ def as_object(a: Program, b: Program, interval: Interval, within: float, spent_s
 def compared_losses(a: Sequence[Sequence[float | None]], b: Sequence[Sequence[float | None]]) -> dict[str, Any]:
     """Compare the losses of the first runs step by step, and those of A's own runs, which may differ too."""
     step, most = _first_difference(a[0], b[0])
-    own_step, own = next(((s, m) for s, m in (_first_difference(a[0], other) for other in a[1:]) if s), (None, 0.0))
+    own_step, own = next(
+        ((s, m) for s, m in (_first_difference(a[0], other) for other in a[1:]) if s), (None, 0.0)
+    )
     compared = sum(x is not None and y is not None for x, y in zip(a[0], b[0], strict=False))
-    return {"steps": compared, "differ_from": step, "difference": most, "own_from": own_step, "own_difference": own}
+    return {
+        "steps": compared,
+        "differ_from": step,
+        "difference": most,
+        "own_from": own_step,
+        "own_difference": own,
+    }
 
 
 def _first_difference(a: Sequence[float | None], b: Sequence[float | None]) -> tuple[int | None, float]:

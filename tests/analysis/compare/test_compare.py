@@ -303,7 +303,9 @@ def answered(capsys, *words):
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(("a", "b", "spreads"), [((100, 140), (112, 122), (40, 10)), ((100,), (140,), (None,) * 2)])
+@pytest.mark.parametrize(
+    ("a", "b", "spreads"), [((100, 140), (112, 122), (40, 10)), ((100,), (140,), (None,) * 2)]
+)
 def test_the_spread_is_the_slowest_less_the_fastest_step(tmp_path, capsys, a, b, spreads):
     total = answered(capsys, *made(tmp_path, a=a, b=b))["total"]
     assert (total["a_spread_ns"], total["b_spread_ns"]) == spreads
@@ -387,7 +389,11 @@ def test_ranges_are_compared_where_both_reports_divide_alike_and_that_is_said(a,
 
 
 ANSWERS = {
-    "faster": ((20, 21, 19, 20, 22, 20), (10, 11, 10, 10, 11, 10), "B is 1.83 times as fast: a step takes 12 ns, was 22 (6 steps a side)."),
+    "faster": (
+        (20, 21, 19, 20, 22, 20),
+        (10, 11, 10, 10, 11, 10),
+        "B is 1.83 times as fast: a step takes 12 ns, was 22 (6 steps a side).",
+    ),
     "equal": (QUIET, QUIET, "No change: "),
     "few": ((100, 110), (100, 112), "Not known whether B differs: "),
 }

@@ -42,7 +42,11 @@ def test_chance_puts_two_sides_apart_in_two_of_all_orders(a, b):
 def test_many_steps_are_judged_as_few_are():
     rng = np.random.default_rng(1)
     a, b = rng.normal(100, 3, (2, 400))
-    assert (judged([a], [b]), judged([a], [b + 3]), judged([a[:50]], [b[:51] + 3])) == ("same", "differs", "differs")
+    assert (judged([a], [b]), judged([a], [b + 3]), judged([a[:50]], [b[:51] + 3])) == (
+        "same",
+        "differs",
+        "differs",
+    )
 
 
 ONE = np.array([100.0, 101, 99, 100, 102])
@@ -84,11 +88,17 @@ def test_steps_are_of_one_kind_where_they_launch_as_much(a, b, kinds):
 def test_what_slows_both_of_a_pair_is_no_difference():
     machine = np.array([1.0, 1.4, 0.9, 2.0, 1.1])
     interval = interval_of_pairs(10 * machine, 10.5 * machine * [1.001, 0.999, 1, 1, 1])
-    assert (interval.low < 0.05 < interval.high, interval.width < 0.01, interval.verdict(0.02)) == (True, True, "differs")
+    assert (interval.low < 0.05 < interval.high, interval.width < 0.01, interval.verdict(0.02)) == (
+        True,
+        True,
+        "differs",
+    )
     assert interval_of_pairs([1.0], [2.0]) is None
 
 
-@pytest.mark.parametrize(("other", "verdict"), [([1, 1.001], "same"), ([1, 1.1], "not known"), ([2, 2], "differs")])
+@pytest.mark.parametrize(
+    ("other", "verdict"), [([1, 1.001], "same"), ([1, 1.1], "not known"), ([2, 2], "differs")]
+)
 def test_an_interval_around_nothing_is_the_same_only_if_it_is_narrow(other, verdict):
     assert interval_of_pairs([1, 1], other).verdict(0.02) == verdict
 

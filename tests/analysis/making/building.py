@@ -237,7 +237,9 @@ def _tables(rows, dialect):
         tables["CUPTI_ACTIVITY_KIND_RUNTIME"].append(launch)
     for row in rows.overhead:
         names = "start end globalTid nameId"
-        tables["PROFILER_OVERHEAD"].append(_row(names, row.start, row.end, row.thread, strings["CUPTI Buffer flush"]))
+        tables["PROFILER_OVERHEAD"].append(
+            _row(names, row.start, row.end, row.thread, strings["CUPTI Buffer flush"])
+        )
     for w in rows.work:
         copied = {"bytes": w.bytes, "srcKind": w.source, "dstKind": w.target}
         named = copied | {"copyKind": 1 if isinstance(w.name, str) else w.name} if w.kind == "memcpy" else {}

@@ -30,7 +30,15 @@ def kernels(calls):
     """Return each operator that has self time, with begin and end of it."""
     columns = TraceColumns()
     columns.take(
-        Event("X", "cpu_op", one.name, 1, one.thread, microseconds(one.start_ns), microseconds(one.end_ns - one.start_ns))
+        Event(
+            "X",
+            "cpu_op",
+            one.name,
+            1,
+            one.thread,
+            microseconds(one.start_ns),
+            microseconds(one.end_ns - one.start_ns),
+        )
         for one in calls
     )
     assembly = Assembly(Path("trace.json"), columns, Envelope(events=[]))

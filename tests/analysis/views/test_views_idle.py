@@ -4,7 +4,6 @@ import json
 import lzma
 
 import numpy as np
-import nvtx_kernels as nk
 import pytest
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import ReportError
@@ -14,13 +13,19 @@ from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.analysis.views import verdict
 from nvtx_kernels.analysis.vocabulary.calls import CALL_KINDS, CALL_RULES, kind_of_call
 
+import nvtx_kernels as nk
 from tests.analysis.making.building import AUTOGRAD, MAIN, WORKER, Launch, Overhead, Range, Work, build
 from tests.analysis.making.bundled import SHARED, needs_shared
 from tests.analysis.making.plain_sql import busy_within
 from tests.analysis.making.subjects import REPORTS, attributed, screen, table, viewed
 
 US = 1000
-SYNC, MALLOC, FREE, COPY = "cudaDeviceSynchronize_v3020", "cudaMalloc_v3020", "cudaFree_v3020", "cudaMemcpyAsync_v3020"
+SYNC, MALLOC, FREE, COPY = (
+    "cudaDeviceSynchronize_v3020",
+    "cudaMalloc_v3020",
+    "cudaFree_v3020",
+    "cudaMemcpyAsync_v3020",
+)
 LOAD, RECORD, GRAPH = "cuLibraryLoadData", "cudaEventRecord_v3020", "cudaGraphLaunch_v10000"
 
 

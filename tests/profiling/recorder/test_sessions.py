@@ -44,7 +44,11 @@ def test_a_block_has_its_name_whatever_kineto_can_write(path, name):
 
 
 def test_a_profiler_of_the_program_sees_its_own_names(path):
-    with recorder.record(path, device="cpu"), torch.profiler.profile(acc_events=True) as inner, record_function("é"):
+    with (
+        recorder.record(path, device="cpu"),
+        torch.profiler.profile(acc_events=True) as inner,
+        record_function("é"),
+    ):
         torch.ones(3).sum()
     assert "é" in {event.name for event in inner.events()}
 
@@ -132,6 +136,7 @@ def test_numbers_of_two_sessions_link_within_a_step(path, saving):
 
 def test_operators_of_other_threads_stay_where_a_loader_waits(path, saving):
     """As a data loader's: a thread that waits in a queue for the whole time."""
+
     def work():
         torch.ones(3).prod()
 
@@ -167,7 +172,9 @@ def test_the_program_goes_on_without_a_profiler_after_the_last_measured_step(pat
     assert (p.outcome.warmed, p.outcome.measured) == (3, 10)
     assert nk.rank(path).report.steps == 10
     said = capsys.readouterr().err.splitlines()
-    assert said[0] == f"{path}: 10 steps after 3 of warm-up (steps of SGD). The program goes on without a profiler."
+    assert (
+        said[0] == f"{path}: 10 steps after 3 of warm-up (steps of SGD). The program goes on without a profiler."
+    )
 
 
 @pytest.mark.parametrize(("steps", "warmed"), [(2, 1), (5, 1), (6, 3), (9, 3)])
@@ -247,8 +254,17 @@ def test_a_forked_child_that_exits_inside_the_block_does_not_hang_for_our_part(p
 
 def test_launches_without_kernels_at_the_end_are_said(tmp_path):
     """As Kineto leaves them once its buffers of GPU events are full."""
+
     def event(kind, name, at, number, **where):
-        return {"ph": "X", "cat": kind, "name": name, "ts": f"{at}.000", "dur": "1.000", "args": {"correlation": number}, **where}
+        return {
+            "ph": "X",
+            "cat": kind,
+            "name": name,
+            "ts": f"{at}.000",
+            "dur": "1.000",
+            "args": {"correlation": number},
+            **where,
+        }
 
     calls = [event("cuda_runtime", "cudaLaunchKernel", at, at, pid=1, tid=1) for at in range(1, 200)]
     work = [event("kernel", "k", at, at, pid=0, tid=7) for at in range(1, 100)]
