@@ -1,9 +1,10 @@
 """One cause for each nanosecond in which a GPU is idle: what the thread that launches the next work was doing.
 
-A *gap* is a time in which no work runs on a GPU. The work that ends it *decides*: up to the end of its launch call
-the gap is cut at every begin and end of a call, of a range and of the profiler's own time on its logical thread, and
-each piece has one cause; the rest of the gap is after the launch. Work of a thread that launches no kernels on this
-GPU, such as a prefetcher's copies, does not decide where a later one can. docs/idle.md has the rules.
+A *gap* is a time in which no work runs on a GPU. The work that ends it *decides*: up to the end of its launch
+call the gap is cut at every begin and end of a call, of a range and of the profiler's own time on its logical
+thread, and each piece has one cause; the rest of the gap is after the launch. Work of a thread that launches no
+kernels on this GPU, such as a prefetcher's copies, does not decide where a later one can.
+docs/idle.md has the rules.
 
 A *logical thread* is a thread, those that wait for it (as adoption found) and those that it waits for: only one of
 them runs at a time, so their calls are read as one thread's.
@@ -285,7 +286,7 @@ class _Causes:
 
     @cached_property
     def waits(self) -> Bools:
-        """Mark the calls that return when the GPU has done something: synchronization, and copies that end first."""
+        """Mark the calls that return when the GPU is done: synchronization, and copies that end first."""
         copies = np.flatnonzero(self.kinds[self.call] == COPY)
         call = self.call[copies]
         waited = self.trace.work.end_ns[self.caused[copies]] <= self.launches.end_ns[call]
@@ -318,7 +319,7 @@ class _Causes:
 
 
 class _LogicalThread:
-    """The calls and ranges of threads that run in turn, as far as some gaps reach; the launching thread is first."""
+    """The calls and ranges near some gaps of threads that run in turn; the launching thread is first."""
 
     def __init__(self, causes: _Causes, threads: tuple[int, ...], gaps: Int64s) -> None:
         self.causes, self.threads, self.gaps = causes, threads, gaps

@@ -43,7 +43,7 @@ class OutsideOperators:
 
 @dataclass(frozen=True, slots=True)
 class CpuIdle:
-    """The program's thread in the steps, or in all that was recorded, ns: the time, and that outside of operators."""
+    """The program's time in the steps, or in all that was recorded, and that outside of operators, ns."""
 
     wall_ns: int
     rows: tuple[OutsideOperators, ...]  # the most first
@@ -77,7 +77,7 @@ def outside_operators(
         (ranges.thread == thread) & (ranges.end_ns > ranges.start_ns) & (everything.home >= 0)
     )
     bounds = (ranges.start_ns[open_ranges], ranges.end_ns[open_ranges])
-    gap, start, end = cut_at(np.unique(np.concatenate(bounds)), start, end)
+    _, start, end = cut_at(np.unique(np.concatenate(bounds)), start, end)
     place = Layers(*bounds).innermost(start)
     node = np.where(place >= 0, np.append(everything.home[open_ranges], -1)[place], -1)
     paths = Paths(everything)

@@ -24,7 +24,7 @@ TYPICAL_FROM = 0.1
 
 @dataclass(frozen=True, slots=True)
 class CauseSum:
-    """The idle time of one cause, ns: in the windows, between steps, and its median over the steps (both together).
+    """The idle time of one cause, ns: in the windows, between steps, and its median over the steps (of both).
 
     `alone_ns` is by how much the step with the most has more than any other, and `alone_step` that step, from 0;
     0 and None with fewer than two steps.
@@ -40,7 +40,7 @@ class CauseSum:
 
 @dataclass(frozen=True, slots=True)
 class PlaceSum:
-    """The idle time of one cause in one range, ns; of gaps, how many and the largest; and a step's alone, as above.
+    """The idle time of one cause in one range, ns; its gaps, and the largest; and a step's alone, as above.
 
     `waited_ns` is the part that follows a call that waits for the GPU, `waited_for` the call with most of it.
     """

@@ -1,4 +1,4 @@
-"""The windows in which idle time is looked for: the measured steps, what lies between two of them, else all work."""
+"""Where idle time is looked for: in the measured steps and between two of them, else in all work."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Windows(Columns):
 
 
 def windows_of(extents: Extents, phases: Collection[str] = PHASES) -> Windows:
-    """Return the measured steps and what lies between them; without steps all work, or the spans of some phases."""
+    """Return the measured steps and what lies between; without steps all work, or some phases' spans."""
     if STEP in kinds_of(phases) and (extents.inside(STEP)).any():
         return _of_steps(extents)
     if not len(extents.kept):

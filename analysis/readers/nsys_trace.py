@@ -193,7 +193,7 @@ class _Assembly:
         )
 
     def pauses(self) -> Spots:
-        """Return when the recorder kept a thread waiting; threads that the program does not use wait for nothing."""
+        """Return when the recorder kept a thread waiting; threads that the program does not use never wait."""
         rows = [(start, end, self.thread[tid]) for start, end, tid in self.tables.pauses() if tid in self.thread]
         start_ns, end_ns, thread = zip(*rows, strict=True) if rows else ((), (), ())
         return Spots(np.array(start_ns, np.int64), np.array(end_ns, np.int64), np.array(thread, np.int32))

@@ -1,4 +1,4 @@
-"""Show why the GPU is idle: its idle time by cause, by cause and range, and when only copies or communication ran."""
+"""Show why the GPU is idle, by cause and by range, and when only copies or communication ran."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ LAUNCHING, BUSY_FROM = "launching", 0.75
 
 
 def sentences(report: Report) -> Iterator[str]:
-    """Yield why the GPU is idle: in a typical step, in one step alone, or in one pause; nothing if it hardly is."""
+    """Yield why the GPU is idle in a typical step, in one step alone or in one pause; nothing if it hardly is."""
     idle = report.idle
     if idle is None or not idle.rows:
         return
@@ -89,7 +89,8 @@ def _of_a_pause(idle: IdleReport) -> Iterator[str]:
             f"{pause.rest_cause}: {MEANING[pause.rest_cause]}."
         )
     elif pause.rest_ns:
-        yield f"Without it the GPU is busy {1 - pause.rest_idle_ns / pause.rest_ns:.0%} of {time_text(pause.rest_ns)}."
+        busy = 1 - pause.rest_idle_ns / pause.rest_ns
+        yield f"Without it the GPU is busy {busy:.0%} of {time_text(pause.rest_ns)}."
 
 
 def _between(before: Path, after: Path) -> str:

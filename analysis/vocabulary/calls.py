@@ -19,7 +19,7 @@ NO_KIND, KERNEL_LAUNCH, OTHER_LAUNCH, SYNCHRONIZATION, QUERY, ALLOCATION, COPY, 
 
 
 class CallRule(NamedTuple):
-    """The kind of the calls whose names match a pattern anywhere, with examples and similar names of other kinds."""
+    """The kind of the calls whose names contain a pattern, with examples and similar names of other kinds."""
 
     kind: int
     pattern: str

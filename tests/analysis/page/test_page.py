@@ -23,6 +23,7 @@ from nvtx_kernels.analysis.page.icicle import MAX_ROWS, icicle, kernel_rows
 from nvtx_kernels.analysis.presenters import cell_text
 from nvtx_kernels.analysis.report import per_step
 from nvtx_kernels.analysis.views.communication import NOTHING
+from nvtx_kernels.analysis.views.idle import NEVER_IDLE
 from nvtx_kernels.analysis.views.memory import NO_MEMORY, WHOLE_RUN
 from nvtx_kernels.analysis.views.phases import phases as by_category
 from nvtx_kernels.analysis.views.registry import Subject, viewer
@@ -169,10 +170,10 @@ def test_sections_are_the_documents_of_the_views(path):
     attribution, report = attributed(path), summarized(path)
     shown = contents([Opened(attribution, report)]).reports[0]
     names = [section["name"] for section in shown["sections"]]
-    of_data = {"communication": NOTHING, "memory": NO_MEMORY}
+    of_data = {"idle": NEVER_IDLE, "communication": NOTHING, "memory": NO_MEMORY}
     mean = per_step(report) if report.steps else report
     whole = Subject(mean, in_measured_steps(attribution) if report.steps else attribution)
-    expected = ["balance", "agreement", "attention", "overlap", "communication", "efficiency", "memory"]
+    expected = ["balance", "idle", "agreement", "attention", "overlap", "communication", "efficiency", "memory"]
     assert names == [name for name in expected if asked(name, whole)[1] != of_data.get(name, "none")]
     for section in shown["sections"]:
         titles, why = asked(section["name"], whole)

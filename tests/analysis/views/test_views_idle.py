@@ -1,4 +1,4 @@
-"""Why the GPU is idle: a report of a few rows for each rule and its near miss, planted programs, and all reports."""
+"""Why the GPU is idle: a report of a few rows for each rule, planted programs, and all reports."""
 
 import json
 import lzma
