@@ -6,6 +6,7 @@ python -m benchmarks.compare_noise a1.sqlite a2.sqlite …   # recordings of one
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 
@@ -35,17 +36,21 @@ SHAPES: dict[str, Callable[[np.random.Generator, int], Values]] = {
 }
 
 
+def made_up(
+    rng: np.random.Generator, of_step: float, of_run: float, shape: str, recordings: int, steps: int, plus: float
+) -> list[Values]:
+    """Return the steps of some recordings that are slower by a share, with noise by step and by run."""
+    runs = 1 + of_run * rng.standard_normal(recordings)
+    return [(1 + plus) * run * (1 + of_step * SHAPES[shape](rng, steps)) for run in runs]
+
+
 def synthetic(rng: np.random.Generator) -> list[list[object]]:
     """Return rows of the table for made-up steps."""
     rows: list[list[object]] = []
     for name, (of_step, of_run, shape) in NOISES.items():
         for recordings in (1, 2, 3) if of_run else (1,):
             for steps in STEPS:
-
-                def side(plus: float) -> list[Values]:
-                    runs = 1 + of_run * rng.standard_normal(recordings)
-                    return [(1 + plus) * run * (1 + of_step * SHAPES[shape](rng, steps)) for run in runs]
-
+                side = partial(made_up, rng, of_step, of_run, shape, recordings, steps)
                 found = [
                     np.mean([judged(side(0), side(plus)) == "differs" for _ in range(PAIRS)]) for plus in PLUS
                 ]

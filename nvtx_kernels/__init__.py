@@ -90,7 +90,7 @@ __all__ = [
 
 
 def session_reader() -> Reader:
-    """Return what reads the file that Kineto saves of a session: recording takes it from here, not from analysis."""
+    """Return what reads the file that Kineto saves of a session; the recorder takes it from here."""
     from .sessions import read
 
     return read

@@ -65,7 +65,8 @@ studies   set lists and the table for one question; a list, --by or --columns th
 table     a line per configuration and phase; --by compares a setting's values with the first of them
 results   every measurement is appended to a file of JSON lines at once. The same command again measures
           only what that file lacks; --again measures everything, and the latest rows count
-exit      0 done, out-of-memory rows included; 3 a rule of --fail-on is violated; 1 a configuration failed, or a file could not be used;
+exit      0 done, out-of-memory rows included; 3 a rule of --fail-on is violated; 1 a
+          configuration failed, or a file could not be used;
           2 wrong usage; 130 interrupted
 """
 

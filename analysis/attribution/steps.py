@@ -155,7 +155,7 @@ def _ranges_called_steps(
 ) -> tuple[Int64s, Int64s, str, tuple[str, ...], str]:
     """Return the program's own ranges that are steps, those of validation, what steps are called, and notes.
 
-    The last is why there are none. Steps are of one group of names: of those with backward or an optimizer's work if
+    The last is why there are none. Steps are of one group of names: those with backward or an optimizer's work if
     there are any, else of that with the most work. Of groups that nest, the outermost counts.
     """
     ranges, home, called = attribution.ranges, attribution.home, attribution.rules.step

@@ -116,8 +116,8 @@ def _require_known(rule: Rule, comparison: Comparison, change: Change) -> None:
     is_exceeded = rule.limit.exceeded(change.a_ns, change.delta_ns)
     if rule.beyond_spread and is_exceeded and change.verdict == "not known":
         raise ReportError(
-            f"Whether {rule.name} differs beyond spread is not known: the rule {rule.text!r} {ENOUGH_STEPS}. A has "
-            f"{comparison.a.steps}, B {comparison.b.steps}. Record more steps, or compare several recordings a side."
+            f"Whether {rule.name} differs beyond spread is not known: the rule {rule.text!r} {ENOUGH_STEPS}. A "
+            f"has {comparison.a.steps}, B {comparison.b.steps}. Record more, or compare several recordings a side."
         )
 
 

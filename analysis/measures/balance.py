@@ -132,8 +132,10 @@ def balance(
     np.add.at(cause_ns, group, causes)
     columns = zip(*(column.tolist() for column in (path, count, idle_ns, largest_ns, waiting_ns)), strict=True)
     owners = [
-        GapOwner(paths.paths[number - 1], *figures, CAUSES[most])
-        for (number, *figures), most in zip(columns, cause_ns.argmax(axis=1).tolist(), strict=True)
+        GapOwner(paths.paths[number - 1], count, idle, largest, waiting, CAUSES[most])
+        for (number, count, idle, largest, waiting), most in zip(
+            columns, cause_ns.argmax(axis=1).tolist(), strict=True
+        )
     ]
     return Balance(rows, tuple(sorted(owners, key=lambda owner: (-owner.idle_ns, owner.path))))
 
@@ -173,7 +175,7 @@ def _measured(
     trace, gpu = extents.attribution.of_all_work.trace, extents.gpu_of_all
     calls: list[Callable[[], Any]] = [
         partial(_chosen, extents, phases),
-        partial(gaps_of, trace, gpu) if idle is None else lambda: idle.all_gaps,
+        partial(gaps_of, trace, gpu) if idle is None else partial(getattr, idle, "all_gaps"),
         partial(_launch_lags, extents.attribution.trace, extents.kept),
         partial(_others, trace, gpu),
     ]

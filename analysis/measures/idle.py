@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..attribution.causes import HOW, Attribution
 from ..support.small_numbers import bounds, grouped_rows, rows_of_each
-from ..trace import GRAPH, KERNEL, Bools, Columns, Int8s, Int32s, Int64s, Trace, marked
+from ..trace import GRAPH, KERNEL, Bools, Columns, Int8s, Int32s, Int64s, Spots, Trace, marked
 from ..vocabulary import PHASES
 from ..vocabulary.calls import (
     ALLOCATION,
@@ -275,14 +275,15 @@ class _Causes:
         kernels = (work.kind[self.caused] == KERNEL) & is_long[self.call]
         long_rows, call = self.caused[kernels], self.call[kernels]
         if not len(long_rows):
-            return call
+            return np.empty(0, np.int32)
         same = marked(work.name_id[long_rows], len(self.trace.names))
         rows = np.flatnonzero(same[work.name_id] & (work.kind == KERNEL) & (work.launch >= 0))
         keys, group = grouped_rows(work.process[rows], work.name_id[rows])
         start = self.trace.launches.start_ns[work.launch[rows]]
         first, _ = bounds(group, start, start, len(keys[0]))
         of_long = group[np.searchsorted(rows, long_rows)]
-        return call[launches.start_ns[call] == first[of_long]]
+        lazy: Int32s = call[launches.start_ns[call] == first[of_long]]
+        return lazy
 
     @cached_property
     def waits(self) -> Bools:
@@ -327,7 +328,8 @@ class _LogicalThread:
         # Launch calls of one thread can be in any order, but gaps are disjoint and in order for each GPU.
         self.from_ns, self.until_ns = causes.gaps.start_ns[gaps], causes.cut[gaps]
         joined = union(self.from_ns, self.until_ns)
-        self.calls, self.ranges = [], []
+        self.calls: list[NDArray[np.int64]] = []
+        self.ranges: list[NDArray[np.int64]] = []
         for thread in threads:
             for spots, found in ((causes.launches, self.calls), (attribution.ranges, self.ranges)):
                 rows = np.flatnonzero((spots.thread == thread) & (spots.end_ns > spots.start_ns))
@@ -344,7 +346,7 @@ class _LogicalThread:
     def cut(self) -> tuple[Int64s, Int64s, Int64s]:
         """Cut the gaps where a call, a range or the profiler's time begins or ends: gap, start, end (pieces,)."""
         trace, attribution = self.causes.trace, self.causes.attribution
-        spots = [(self.causes.launches, rows) for rows in self.calls]
+        spots: list[tuple[Spots, NDArray[np.int64]]] = [(self.causes.launches, rows) for rows in self.calls]
         spots += [(attribution.ranges, rows) for rows in self.ranges]
         if trace.overhead is not None:
             spots.append((trace.overhead, self.overhead))

@@ -10,7 +10,7 @@ import numpy as np
 from ..attribution.places import Paths
 from ..report import IdleReport, IdleRow, Path, Pause
 from ..support.small_numbers import bounds, grouped_rows, rows_of_each, summed
-from ..trace import KERNEL, MEMCPY, MEMSET, Bools, Int32s, Int64s
+from ..trace import KERNEL, MEMCPY, MEMSET, Bools, Int8s, Int32s, Int64s
 from ..vocabulary.calls import plain_name
 from .idle import CAUSES, IdleTime
 from .overlap import communication
@@ -120,7 +120,7 @@ def _waited_for(idle: IdleTime, row: Int64s) -> dict[int, int]:
     return dict(zip(rows[order].tolist(), names[order].tolist(), strict=True))
 
 
-def _by_step(idle: IdleTime, row: Int64s, rows: int, between: bool) -> Int64s:
+def _by_step(idle: IdleTime, row: Int64s | Int8s, rows: int, between: bool) -> Int64s:
     """Add up pieces by row and step, ns: int64 (rows, steps); without steps, all in one column."""
     window = idle.window_of_piece
     chosen = idle.windows.between[window] == between
@@ -195,8 +195,8 @@ def only_ran(extents: Extents, idle: IdleTime, naming: Callable[[Path], Path]) -
             for number, total in zip(path[0].tolist(), totals.tolist(), strict=True):
                 key = kind, naming(paths.names[number])
                 sums[key] = sums.get(key, 0) + total
-    rows = [AloneSum(*key, total) for key, total in sums.items() if total]
-    return sorted(rows, key=lambda row: (-row.time_ns, row.kind, row.path))
+    alone = [AloneSum(*key, total) for key, total in sums.items() if total]
+    return sorted(alone, key=lambda row: (-row.time_ns, row.kind, row.path))
 
 
 def _alone_on_gpus(idle: IdleTime, some: Bools, gpu: Int32s) -> Iterator[tuple[Int64s, Int64s]]:

@@ -355,7 +355,7 @@ class Assembly:
         return np.where(unknown, 0, owner).astype(np.int32), np.where(unknown, -1, correlation)
 
     def operators_as_work(self, ranges: Ranges) -> tuple[Work, Launches]:
-        """Return the self time of operators as kernels, each operator being its own launch, as in our recordings."""
+        """Return the self time of operators as kernels, each its own launch, as in our recordings."""
         work, row = self.self_times(ranges)
         return work, Launches(ranges.start_ns[row], ranges.end_ns[row], ranges.thread[row])
 

@@ -52,7 +52,7 @@ def binary(texts: Iterable[str]) -> pa.Array:
 
 
 def text_bytes(table: pa.Table) -> int:
-    """Return how many bytes a table's texts take once each is written out, also those of dictionaries and lists."""
+    """Return how many bytes a table's texts take, each written out, also those of dictionaries and lists."""
     return sum(_text_bytes(chunk) for column in table.columns for chunk in column.chunks)
 
 

@@ -36,7 +36,7 @@ MOST_KINDS = 4
 def judged(a: Sequence[Values], b: Sequence[Values], *, level: float = LEVEL) -> Verdict:
     """Return whether the steps of B's recordings differ from A's; NaN is a step without a value.
 
-    Each series holds the steps of one recording. Where both sides have several, their medians must not overlap, and
+    Each series has the steps of one recording. Where both sides have several, their medians must not overlap, and
     differ by more than those of one side do: recordings of one program differ by more than their steps say.
     """
     sides = [[known(series) for series in side] for side in (a, b)]

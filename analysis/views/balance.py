@@ -35,7 +35,8 @@ BUSY = (
     "time before the launch call of the next work had returned. "
     f"GPU-bound: busy at least {GPU_BOUND_FROM:.0%} of the span; copy-bound or communication-bound where only "
     f"copies or only communication ran for {FILLED_FROM:.0%} of that. Busy less than {LAUNCH_BOUND_BELOW:.0%}: "
-    f"the cause of at least {WAITING_FROM:.0%} of the idle time in a typical step (launch-bound: the CPU launches too "
+    f"the cause of at least {WAITING_FROM:.0%} of the idle time in a typical step (launch-bound: the CPU launches "
+    "too "
     "slowly). undecided: no such cause; see phases: but in one of them. `nvtx-kernels view idle` shows the causes."
 )
 QUEUE = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -107,7 +108,7 @@ def _causes(report: Report, idle: IdleTime, *, whole: bool) -> Table:
 
 
 def _cause_row(report: Report, row: CauseSum, total_ns: int, *, between: bool, has_steps: bool) -> Row:
-    cells = (row.cause, per_step(report, row.idle_ns), share(row.idle_ns, total_ns))
+    cells: tuple[Any, ...] = (row.cause, per_step(report, row.idle_ns), share(row.idle_ns, total_ns))
     cells += (per_step(report, row.between_ns),) if between else ()
     cells += (row.median_ns, row.alone_ns, "" if row.alone_step is None else row.alone_step) if has_steps else ()
     return Row(cells)

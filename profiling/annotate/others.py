@@ -56,7 +56,7 @@ class Hearer(Protocol):
 _hearers: tuple[Hearer, ...] = ()
 # What Kineto's JSON can hold of a block's name: it escapes no quote, and calls what is not ASCII `unknown`.
 _PLAIN = re.compile(r"[ !#-\[\]-~]*")
-_TOKEN = "nvtx-kernels name "
+_TOKEN = "nvtx-kernels name "  # noqa: S105 - no secret
 _as_tokens = False
 _threads_in_blocks: set[int] = set()
 _tokens: dict[str, str] = {}

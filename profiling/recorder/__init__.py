@@ -5,7 +5,7 @@
 
 On a GPU the report contains CUDA kernels, copies, memsets and the calls that launched them; without one, CPU
 operators and their self time in place of kernels, and its metadata says so. Ranges are those of
-`profiling.annotate`, `torch.profiler.record_function`, nvtx and torch.cuda.nvtx (`annotate.others`). What ran before
+`profiling.annotate`, `torch.profiler.record_function`, nvtx, torch.cuda.nvtx (`annotate.others`). What ran before
 the program raised, was interrupted or terminated is recorded, and its open ranges are closed.
 
     begin ──► recording ──► waiting ──► writing ──► the program goes on without a profiler
@@ -294,7 +294,9 @@ class Recording:
             try:
                 seen = self._read(self._saved[0])
             except Exception as error:
-                kept = f"What PyTorch recorded is in {self._saved[0]}: nvtx-kernels rank reads it, without our ranges."
+                kept = (
+                    f"What PyTorch recorded is in {self._saved[0]}: `nvtx-kernels rank` reads it, without ranges."
+                )
                 raise TraceFileError(f"cannot write {self.path}: {error} {kept}") from error
             self._rows.add(seen, self.ranges)
             self._saved.pop(0).unlink(missing_ok=True)

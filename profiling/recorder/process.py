@@ -98,7 +98,7 @@ _pending = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_remind)
 def resident_bytes() -> int:
     """Return the memory that this process has now; where the system does not say, the most that it had."""
     try:
-        with open("/proc/self/statm", "rb") as file:
+        with Path("/proc/self/statm").open("rb") as file:
             return int(file.read().split()[1]) * resource.getpagesize()
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10

@@ -56,7 +56,7 @@ class GpuWork:
 class Blocks:
     """Operators and record_function blocks, in the order of the file.
 
-    `sequence` is autograd's number with the system's id of the thread that it counts in, +1, above `SEQUENCE_BITS`;
+    `sequence` is autograd's number, and above `SEQUENCE_BITS` the system's id, +1, of the thread it counts in;
     -1 for none.
     """
 
@@ -97,7 +97,7 @@ class Allocated:
 class Seen:
     """One session; times in ns on the clock of `time.time_ns`.
 
-    `threads` are the system's ids and names. `lost_gpu_ns` is from when on the GPU's work is missing, None if it is
+    `threads` are the system's ids and names. `lost_gpu_ns` is from when on GPU work is missing, None if it is
     not.
     """
 

@@ -98,8 +98,14 @@ def measure(workload: Workload, capture: Capture) -> tuple[Row, Recording | None
     with ExitStack() as capturing:
         if capture.record_to is not None:
             options = {"operators": capture.operators, "memory": capture.memory}
-            all_steps = {"warmup": 0, "steps": None}  # the workload is as long as was asked for
-            recorder = record(capture.record_to, device=settings.device_type, quiet=True, **all_steps, **options)
+            recorder = record(
+                capture.record_to,
+                device=settings.device_type,
+                quiet=True,
+                warmup=0,
+                steps=None,  # the workload is as long as was asked for
+                **options,
+            )
             recording = capturing.enter_context(recorder)
         elif capture.operators:
             capturing.enter_context(torch.autograd.profiler.emit_nvtx())  # type: ignore[no-untyped-call]

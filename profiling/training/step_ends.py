@@ -119,14 +119,17 @@ def _between_ns(first: Any, second: Any) -> float:
 
 
 def timed(program: Callable[[], int], warm_up: int, steps: int) -> dict[str, Any]:
-    """Run a program, given as a function that returns its exit status, until so many steps were measured; return their times, losses, and the program's status."""
+    """Run a program until so many steps were measured; return their times, losses, and the program's status.
+
+    `program` is a function that returns its exit status.
+    """
     ends = Ends(warm_up, steps)
     phases, status = _Watching(ends), None
     backward = torch.Tensor.backward
 
     def heard(self: torch.Tensor, *args: Any, **options: Any) -> Any:
         ends.backward(self)
-        return backward(self, *args, **options)
+        return backward(self, *args, **options)  # type: ignore[no-untyped-call]
 
     with ExitStack() as watching:
         watching.callback(range_stack.shrink, len(range_stack.stack()))

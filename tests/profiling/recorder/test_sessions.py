@@ -1,8 +1,9 @@
-"""What Kineto saves of a session: names that its file cannot hold, files that fail, several sessions, and bounds."""
+"""What Kineto saves of a session: names that its file cannot hold, failures, several sessions, bounds."""
 
 import gc
 import json
 import os
+import pathlib
 import stat
 import threading
 import weakref
@@ -101,9 +102,11 @@ def test_pytorchs_file_is_kept_where_it_cannot_be_converted(path, monkeypatch):
         raise ValueError("no reader reads this")
 
     monkeypatch.setattr(nk, "session_reader", lambda: refuse)
-    with pytest.raises(TraceFileError, match=r"no reader reads this What PyTorch recorded is in "):
-        with recorder.record(path, device="cpu"):
-            train(steps=1)
+    with (
+        pytest.raises(TraceFileError, match=r"no reader reads this What PyTorch recorded is in "),
+        recorder.record(path, device="cpu"),
+    ):
+        train(steps=1)
     (trace,) = path.parent.glob("*.pt.trace.json")
     assert stat.S_IMODE(trace.stat().st_mode) == 0o600
     assert nk.rank(trace).totals["kernel_ns"] > 0
@@ -114,7 +117,7 @@ def test_pytorchs_file_is_kept_where_it_cannot_be_converted(path, monkeypatch):
 def test_a_file_that_breaks_off_is_no_report(path, monkeypatch):
     class Full:
         def save(self, to):
-            with open(to, "w") as file:
+            with pathlib.Path(to).open("w") as file:
                 file.write('{"traceEvents": [')
 
     save = sessions._save
@@ -246,7 +249,7 @@ with nk.record(sys.argv[1], quiet=True):
 
 @pytest.mark.slow
 def test_a_forked_child_that_exits_inside_the_block_does_not_hang_for_our_part(path):
-    """It can hang in the destructors of libkineto, after all that is Python's; PyTorch's profiler alone aborts it."""
+    """It can hang in libkineto's destructors, after all that is Python's; PyTorch's profiler alone aborts it."""
     done = python("-c", FORKING, path, timeout=90)
     assert (done.returncode, done.stdout.count("all of Python's part is done")) == (0, 2)
     assert "aten::add" in {name for name, _ in kernels(path)}
