@@ -135,7 +135,7 @@ USUAL = {"cuda": ["Llama 8", "Llama 16", "GPT-2", "ResNet-50"], "cpu": ["small G
 
 
 def run_case(name: str, case: str, steps: int) -> dict[str, Any]:
-    """Run one case in this process; return ms of steps, s of the block, and bytes at the peak."""
+    """Run one case in this process; return the ms of its steps, the s of its block, and the bytes at its peak."""
     if DEVICE == "cpu":
         torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -224,8 +224,7 @@ def rows_of(name: str, results: dict[str, list[dict[str, Any]]], failures: dict[
 
 
 HEAD = (
-    "| program | case | median ms | × alone | slowest ms | × median | block and file s "
-    "| of these after steps s | peak MB |",
+    "| program | case | median ms | × alone | slowest ms | × median | block, file s | after steps s | peak MB |",
     "|---|---|---|---|---|---|---|---|---|",
 )
 
@@ -243,8 +242,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(run_case(*options.work, options.steps)))
         return 0
     device = torch.cuda.get_device_name() if DEVICE == "cuda" else "a CPU, one thread"
-    what = f"{options.steps} steps after {WARMUP} of warm-up, {options.turns}×."
-    lines = [f"{device}, PyTorch {torch.__version__}, {what}", "",
+    about = f"{options.steps} steps after {WARMUP} of warm-up, {options.turns}×"
+    lines = [f"{device}, PyTorch {torch.__version__}, {about}.", "",
              *HEAD]  # fmt: skip
     for name in options.models:
         results: dict[str, list[dict[str, Any]]] = {}

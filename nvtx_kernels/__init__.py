@@ -90,7 +90,7 @@ __all__ = [
 
 
 def session_reader() -> Reader:
-    """Return what reads the file that Kineto saves of a session; the recorder takes it from here."""
+    """Return what reads the file that Kineto saves of a session, for recording, which imports no reader."""
     from .sessions import read
 
     return read

@@ -1,4 +1,4 @@
-"""Read what Kineto saved of a session for the recorder: joins `analysis`, which reads traces, to `profiling`.
+"""Read what Kineto saved of a session, for the recorder: joins `analysis`, which reads traces, to `profiling`.
 
 A report needs more of GPU work than answers about a stranger's trace do: blocks, registers, contexts, bytes.
 """
@@ -34,7 +34,7 @@ class _Event(chrome_events.Event, gc=False):
 _EVENTS = msgspec.json.Decoder(list[_Event])
 _BASE = re.compile(rb'"baseTimeNanoseconds":\s*(\d+)')
 _HEAD_BYTES = 1 << 20
-# Kineto escapes no quote, neither in a name, which has its own line or is before `pid`, nor in the file's path.
+# Kineto escapes no quote: not in a name, which has a line of its own or is before `pid`, nor in the file's path.
 _TEXT = re.compile(rb'("(?:name|traceName)": ")(.*)("(?:, "pid": .*|,| }))\s*\Z')
 _WRAPPED = re.compile(r"thread -?\d+ \((.*)\)\s*")
 #: In the names of CUDA's calls that launch one kernel each.
@@ -121,12 +121,7 @@ def _operators(
         ranges.end_ns + base_ns,
         ranges.thread.astype(np.int64),
         ranges.name_id.astype(np.int64),
-        _sequence(
-            ranges.seq,
-            ranges.thread.astype(np.int64),
-            table,
-            np.array([*(tid for tid, _ in threads), 0], np.int64),
-        ),
+        _sequence(ranges.seq, ranges.thread, table, np.array([*(tid for tid, _ in threads), 0], np.int64)),
         table["is_operator"] == 1,
         table["forward"] > 0,
     )
@@ -160,7 +155,7 @@ def _calls(columns: _Columns, base_ns: int) -> Calls:
 def _work(columns: _Columns, base_ns: int) -> GpuWork:
     table, more = columns.work, columns.details
     start_ns = table["start"] + base_ns
-    return GpuWork(  # type: ignore[call-arg]  # how many values are unpacked is not seen
+    return GpuWork(
         start_ns,
         np.maximum(table["end"] + base_ns, start_ns),
         *(table[name] for name in ("kind", "name", "device")),

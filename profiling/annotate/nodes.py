@@ -49,10 +49,9 @@ class _Origin(NamedTuple):
 class _Hooked:
     """A run of the engine, while which the nodes that it can reach have a hook.
 
-    `is_whole` is a pass that runs every node and makes none. A node's number does not say which thread made it.
-    Where several threads ran parts, it is of the thread
-    whose outermost call returned what depends on it, unless its number is not one of that call, or the call was
-    given it.
+    `is_whole` is a pass that runs every node and makes none. A node's number alone does not say which thread made
+    it. Where several threads ran parts, it is of the thread whose outermost call returned what depends on it,
+    unless its number is not one of that call, or the call was given it.
     """
 
     def __init__(self, outputs: Iterable[Any], *, is_kept: bool, is_whole: bool) -> None:

@@ -56,7 +56,7 @@ class Hearer(Protocol):
 _hearers: tuple[Hearer, ...] = ()
 # What Kineto's JSON can hold of a block's name: it escapes no quote, and calls what is not ASCII `unknown`.
 _PLAIN = re.compile(r"[ !#-\[\]-~]*")
-_TOKEN = "nvtx-kernels name "  # noqa: S105 - no secret
+_STANDS_FOR = "nvtx-kernels name "
 _as_tokens = False
 _threads_in_blocks: set[int] = set()
 _tokens: dict[str, str] = {}
@@ -81,10 +81,10 @@ def spell(*, as_tokens: bool) -> None:
 
 
 def _token_of(name: str) -> str:
-    if not _as_tokens or (_PLAIN.fullmatch(name) and not name.startswith(_TOKEN)):
+    if not _as_tokens or (_PLAIN.fullmatch(name) and not name.startswith(_STANDS_FOR)):
         return name
     if name not in _tokens:
-        token = f"{_TOKEN}{len(_originals)}"
+        token = f"{_STANDS_FOR}{len(_originals)}"
         _originals[token] = name
         _tokens[name] = token
     return _tokens[name]

@@ -5,8 +5,8 @@
 
 On a GPU the report contains CUDA kernels, copies, memsets and the calls that launched them; without one, CPU
 operators and their self time in place of kernels, and its metadata says so. Ranges are those of
-`profiling.annotate`, `torch.profiler.record_function`, nvtx, torch.cuda.nvtx (`annotate.others`). What ran before
-the program raised, was interrupted or terminated is recorded, and its open ranges are closed.
+`profiling.annotate`, `torch.profiler.record_function`, nvtx and torch.cuda.nvtx (`annotate.others`). What ran
+before the program raised, was interrupted or terminated is recorded, and its open ranges are closed.
 
     begin ──► recording ──► waiting ──► writing ──► the program goes on without a profiler
                 │    ▲         │ for a moment at which no operator or block is open
@@ -22,354 +22,33 @@ its thread or the interpreter ends.
 """
 
 import atexit
-import os
-import shlex
-import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ContextDecorator, ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ContextDecorator, ExitStack
 from pathlib import Path
 from types import TracebackType
 
 import torch
-from nvtx_kernels.analysis.support import heap
-from nvtx_kernels.analysis.support.units import bytes_text, time_text
 from torch.nn.modules.module import register_module_forward_pre_hook
-
-import nvtx_kernels
 
 from .. import annotate
 from ..annotate import others
 from ..annotate.interrupts import Held
-from .open_blocks import is_open, may_be_open_elsewhere
-from .process import allowed_bytes, alone, reminding, resident_bytes, terminated_by_signal
-from .range_log import OUR_DOMAIN_ID, RangeLog
-from .rows import CATEGORY_NAMED, DOMAIN_CREATED, Rows, thread_name
-from .seen import Seen
-from .session import LAST, Session, making_way, of_all_threads
+from .open_blocks import is_open
+from .process import alone, reminding, terminated_by_signal
+from .recording import LIMIT_VARIABLE, OPEN_BLOCK, Recording
+from .session import making_way
 from .steps import STEPS, Bounds, StepCount
-from .trace_file import (
-    AbandonedError,
-    Row,
-    TraceFile,
-    TraceFileError,
-    export_metadata,
-    global_tid,
-    gpu_rows,
-    of_rank,
-    start_row,
-)
+from .trace_file import AbandonedError, TraceFile, TraceFileError, of_rank
 
-#: How much a process may grow before events are saved. Stopping takes six times as much as recording.
-LIMIT_VARIABLE, LIMIT_BYTES, SHARE_OF_MEMORY = "NVTX_KERNELS_RECORDER_BYTES", 1 << 30, 6
-#: What an event takes at least while it is recorded: growth that these do not explain is the program's own.
-EVENT_BYTES = 250
+__all__ = ["GOES_ON", "LIMIT_VARIABLE", "OPEN_BLOCK", "Recording", "record"]
+
 REMIND_S, WAITING_S = 10.0, 0.25
 #: How long the next call of a module is waited for, and then a moment at which nothing is open.
 SOON_NS, LONGEST_WAIT_NS = 1_000_000_000, 30_000_000_000
 GOES_ON = "The program goes on without a profiler."
-OVERHEAD = "nvtx-kernels recorder writes"
-OTHER_PROFILER = "another profiler of PyTorch runs"
-OPEN_BLOCK = "an operator or record_function block was open while the recording was written"
-UNWRITTEN = "the program was killed, or the report could not be written"
-TOO_LARGE = "no step had ended when the recording had grown by {}"
-BUFFERS_FULL = "the GPU's events had filled PyTorch's buffers"
-
-
-class Recording:
-    """A report being recorded, by the thread that made it.
-
-    `ended_early` is the reason why recording stopped before the program did, or empty;
-    `is_written` says whether the report is in place, `began_ns` when recording began.
-    """
-
-    def __init__(self, trace: TraceFile, *, on_gpu: bool, operators: bool = False, memory: bool = False) -> None:
-        self.ended_early = ""
-        self.is_written = False
-        self._trace = trace
-        self._read = nvtx_kernels.session_reader()
-        self._on_gpu, self._memory = on_gpu, memory
-        # PyTorch reports allocations to the profiler of the thread that allocates, and to none of all threads.
-        wants_all = (operators or not on_gpu) and not memory and _is_alone()
-        self._all_threads = wants_all and of_all_threads() is not None
-        self._session: Session | None = self._new_session()
-        self.began_ns = self._origin_ns = self._session.started_ns
-        self._rows = Rows(trace, self._origin_ns, on_gpu=self._on_gpu, operators=operators)
-        self._unrecorded_ns = 0
-        self._failure: TraceFileError | None = None
-        self._saved: list[Path] = []
-        self._sessions = 0
-        self._owner = (os.getpid(), threading.get_ident())
-        self._pause: tuple[int, str] | None = None
-        self._named: set[tuple[str, str | int]] = set()
-        self._limit_bytes = int(
-            os.environ.get(LIMIT_VARIABLE, min(LIMIT_BYTES, allowed_bytes() // SHARE_OF_MEMORY))
-        )
-        self._began_bytes = resident_bytes()
-        self.ranges = RangeLog()
-        self._write_names()
-        self._trace.commit({"META_DATA_EXPORT": self._metadata("", UNWRITTEN)})
-
-    @property
-    def path(self) -> Path:
-        """Return where the report will be: with the rank of a distributed program, or another process's number."""
-        return self._trace.path
-
-    @property
-    def works(self) -> int:
-        """Return how many kernels, copies and memsets are written so far; on a CPU, how many operators."""
-        return self._rows.works
-
-    @property
-    def shortfall(self) -> str:
-        """Return a sentence on what is missing because recording ended early, empty for a complete one."""
-        if not self.ended_early:
-            return ""
-        dropped = f"; {self.ranges.dropped:,} later ranges and their work are missing"
-        return f"The recording ended early: {self.ended_early}{dropped if self.ranges.dropped else ''}."
-
-    def outcome(self, path: Path) -> str:
-        """Return what was written, what is missing, and the next command, for a report that is called so."""
-        if not self.works:
-            return f"{path} is an empty recording: no work was seen. Next: run the training steps inside the block"
-        steps = self.ranges.steps
-        counted = f"{steps} step{'' if steps == 1 else 's'}" if steps else "no range `step`"
-        command = f"nvtx-kernels rank {shlex.quote(str(path))}{' --per-step' if steps else ''}"
-        written = f"{path}, {bytes_text(path.stat().st_size)}, {counted}. Next: {command}"
-        return "\n".join(filter(None, (written, self.shortfall)))
-
-    def step_ended(self) -> None:
-        """Save what was recorded so far and go on, if that is more than memory should hold."""
-        if not self._is_large():
-            return
-        if is_open():  # as in an optimizer's own block
-            self.ranges.after_block = self.step_ended
-        else:
-            elsewhere = self._all_threads and may_be_open_elsewhere()
-            if elsewhere and not self._is_large(times=2):
-                return  # the next step's end may be better
-            self._all_threads &= not elsewhere
-            with self._surviving():
-                self._save()
-                self._go_on()
-
-    def look_at_memory(self) -> None:
-        """End early where no step has ended for too long; called now and then, at any moment."""
-        if self._is_large(times=2) and not is_open() and not (self._all_threads and may_be_open_elsewhere()):
-            with self._surviving():
-                if self._save() * EVENT_BYTES > self._limit_bytes // 2:
-                    self._end_early(TOO_LARGE.format(bytes_text(self._limit_bytes)))
-                self._go_on()  # where the program has grown, not its recording
-
-    def _is_large(self, times: int = 1) -> bool:
-        """Return whether a session runs during which the process has grown by so many times the limit."""
-        if self._session is None or not self.is_owner():
-            return False
-        return resident_bytes() - self._began_bytes > times * self._limit_bytes
-
-    @contextmanager
-    def _surviving(self) -> Iterator[None]:
-        """Let the program go on where writing or starting again fails; `finish` raises what it should know."""
-        with Held():
-            try:
-                yield
-            except TraceFileError as error:
-                self._failure = error
-                self._end_early(reason_of(error))
-            except RuntimeError as error:
-                self._end_early(f"torch.profiler did not start again: {error}")
-
-    def pause(self) -> None:
-        """Save what was recorded so far and stop, for a profiler that begins on this thread."""
-        if self._session is not None and self.is_owner():
-            with self._surviving():
-                if is_open():
-                    # PyTorch ends what is open through a pointer into its session, if one of that kind runs.
-                    self._change_kind()
-                self._stop(OTHER_PROFILER)
-
-    def resume(self) -> None:
-        """Go on after `pause`."""
-        if self._pause is not None and self.is_owner():
-            with self._surviving():
-                self._go_on()
-
-    def _save(self) -> int:
-        """Write what was recorded so far, and return how many events that was."""
-        self._stop(OVERHEAD)
-        count = self._write(None)
-        heap.trim()  # what is free in glibc's pools would hide the growth of the next session
-        self._began_bytes = resident_bytes()
-        return count
-
-    def finish(self, interrupted_by: str = "") -> None:
-        """Write everything that is left; `interrupted_by` names the exception that ended the program."""
-        if self._failure is not None:
-            raise self._failure
-        now_ns = time.time_ns()
-        if self._session is not None:
-            self._stop("")
-        self._write(now_ns)
-        heap.trim()
-        self._trace.commit({})
-        self._trace.add("META_DATA_EXPORT", self._metadata(interrupted_by, self.ended_early))
-
-    def leave(self, error: TraceFileError) -> None:
-        """Leave what could be written, with the reason why it is no report, where the report was being written."""
-        with suppress(TraceFileError):
-            self._trace.commit(
-                {"META_DATA_EXPORT": self._metadata("", f"it could not be written: {reason_of(error)}")}
-            )
-        self._trace.leave()
-
-    def give_up(self) -> None:
-        """Stop the profiler if it still runs, and write nothing."""
-        session, self._session = self._session, None
-        if session is not None:
-            session.stop(None)
-
-    def discard_saved(self) -> None:
-        """Remove what PyTorch saved."""
-        while self._saved:
-            self._saved.pop().unlink(missing_ok=True)
-
-    def is_owner(self) -> bool:
-        """Return whether the calling process and thread are those that record."""
-        return self._owner == (os.getpid(), threading.get_ident())
-
-    def _new_session(self) -> Session:
-        # Sessions of all threads cannot record memory; one of them may stand in for one that can.
-        memory = self._memory and not self._all_threads
-        return Session(on_gpu=self._on_gpu, all_threads=self._all_threads, memory=memory)
-
-    def _change_kind(self) -> None:
-        self._all_threads = not self._all_threads
-        if self._all_threads and of_all_threads() is None:
-            self._end_early(OPEN_BLOCK)
-
-    def _stop(self, reason: str) -> None:
-        """End the session, and have Kineto save it."""
-        began_ns = time.time_ns()
-        session, self._session = self._session, None
-        assert session is not None
-        path = self._trace.beside(f"session{self._sessions}.pt.trace.json")
-        self._sessions += 1
-        try:
-            failure = session.stop(path)
-        except OSError as error:
-            path.unlink(missing_ok=True)
-            raise TraceFileError(f"cannot write {self.path}: {error}") from error
-        self._saved.append(path)
-        if failure:
-            self._end_early(f"the GPU failed ({failure}) and its last work is missing")
-        self._pause = (began_ns, reason)
-
-    def _go_on(self) -> None:
-        """Start a session, and write how long there was none and why, unless recording has ended."""
-        if self.ended_early or self._pause is None:
-            return
-        (began_ns, reason), self._pause = self._pause, None
-        self._session = self._new_session()
-        ended_ns = time.time_ns()
-        self._unrecorded_ns += ended_ns - began_ns if reason == OPEN_BLOCK else 0
-        pause = {
-            "start": began_ns - self._origin_ns,
-            "end": ended_ns - self._origin_ns,
-            "globalTid": global_tid(os.getpid(), threading.get_native_id()),
-            "nameId": self._trace.text_id(reason),
-            "returnValue": 0,
-        }
-        self._trace.add("PROFILER_OVERHEAD", [pause])
-
-    def _write(self, close_ns: int | None) -> int:
-        """Write the ranges until now and the saved sessions, and return how many events these had.
-
-        Where a session has a block that nobody saw begin, the next one is of another kind.
-        """
-        self._rows.add_ranges(self.ranges.take(close_ns), self.ranges)
-        count = 0
-        while self._saved:
-            try:
-                seen = self._read(self._saved[0])
-            except Exception as error:
-                kept = (
-                    f"What PyTorch recorded is in {self._saved[0]}: `nvtx-kernels rank` reads it, without ranges."
-                )
-                raise TraceFileError(f"cannot write {self.path}: {error} {kept}") from error
-            self._rows.add(seen, self.ranges)
-            self._saved.pop(0).unlink(missing_ok=True)
-            count += len(seen.blocks) + len(seen.work) + len(seen.calls)
-            if seen.lost_gpu_ns is not None:
-                lost = time_text(seen.lost_gpu_ns - self._origin_ns)
-                self._end_early(f"{BUFFERS_FULL} after {lost}")
-            if close_ns is None and _is_cut(seen):
-                self._pause = (self._pause[0] if self._pause else time.time_ns(), OPEN_BLOCK)
-                self._change_kind()
-        self._write_names()
-        reason = self.ended_early or UNWRITTEN
-        self._trace.commit({"META_DATA_EXPORT": self._metadata("", reason)} if close_ns is None else {})
-        return count
-
-    def _end_early(self, reason: str) -> None:
-        self.ended_early, self.ranges.is_full = reason, True
-
-    def _write_names(self) -> None:
-        """Write the names of domains, categories and threads that are new; GPUs and the time of the start once."""
-        thread = global_tid(os.getpid(), threading.get_native_id())
-        if not self._named:
-            self._trace.text_id(OVERHEAD)  # so that an empty recording has the table that identifies a report
-            self._trace.add("TARGET_INFO_GPU", gpu_rows() if self._on_gpu else ())
-            self._trace.add("TARGET_INFO_SESSION_START_TIME", [start_row(self._origin_ns)])
-            self._named.add(("session", 0))
-        of_ranges = (
-            (DOMAIN_CREATED, "domainId", self.ranges.domains),
-            (CATEGORY_NAMED, "category", self.ranges.categories),
-        )
-        for event_type, column, numbers in of_ranges:
-            for name, number in numbers.items():
-                if name and self._is_new(column, name):
-                    about: Row = {"start": 0, "eventType": event_type, "text": name, "globalTid": thread}
-                    self._trace.add("NVTX_EVENTS", [{**about, "domainId": OUR_DOMAIN_ID, column: number}])
-        for number, name in sorted(self._rows.threads.items()):
-            if self._is_new("thread", number):
-                name_id = self._trace.text_id(name or thread_name(number))
-                self._trace.add("ThreadNames", [{"nameId": name_id, "globalTid": global_tid(os.getpid(), number)}])
-
-    def _is_new(self, kind: str, name: str | int) -> bool:
-        is_new = (kind, name) not in self._named
-        self._named.add((kind, name))
-        return is_new
-
-    def _metadata(self, interrupted_by: str, ended_early: str) -> list[Row]:
-        outcome = {
-            "NVTX_KERNELS_INTERRUPTED_BY": interrupted_by,
-            "NVTX_KERNELS_ENDED_EARLY": ended_early,
-            "NVTX_KERNELS_RANGES_DROPPED": self.ranges.dropped,
-            "NVTX_KERNELS_UNRECORDED_NS": self._unrecorded_ns,
-        }
-        about = {**export_metadata(on_gpu=self._on_gpu), **{name: n for name, n in outcome.items() if n}}
-        return [{"name": name, "value": str(value)} for name, value in about.items()]
-
-
-def reason_of(error: TraceFileError) -> str:
-    """Return why writing failed, without the paths that the whole sentence names."""
-    cause = error.__cause__
-    if isinstance(cause, OSError | sqlite3.Error):
-        return str(getattr(cause, "strerror", None) or cause)
-    return "what PyTorch recorded could not be read" if cause is not None else str(error)
-
-
-def _is_cut(seen: Seen) -> bool:
-    """Return whether an operator or block was still running at the session's end: its last one is inside it."""
-    blocks = seen.blocks
-    last = [row for row, name in enumerate(blocks.name.tolist()) if seen.texts[name] == LAST]
-    return any(
-        bool(((blocks.thread == blocks.thread[row]) & (blocks.start_ns < blocks.start_ns[row])
-              & (blocks.end_ns >= blocks.end_ns[row])).any())
-        for row in last
-    )  # fmt: skip
 
 
 class record(ContextDecorator):  # noqa: N801 - called like a function
@@ -539,7 +218,3 @@ class _AtEnd:
 
 
 _of_thread = threading.local()
-
-
-def _is_alone() -> bool:
-    return len(threading._active) == 1  # type: ignore[attr-defined] # without the lock that this thread may hold

@@ -98,8 +98,7 @@ _pending = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_remind)
 def resident_bytes() -> int:
     """Return the memory that this process has now; where the system does not say, the most that it had."""
     try:
-        with Path("/proc/self/statm").open("rb") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
+        return int(STATM.read_bytes().split()[1]) * resource.getpagesize()
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
@@ -113,4 +112,5 @@ def allowed_bytes() -> int:
     return allowed
 
 
+STATM = Path("/proc/self/statm")
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")

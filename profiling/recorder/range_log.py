@@ -1,8 +1,8 @@
 """Keep the ranges and marks of a program, our own and others'.
 
-Times are `time.time_ns`, the clock of torch.profiler's events. A thread's log has what began or ended when, 16 B
-each; ranges are made of it after measuring. Each NVTX domain has a stack of its own; whatever is still open at the
-end is closed then, so that every range written has both its ends.
+Times are `time.time_ns`, the clock of torch.profiler's events. A thread's log says what began or ended when, in 16
+bytes each; ranges are made of it after measuring. Each NVTX domain has a stack of its own; whatever is still open at
+the end is closed then, so that every range written has both its ends.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Kind(NamedTuple):
 
 
 class _Log:
-    """A thread's pairs of what (a kind, or an end in a domain as −1 − its number) and when; marks; open ranges."""
+    """A thread's pairs of what (a kind, or −1 − the domain in which one ended) and when; marks; what is open."""
 
     __slots__ = ("marks", "note", "open", "pairs", "thread")
 
@@ -77,7 +77,7 @@ class _OfThread(threading.local):
 class RangeLog:
     """Listens to `annotate` and to the program's own NVTX ranges.
 
-    Once it `is_full`, it counts what it drops, unless recording `is_over` as planned. `on_step` is called before a
+    Once it `is_full`, it counts what it drops, unless recording `is_over` as wanted. `on_step` is called before a
     range that is a step begins on the recording thread, `after_block` once after its outermost record_function
     block. `steps` counts the ranges `step` taken.
     """
@@ -163,7 +163,7 @@ class RangeLog:
         )
 
     def take(self, close_ns: int | None = None) -> list[Event]:
-        """Return and drop the marks and the ranges that have ended; with `close_ns`, end the open ones then."""
+        """Return the ended ranges and the marks, and drop them; with `close_ns`, end the open ranges then."""
         events = [event for log in list(self._logs) for event in self._taken(log, close_ns)]
         self.steps += sum(event.name == STEP for event in events if _is_of_training(event))
         still_open = (Event(at, None, log.thread, *of) for log in self._logs for of_domain in log.open.values()

@@ -32,9 +32,7 @@ WORK_TABLES = (KERNEL, "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET
 _ENDS = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
 COPY_KINDS = {
     f"[CUDA memcpy {_ENDS[begin]}-to-{_ENDS[end]}]": number
-    for number, (begin, end) in enumerate(
-        map(tuple, ["HD", "DH", "HA", "AH", "AA", "AD", "DA", "DD", "HH", "PP"]), 1
-    )
+    for number, (begin, end) in enumerate(["HD", "DH", "HA", "AH", "AA", "AD", "DA", "DD", "HH", "PP"], 1)
 }
 AXES = ("X", "Y", "Z")
 # NOT NULL in nsys's schema, and not known here.

@@ -56,8 +56,8 @@ class GpuWork:
 class Blocks:
     """Operators and record_function blocks, in the order of the file.
 
-    `sequence` is autograd's number, and above `SEQUENCE_BITS` the system's id, +1, of the thread it counts in;
-    -1 for none.
+    `sequence` is autograd's number and, above `SEQUENCE_BITS`, the system's id + 1 of the thread that it counts in;
+    it is -1 for none.
     """
 
     start_ns: Column
@@ -97,8 +97,7 @@ class Allocated:
 class Seen:
     """One session; times in ns on the clock of `time.time_ns`.
 
-    `threads` are the system's ids and names. `lost_gpu_ns` is from when on GPU work is missing, None if it is
-    not.
+    `threads` are the system's ids and names. The GPU's work is missing from `lost_gpu_ns` on, if that is not None.
     """
 
     texts: list[str]

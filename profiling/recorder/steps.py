@@ -33,7 +33,7 @@ class Bounds(NamedTuple):
 
     @classmethod
     def of(cls, warmup: int | None, steps: int | None, *, is_watched: bool = False) -> Self:
-        """Return the bounds asked for, with the usual warm-up for None; raise ValueError for impossible ones."""
+        """Return the bounds asked for, or the usual warm-up for None; raises ValueError for impossible ones."""
         if (warmup is not None and warmup < 0) or (steps is not None and steps < 1):
             raise ValueError(f"warmup must be ≥ 0 and steps ≥ 1, not {warmup} and {steps}")
         if warmup is not None:

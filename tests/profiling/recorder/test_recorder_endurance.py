@@ -149,7 +149,7 @@ def test_a_recording_goes_on_where_it_is_the_program_that_grows(path, monkeypatc
     monkeypatch.setenv(recorder.LIMIT_VARIABLE, str(16 << 20))
     kept = []
     with recorder.record(path, device="cpu") as recording:
-        kept.append(torch.ones(16 << 20))
+        kept.append(torch.ones(32 << 20))
         work_until(lambda: recording.works)
         torch.ones(3).prod()
     assert recording.ended_early == ""

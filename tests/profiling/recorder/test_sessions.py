@@ -1,16 +1,15 @@
-"""What Kineto saves of a session: names that its file cannot hold, failures, several sessions, bounds."""
+"""What Kineto saves of a session: names that its file cannot hold, files that fail, many sessions, and bounds."""
 
 import gc
 import json
 import os
-import pathlib
 import stat
-import threading
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
-from nvtx_kernels.profiling import annotate, recorder
+from nvtx_kernels.profiling import recorder
 from nvtx_kernels.profiling.recorder import session as sessions
 from nvtx_kernels.profiling.recorder.session import Session
 from nvtx_kernels.profiling.recorder.trace_file import TraceFileError
@@ -102,10 +101,8 @@ def test_pytorchs_file_is_kept_where_it_cannot_be_converted(path, monkeypatch):
         raise ValueError("no reader reads this")
 
     monkeypatch.setattr(nk, "session_reader", lambda: refuse)
-    with (
-        pytest.raises(TraceFileError, match=r"no reader reads this What PyTorch recorded is in "),
-        recorder.record(path, device="cpu"),
-    ):
+    refused = pytest.raises(TraceFileError, match=r"no reader reads this What PyTorch recorded is in ")
+    with refused, recorder.record(path, device="cpu"):
         train(steps=1)
     (trace,) = path.parent.glob("*.pt.trace.json")
     assert stat.S_IMODE(trace.stat().st_mode) == 0o600
@@ -117,8 +114,7 @@ def test_pytorchs_file_is_kept_where_it_cannot_be_converted(path, monkeypatch):
 def test_a_file_that_breaks_off_is_no_report(path, monkeypatch):
     class Full:
         def save(self, to):
-            with pathlib.Path(to).open("w") as file:
-                file.write('{"traceEvents": [')
+            Path(to).write_text('{"traceEvents": [')
 
     save = sessions._save
     monkeypatch.setattr(sessions, "_save", lambda _, to: save(Full(), to))
@@ -137,23 +133,25 @@ def test_numbers_of_two_sessions_link_within_a_step(path, saving):
     assert len({*made}) == 3
 
 
-def test_operators_of_other_threads_stay_where_a_loader_waits(path, saving):
-    """As a data loader's: a thread that waits in a queue for the whole time."""
+LOADING = """
+import os, sys, threading, torch
+from nvtx_kernels.profiling import recorder
+os.environ[recorder.LIMIT_VARIABLE] = str(-(1 << 40))
+over = threading.Event()
+with recorder.record(sys.argv[1], device="cpu", steps=None):
+    waiting = threading.Thread(target=over.wait)  # as a data loader's, all the time
+    waiting.start()
+    for _ in range(3):
+        with annotate.range("step"):
+            worker = threading.Thread(target=lambda: torch.ones(3).prod())
+            worker.start()
+            worker.join()
+    over.set()
+"""
 
-    def work():
-        torch.ones(3).prod()
 
-    over = threading.Event()
-    with recorder.record(path, device="cpu", steps=None):
-        waiting = threading.Thread(target=over.wait)
-        waiting.start()
-        for _ in range(3):
-            with annotate.range("step"):
-                worker = threading.Thread(target=work)
-                worker.start()
-                worker.join()
-        over.set()
-        waiting.join()
+def test_operators_of_other_threads_stay_where_a_loader_waits(path):
+    assert python("-c", LOADING, path).returncode == 0
     assert [name for name, _ in kernels(path)].count("aten::prod") == 3
     assert len(rows(path, "SELECT 1 FROM PROFILER_OVERHEAD")) == 3
 
@@ -248,7 +246,7 @@ with nk.record(sys.argv[1], quiet=True):
 
 
 @pytest.mark.slow
-def test_a_forked_child_that_exits_inside_the_block_does_not_hang_for_our_part(path):
+def test_our_part_of_a_forked_childs_exit_ends(path):
     """It can hang in libkineto's destructors, after all that is Python's; PyTorch's profiler alone aborts it."""
     done = python("-c", FORKING, path, timeout=90)
     assert (done.returncode, done.stdout.count("all of Python's part is done")) == (0, 2)

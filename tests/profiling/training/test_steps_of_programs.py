@@ -39,7 +39,8 @@ def events_in_steps(path):
 def test_steps_of_programs_are_those_of_the_table(case, tmp_path):
     doing = Doing(case.events)
     given = [doing.optimizers[name] for name in case.given if name in doing.optimizers]
-    with Profile([*doing.models.values()], given, tmp_path / "report.sqlite", warmup=case.warmup) as profile:
+    models, path = [*doing.models.values()], tmp_path / "report.sqlite"
+    with Profile(models, given, path, warmup=case.warmup, steps=None) as profile:
         number = 0
         for event in case.events:
             number = doing.do(event, number, profile)
