@@ -111,7 +111,7 @@ class Block(nn.Module):
 
 def small_gpt() -> Program:
     """Return a GPT of six blocks with eight micro-batches a step, for a CPU."""
-    width, vocabulary = 64, 256
+    width, vocabulary = 128, 256
     blocks = [Block(width, 4) for _ in range(6)]
     model = nn.Sequential(
         nn.Embedding(vocabulary, width), *blocks, nn.LayerNorm(width), nn.Linear(width, vocabulary)

@@ -121,7 +121,12 @@ def _operators(
         ranges.end_ns + base_ns,
         ranges.thread.astype(np.int64),
         ranges.name_id.astype(np.int64),
-        _sequence(ranges.seq, ranges.thread, table, np.array([*(tid for tid, _ in threads), 0], np.int64)),
+        _sequence(
+            ranges.seq,
+            ranges.thread.astype(np.int64),
+            table,
+            np.array([*(tid for tid, _ in threads), 0], np.int64),
+        ),
         table["is_operator"] == 1,
         table["forward"] > 0,
     )
@@ -158,11 +163,17 @@ def _work(columns: _Columns, base_ns: int) -> GpuWork:
     return GpuWork(
         start_ns,
         np.maximum(table["end"] + base_ns, start_ns),
-        *(table[name] for name in ("kind", "name", "device")),
+        table["kind"],
+        table["name"],
+        table["device"],
         more["context"],
-        *(table[name] for name in ("stream", "correlation")),
-        *(np.stack([more[f"{size}_{axis}"] for axis in "xyz"], axis=1) for size in ("grid", "block")),
-        *(more[name] for name in ("registers", "bytes", "graph_node")),
+        table["stream"],
+        table["correlation"],
+        grid=np.stack([more[f"grid_{axis}"] for axis in "xyz"], axis=1),
+        block=np.stack([more[f"block_{axis}"] for axis in "xyz"], axis=1),
+        registers=more["registers"],
+        bytes=more["bytes"],
+        graph_node=more["graph_node"],
     )
 
 

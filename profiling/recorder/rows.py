@@ -31,8 +31,8 @@ WORK_TABLES = (KERNEL, "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET
 # CUpti_ActivityMemcpyKind, by the name that the reader gives to copies.
 _ENDS = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
 COPY_KINDS = {
-    f"[CUDA memcpy {_ENDS[begin]}-to-{_ENDS[end]}]": number
-    for number, (begin, end) in enumerate(["HD", "DH", "HA", "AH", "AA", "AD", "DA", "DD", "HH", "PP"], 1)
+    f"[CUDA memcpy {_ENDS[ends[0]]}-to-{_ENDS[ends[1]]}]": number
+    for number, ends in enumerate(["HD", "DH", "HA", "AH", "AA", "AD", "DA", "DD", "HH", "PP"], 1)
 }
 AXES = ("X", "Y", "Z")
 # NOT NULL in nsys's schema, and not known here.

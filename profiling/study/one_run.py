@@ -100,10 +100,10 @@ def measure(workload: Workload, capture: Capture) -> tuple[Row, Recording | None
             options = {"operators": capture.operators, "memory": capture.memory}
             recorder = record(
                 capture.record_to,
-                device=settings.device_type,
-                quiet=True,
                 warmup=0,
                 steps=None,  # the workload is as long as was asked for
+                device=settings.device_type,
+                quiet=True,
                 **options,
             )
             recording = capturing.enter_context(recorder)

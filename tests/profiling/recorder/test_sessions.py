@@ -135,11 +135,11 @@ def test_numbers_of_two_sessions_link_within_a_step(path, saving):
 
 LOADING = """
 import os, sys, threading, torch
-from nvtx_kernels.profiling import recorder
+from nvtx_kernels.profiling import annotate, recorder
 os.environ[recorder.LIMIT_VARIABLE] = str(-(1 << 40))
 over = threading.Event()
 with recorder.record(sys.argv[1], device="cpu", steps=None):
-    waiting = threading.Thread(target=over.wait)  # as a data loader's, all the time
+    waiting = threading.Thread(target=over.wait, daemon=True)  # as a data loader's, all the time
     waiting.start()
     for _ in range(3):
         with annotate.range("step"):
