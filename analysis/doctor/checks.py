@@ -12,10 +12,11 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..attribution.placing import ADOPTED
 from ..attribution.step_decisions import WHOLE_BLOCK
-from ..attribution.steps import kernels_per_step
+from ..attribution.steps import kernels_per_step, measured_steps
 from ..errors import AnalysisError
 from ..kernel_names.arithmetic import UNKNOWN, is_fp32_convolution
 from ..measures.gpu_peaks import peak_of
+from ..measures.spans import union
 from ..opened import opened, trace_of
 from ..readers.requirements import words_of
 from ..report import LAUNCHED_OUTSIDE, NO_LAUNCH, Number, Report
@@ -45,6 +46,8 @@ REMEDIES = {
 EARLIER_BY_NS = 1_000
 # The share of launches without a kernel from which some must have been dropped: a capture may end between the two.
 LOST_LAUNCHES = 0.005
+#: The share of the measured time from which the profiler's own is worth a warning.
+MUCH_OVERHEAD = 0.10
 NSYS_STATS = "`--like-nsys` with what `nsys stats`"
 # An export is written after its report; file systems keep times to two seconds.
 OLDER_BY_S = 2
@@ -310,6 +313,20 @@ def _dropped_kernels(patient: Patient) -> Iterator[Finding]:
             yield Finding("problem", text, remedy)
 
 
+def _recording(patient: Patient) -> Iterator[Finding]:
+    """Warn where the profiler's own time is much of what was measured: the program did not run as it does alone."""
+    steps, overhead = measured_steps(patient.attribution), patient.trace.overhead
+    if overhead is None or not len(steps):
+        return
+    start_ns, end_ns = patient.attribution.ranges.start_ns[steps], patient.attribution.ranges.end_ns[steps]
+    begin_ns, until_ns = start_ns.min(keepdims=True), end_ns.max(keepdims=True)
+    own_ns = int(union(overhead.start_ns, overhead.end_ns).covered(begin_ns, until_ns)[0])
+    share = own_ns / max(1, int(until_ns[0] - begin_ns[0]))
+    if share > MUCH_OVERHEAD:
+        text = f"recording itself took {time_text(own_ns)}, {share_text(share)} of the time that was measured"
+        yield Finding("warning", text, "record fewer steps: the times of GPU work hold, those of the CPU may not")
+
+
 def _steps(patient: Patient) -> Iterator[Finding]:
     """Warn of a block in which nothing ended a step."""
     steps = patient.attribution.steps
@@ -328,6 +345,7 @@ CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
     _compiled,
     _ranges,
     _steps,
+    _recording,
     _what_is_counted,
     _unplaced,
     _nameless,

@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -85,6 +86,9 @@ class _Hooked:
     def _find_nodes(self) -> None:
         edges = [output.grad_fn if isinstance(output, torch.Tensor) else output[0] for output in self.outputs]
         self.tops += [node for node in edges if node is not None]
+        if self.is_whole and self.threads == [self.own]:
+            self._find_changes()
+            return
         nodes: list[tuple[Node, _Origin | None]] = [(node, None) for node in self.tops]
         seen = {node for node, _ in nodes}
         is_one_thread = self.threads == [self.own]
@@ -109,22 +113,40 @@ class _Hooked:
                 if following is not None and following not in seen:
                     seen.add(following)
                     nodes.append((following, origin))
-        if self.is_whole and is_one_thread:
-            hooked = self._where_the_part_changes(hooked)
         if any(part is not None for _, _, part in hooked):
             self._hook(hooked)
 
-    def _where_the_part_changes(
-        self, hooked: list[tuple[Node, Hooks, object]]
-    ) -> list[tuple[Node, Hooks, object]]:
-        """Return the nodes before which ranges end or begin: one thread's run from the last made to the first."""
-        hooked.sort(key=lambda entry: entry[0]._sequence_nr(), reverse=True)
-        before = [object(), *(part for _, _, part in hooked)]
-        return [
-            entry
-            for entry, last in zip(hooked, before, strict=False)
-            if entry[2] is not last or entry[0] in self.tops
-        ]
+    def _find_changes(self) -> None:
+        """Hook the nodes before which ranges end or begin: one thread's run from the last made to the first."""
+        bounds, parts = self.own.table.columns
+        lowest = bounds[0] if bounds else LEAF_NUMBER
+        nodes, numbered = [*self.tops], []
+        seen = {*nodes}
+        for node in nodes:
+            following_nodes = node.next_functions
+            if not following_nodes:
+                continue
+            number = node._sequence_nr()
+            numbered.append((number, node))
+            if number < lowest:
+                continue
+            for following, _ in following_nodes:
+                if following is not None and following not in seen:
+                    seen.add(following)
+                    nodes.append(following)
+        numbered.sort(key=itemgetter(0), reverse=True)
+        hooks: Hooks = OrderedDict({0: partial(self._before_node, self.own.table.part_of)})
+        self.hooks[self.own] = hooks
+        changes, place, last, tops = [], len(bounds) - 1, object(), {*self.tops}
+        for number, node in numbered:
+            while place >= 0 and bounds[place] > number:
+                place -= 1
+            part = parts[place] if place >= 0 else None
+            if part is not last or node in tops:
+                changes.append((node, hooks, part))
+                last = part
+        if any(part is not None for _, _, part in changes):
+            self._hook(changes)
 
     def _hook(self, hooked: list[tuple[Node, Hooks, object]]) -> None:
         carried: Hooks | None = None

@@ -8,7 +8,7 @@ from nvtx_kernels.analysis import doctor
 from nvtx_kernels.analysis.doctor.checks import examine
 from nvtx_kernels.analysis.kernel_names.arithmetic import arithmetic_of
 
-from tests.analysis.making.building import AUTOGRAD, MARK, Launch, Range, Work, build, launched, thread
+from tests.analysis.making.building import AUTOGRAD, MARK, Launch, Overhead, Range, Work, build, launched, thread
 from tests.analysis.making.subjects import DATA, SHARED
 
 STEP = [Range("step", 0, 500), Range("forward", 5, 400)]
@@ -189,3 +189,11 @@ def test_every_report_of_others_is_examined_within_80_columns(path, capsys):
 )
 def test_names_of_gemms_tell_their_arithmetic(kernel, arithmetic):
     assert arithmetic_of(kernel) == arithmetic
+
+
+@pytest.mark.parametrize(("took", "is_much"), [([(450, 490)], False), ([(100, 151), (120, 160)], True)])
+def test_much_time_of_the_recording_itself_is_said(tmp_path, took, is_much):
+    """Of a step of 500 ns: 40, and two threads' that overlap."""
+    path = build(tmp_path, ranges=STEP, overhead=[Overhead(*times) for times in took], **TWO)
+    said = "recording itself took 60 ns, 12.0% of the time that was measured"
+    assert (said in levels(path)["warning"]) == is_much
