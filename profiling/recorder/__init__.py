@@ -96,9 +96,9 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
             self._signals.enter_context(terminated_by_signal())
             with Held():
                 return self._begin()
-        except BaseException:
+        except BaseException as error:
             with self._signals, Held(), self._process, self._listening:
-                self._recording = None
+                self._end(type(error).__name__)  # one that had begun leaves its report
             raise
 
     def __exit__(

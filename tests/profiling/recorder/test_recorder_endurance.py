@@ -293,6 +293,14 @@ def state_of(model):
     return hooks, parts, calls, signal.getsignal(signal.SIGINT)
 
 
+def is_readable(path):
+    """Return whether a report can be ranked, or says that nothing ran."""
+    try:
+        return bool(nk.rank(path, include_warm_up=True).report)
+    except NoGpuWork as nothing:
+        return "is an empty recording" in str(nothing)
+
+
 @pytest.mark.slow
 def test_a_recording_works_after_interrupts_at_random_moments(path, monkeypatch):
     in_finalizers = []  # from where Python raises nothing
@@ -303,7 +311,7 @@ def test_a_recording_works_after_interrupts_at_random_moments(path, monkeypatch)
     before, durations, interrupts = state_of(model), [], 0
     main_thread = threading.main_thread().ident
     for number in range(INTERRUPTS + 3):
-        moment = chance.uniform(0, max(durations)) if number >= 3 else 3600
+        moment = chance.uniform(0, max(durations[1:])) if number >= 3 else 3600
         timer = threading.Timer(moment, signal.pthread_kill, (main_thread, signal.SIGINT))
         began = time.monotonic()
         try:
@@ -315,7 +323,8 @@ def test_a_recording_works_after_interrupts_at_random_moments(path, monkeypatch)
             interrupts += 1
         durations = [*durations, time.monotonic() - began][:3]
         assert state_of(model) == before, f"interrupt {number} after {moment:.4f} s"
-        path.unlink(missing_ok=True)
+        assert is_readable(path), f"interrupt {number} after {moment:.4f} s"
+        path.unlink()
         with nk.profile(model, optimizer, path) as p:
             train_on(torch.ones(4, 8), model, optimizer)
         assert (p.outcome.warmed, p.outcome.measured) == (1, 2)
