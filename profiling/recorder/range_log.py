@@ -1,7 +1,7 @@
 """Keep the ranges and marks of a program, our own and others'.
 
 Times are `time.time_ns`, the clock of torch.profiler's events. A thread's log says what began or ended when, in 16
-bytes each; ranges are made of it after measuring. Each NVTX domain has a stack of its own; whatever is still open at
+bytes each; ranges are made of it after measuring. Each NVTX domain has a stack of its own; what is still open at
 the end is closed then, so that every range written has both its ends.
 """
 

@@ -56,7 +56,7 @@ class GpuWork:
 class Blocks:
     """Operators and record_function blocks, in the order of the file.
 
-    `sequence` is autograd's number and, above `SEQUENCE_BITS`, the system's id + 1 of the thread that it counts in;
+    `sequence` is autograd's number and, above `SEQUENCE_BITS`, the system's id + 1 of the thread it counts in;
     it is -1 for none.
     """
 
