@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 from nvtx_kernels.analysis.trace import NO_CATEGORY
-from nvtx_kernels.profiling.recorder.kineto import Operator, activity, kernels
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from nvtx_kernels import analysis
+from tests.analysis.making.self_times import Operator, activity, kernels
 from tests.analysis.making.traces import summary
 
 
