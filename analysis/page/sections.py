@@ -21,6 +21,9 @@ from ..vocabulary import OTHER
 from .icicle import LONGEST_KERNEL
 from .roofline import far_below
 
+#: What bounds a phase, in words: the first sentence names the cause of idle time, and the page each phase's.
+LIMITS = {**BOUNDS, "launch-bound": ("is limited by the CPU", "are limited by the CPU")}
+
 
 class Section(NamedTuple):
     """A view's section: its title, whether it is open although nothing in it stands out, and of GPUs alone.
@@ -129,11 +132,11 @@ def _balance(tables: Mapping[str, Table]) -> Iterator[str]:
     rows = [{**row, **queue} for row, queue in zip(rows, kernels, strict=True)]
     phases = [row for row in rows if row["level"] == "phase"] or rows
     for phase, verdict in dict.fromkeys((row["phase"], row["verdict"]) for row in phases):
-        if verdict not in BOUNDS:
+        if verdict not in LIMITS:
             continue
         bounded = [row for row in phases if (row["phase"], row["verdict"]) == (phase, verdict)]
         least = min(bounded, key=lambda row: row["busy_share"])
-        waits, _ = BOUNDS[verdict]
+        waits, _ = LIMITS[verdict]
         where = f" on {len(bounded)} GPUs" if len(bounded) > 1 else ""
         unlaunched = f", and {share_text(least['unlaunched_share'])} of the rest is before the next launch"
         yield (

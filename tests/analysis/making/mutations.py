@@ -48,6 +48,12 @@ MARKS = {
         "ranges": {"forward": {"layer *": [2, 64, {"bf16": 128}]}},
         "peaks": {"tflops": {"bf16": 800.5}, "gigabytes_per_s": 4100.0},
     },
+    "nvtx-kernels unrecorded: ": {
+        "version": 1, "clock": "gpu", "step_ns": [100.0, 110.0], "where": "after", "shape": "fbA", "sizes": 64,
+        "span_ns": {"forward": [40.0, 41.0], "backward": [50.0, 51.0]}, "host_ns": {"forward": 30.0},
+        "allocations": [3, 4096], "dropped": {"ramp": 2},
+    },
+    "nvtx-kernels recorded: ": {"shapes": ["fbA"], "sizes": [64], "allocations": [[3, 4096]]},
     "nvtx-kernels training: ": {
         "event": "begin", "optimizer": "AdamW", "optimizers": ["AdamW"], "warmup": 1, "steps": 3, "error": "",
     },
