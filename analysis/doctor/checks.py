@@ -314,7 +314,7 @@ def _dropped_kernels(patient: Patient) -> Iterator[Finding]:
 
 
 def _recording(patient: Patient) -> Iterator[Finding]:
-    """Warn where the profiler's own time is much of what was measured: the program runs otherwise alone."""
+    """Warn where the profiler's own time is much of what was measured: alone, the program runs otherwise."""
     steps, overhead = measured_steps(patient.attribution), patient.trace.overhead
     if overhead is None or not len(steps):
         return

@@ -117,7 +117,7 @@ class _Hooked:
             self._hook(hooked)
 
     def _find_changes(self) -> None:
-        """Set hooks on the nodes before which ranges end or begin: one thread's run, from the last made on."""
+        """Put hooks on the nodes before which ranges end or begin: they run from the last made to the first."""
         bounds, parts = self.own.table.columns
         lowest = bounds[0] if bounds else LEAF_NUMBER
         nodes, numbered = [*self.tops], []
