@@ -101,6 +101,7 @@ def _save(results: Any, path: Path) -> None:
     except OSError:
         is_whole = False
     if not is_whole:
+        Path(f"{path}.tmp").unlink(missing_ok=True)  # as Kineto calls it until it is whole
         raise OSError(NOT_SAVED)
 
 

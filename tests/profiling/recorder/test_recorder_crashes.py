@@ -162,6 +162,7 @@ def test_a_disk_that_fills_is_said_when_the_program_is_done_and_leaves_the_old_r
     assert len(steps_run) == 50
     assert path.read_text() == "old"
     (left,) = (file for file in path.parent.iterdir() if file != path and file.suffix != ".json")
+    assert not [*path.parent.glob("*.tmp")]
     assert metadata(left)["NVTX_KERNELS_ENDED_EARLY"].startswith("it could not be written: ")
 
 
