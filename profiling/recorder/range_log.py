@@ -1,11 +1,7 @@
 """Keep the ranges and marks of a program, our own and others'.
 
 Times are `time.time_ns`, the clock of torch.profiler's events. A thread's log says what began or ended when, in 16
-<<<<<<< HEAD
-bytes each; ranges are made of it after measuring. Each NVTX domain has a stack of its own; what is still open at
-=======
 bytes each; ranges are made of it after measuring. Each NVTX domain has its own stack; whatever is still open at
->>>>>>> 213b5e8 (style: shorten lines of the recorder)
 the end is closed then, so that every range written has both its ends.
 """
 

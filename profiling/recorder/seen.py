@@ -56,13 +56,8 @@ class GpuWork:
 class Blocks:
     """Operators and record_function blocks, in the order of the file.
 
-<<<<<<< HEAD
-    `sequence` is autograd's number and, above `SEQUENCE_BITS`, the system's id + 1 of the thread it counts in;
-    it is -1 for none.
-=======
     `sequence` is autograd's number and, above `SEQUENCE_BITS`, the system's id + 1 of the thread it counts in.
     Where there is none it is -1.
->>>>>>> 213b5e8 (style: shorten lines of the recorder)
     """
 
     start_ns: Column
