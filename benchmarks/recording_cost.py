@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -157,7 +158,6 @@ def run_case(name: str, case: str, steps: int) -> dict[str, Any]:
     for file in folder.iterdir():
         file.unlink()
     folder.rmdir()
-    # The step in whose end the report is written comes after the last measured one, or holds the pause.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     return {"times": times[WARMUP:], "block_s": block_s, "steps_s": sum(times) / 1e3, "peak": peak}
 
@@ -185,13 +185,27 @@ def _watched(case: str, program: Program, train: Callable[[], None], folder: Pat
 
 def measured(name: str, case: str, steps: int) -> dict[str, Any] | str:
     """Run one case in a process of its own; return what it measured, or why it could not, in a line."""
-    words = [sys.executable, "-m", "benchmarks.recording_cost", "--work", name, case, "--steps", str(steps)]
+    words = [
+        sys.executable,
+        "-X",
+        "faulthandler",
+        "-m",
+        "benchmarks.recording_cost",
+        "--work",
+        name,
+        case,
+        "--steps",
+        str(steps),
+    ]
     try:
         done = subprocess.run(
             words, capture_output=True, text=True, timeout=LONGEST_S, cwd=Path(__file__).parents[1]
         )
     except subprocess.TimeoutExpired:
         return f"longer than {LONGEST_S} s"
+    if done.returncode < 0:
+        sys.stderr.write(done.stderr)  # where the process was, by faulthandler
+        return f"ended by {signal.Signals(-done.returncode).name}"
     if done.returncode:
         return (done.stderr.strip().splitlines() or ["no reason was given"])[-1][:100]
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -206,14 +220,12 @@ def rows_of(name: str, results: dict[str, list[dict[str, Any]]], failures: dict[
             lines.append(f"| {name} | {case} | {failures[case]} | | | | | |")
             continue
         runs = results[case]
-        # The last step is the one that ends with the pause in which a report is written.
-        steps = [run["times"][:-1] for run in runs]
+        steps = [run["times"] for run in runs]
         median = statistics.median(statistics.median(times) for times in steps)
         slowest = statistics.median(max(times) for times in steps)
         alone = median if case == "alone" else alone
         block = statistics.median(run["block_s"] for run in runs)
-        last = statistics.median(run["times"][-1] for run in runs)
-        after = statistics.median(run["block_s"] - run["steps_s"] for run in runs) + max(0.0, last - median) / 1e3
+        after = statistics.median(run["block_s"] - run["steps_s"] for run in runs)
         peak = statistics.median(run["peak"] for run in runs) / 1e6
         times_alone = f"{median / alone:.2f}" if alone else "–"
         lines.append(

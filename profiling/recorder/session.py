@@ -5,7 +5,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,6 @@ from ..annotate.replacing import replaced
 LAST = "nvtx-kernels end of a session"
 # Else PyTorch 2.12 and later print `profiler_start` on stderr; no lower level holds that back.
 QUIET_KINETO = ("KINETO_LOG_LEVEL", "99")
-# Kineto stops to trace a GPU once its events fill 128 MiB, some 450,000 launches, and says so in a log alone.
-GPU_BUFFERS = "ACTIVITIES_MAX_GPU_BUFFER_SIZE_MB=2048"
 NOT_SAVED = "PyTorch's profiler could not save its events next to it: is the disk full?"
 
 
@@ -29,15 +27,6 @@ def of_all_threads() -> Any:
         return torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
     except TypeError:
         return None
-
-
-def _config(*, on_gpu: bool, all_threads: bool) -> Any:
-    """Return how PyTorch's profiler is configured; its options are newer than some of its releases."""
-    options: dict[str, Any] = {"profile_all_threads": True} if all_threads else {}
-    if on_gpu:
-        with suppress(TypeError):
-            return torch._C._profiler._ExperimentalConfig(**options, custom_profiler_config=GPU_BUFFERS)
-    return torch._C._profiler._ExperimentalConfig(**options) if options else None
 
 
 class Session:
@@ -54,7 +43,7 @@ class Session:
             raise RuntimeError("another profiler of PyTorch is already running")
         os.environ.setdefault(*QUIET_KINETO)
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu and kernels else [])]
-        config = _config(on_gpu=on_gpu and kernels, all_threads=all_threads)
+        config = of_all_threads() if all_threads else None
         self._profile = profile(activities=activities, experimental_config=config, profile_memory=memory)
         with warnings.catch_warnings(), _ours():
             # Some releases warn that a second session drops the events of the first, which are saved by then.
