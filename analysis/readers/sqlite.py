@@ -44,6 +44,8 @@ READ, SELECT, FUNCTION, PRAGMA, INSERT, UPDATE = 20, 21, 31, 19, 18, 23
 # SQLite says that it changes this one when it declares its own json_each; the file is opened read-only.
 SCHEMA = "sqlite_master"
 PRAGMAS = frozenset({"table_xinfo", "freelist_count"})
+#: What SQLite says where the authorizer does not allow something.
+REFUSALS = ("not authorized", "is prohibited")
 NO_FUNCTIONS = frozenset({"load_extension", "readfile", "writefile", "edit", "zeroblob", "randomblob"})
 # Operations of SQLite's virtual machine: a lookup takes some twenty, and no statement here visits a byte so often.
 OPERATIONS, OPERATIONS_PER_BYTE, STEP = 50_000_000, 4, 100_000
@@ -236,8 +238,9 @@ def _guarded(path: Path) -> Iterator[sqlite3.Connection]:
             if left < 0:
                 raise NotAReport(f"{path} keeps SQLite busy for longer than a report does. {AGAIN}") from error
             # SQLite takes a Ctrl-C inside one of these functions as its answer.
-            code = getattr(error, "sqlite_errorcode", None)
-            if code == sqlite3.SQLITE_INTERRUPT or (code == sqlite3.SQLITE_AUTH and not denials):
+            is_interrupted = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT
+            is_refused = any(words in str(error) for words in REFUSALS)  # their codes differ
+            if is_interrupted or (is_refused and not denials):
                 raise KeyboardInterrupt from error
             raise
 

@@ -38,7 +38,7 @@ class Block:
         """Begin to profile, unless that has begun."""
         if self.profile is None:
             self.profile = Profile(model, None, self.path, **self.options)
-            self.profile.count_steps_of(self.trainer)
+            self.profile._count_steps_of(self.trainer)
             self.profile.__enter__()
             atexit.register(self.end)  # where training raises, the library says no end
 

@@ -26,6 +26,7 @@ class Seen:
     domain: int
     nested: bool
     part: str = ""  # of the model, as this project's annotation says: model/forward or model/backward
+    is_open: bool = False  # never closed
 
     def is_called(self, words):
         """Return whether the name begins so; what a part of a model is called says nothing."""
@@ -122,9 +123,12 @@ def ranges_of(rows):
     last = max([*ends, *(r.start for r in real)], default=0)
     ends = [last if r.end is None else r.end for r in real]
     return [
-        Seen(order, *taken_apart(r.name), r.start, end, r.thread, r.domain, r.event == PUSH_POP, part_of(rows, r))
+        Seen(
+            order, *taken_apart(r.name), r.start, end, r.thread, r.domain, r.event == PUSH_POP, part_of(rows, r),
+            r.end is None,
+        )
         for order, (r, end) in enumerate(zip(real, ends, strict=True))
-    ]
+    ]  # fmt: skip
 
 
 def part_of(rows, range_):
@@ -276,12 +280,16 @@ class Reference(Threads):
     def nodes(self):
         return [r for r in self.ranges if r.nested and r.is_backward_operator]
 
+    def is_called_by_engine(self, r):
+        """Return whether a range is inside another, of autograd's engine."""
+        return any(other is not r for other in self.around(r, self.engine))
+
     def phase_of(self, path, led=range(0), captured=range(0)):
         """Return a path's phase: its nearest name's, else its nearest part's; forward in backward is backward."""
         phase, is_named = None, False
         for place, r in enumerate(path):
             on_autograds = place not in captured and (
-                self.is_known_autograd(r.thread) or (r.told == "forward" and bool(self.around(r, self.engine)))
+                self.is_known_autograd(r.thread) or (r.told == "forward" and self.is_called_by_engine(r))
             )
             in_backward = phase == "backward" or (phase is None and on_autograds)
             told = None if is_named or (place in led and r.told == "forward") else r.told

@@ -54,10 +54,22 @@ def _steps(reference, include_warm_up):
     copying = working - {call.thread for call, kind in calls if call and kind in ("kernel", "graph")}
     homes = [reference.home(r) for r in reference.users if r.is_called("step") and r.thread not in copying]
     inside = [(home[-1], outer) for home in homes for outer in home[:-1] if outer in {h[-1] for h in homes}]
-    lost = {outer for inner, outer in inside if _number(inner) > _number(outer)}
+    lost = {outer for inner, outer in inside if _number(inner) > _number(outer)} | _with_their_like(homes)
     steps = {home[-1] for home in homes} - lost
     counted = [home for home in _homes(reference, include_warm_up) if home[-1] in steps]
     return sum(not steps & {*home[:-1]} for home in counted)
+
+
+def _with_their_like(homes):
+    """Return the steps right around others of their own name: the open ones, and all unless most do so."""
+    steps = {home[-1] for home in homes}
+    around = {home[-1]: next((r for r in reversed(home[:-1]) if r in steps), None) for home in homes}
+    inner = {step for step, outer in around.items() if outer and outer.name == step.name}
+    containing = {around[step] for step in inner}
+    outermost = Counter(step.name for step in steps - inner)
+    usual = Counter(step.name for step in containing - inner)
+    is_usual = {name for name, count in usual.items() if count > 1 and 2 * count > outermost[name]}
+    return {step for step in containing if step.is_open or step.name not in is_usual}
 
 
 def _number(range_):

@@ -198,7 +198,7 @@ def test_a_trace_of_a_thread_that_trains_is_not_all_backward(tmp_path):
     thread.start()
     thread.join()
     found = {row.phase for row in analysis.rank(tmp_path / "trace.json").report.kernels if row.kernel in PRODUCTS}
-    assert found == {"other", "backward"}
+    assert found == {"forward", "backward"}
 
 
 def test_an_optimizer_that_never_updated_is_named(path, capsys):

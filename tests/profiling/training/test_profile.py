@@ -109,11 +109,13 @@ def naming(model, optimizer):
 
 
 ACCUMULATED = ["forward", "backward", "forward", "backward", "optimizer"]
+# What a GradScaler does after an update, which ended the step.
+RESCALED = ["optimizer"]
 PENALIZED = ["forward", "gradient", "backward", "optimizer"]
 LOOPS = {
     plain: [*STEP, "measure", *STEP, *STEP],
     accumulating: [*ACCUMULATED, "measure", *ACCUMULATED],
-    scaled: [*STEP, "measure", *STEP],
+    scaled: [*STEP, "measure", *RESCALED, *STEP, *RESCALED],
     evaluating: [*STEP, "measure", "forward", *STEP, "forward"],
     penalized: [*PENALIZED, "measure", *PENALIZED],
     skipping: ["measure", *STEP],
@@ -129,8 +131,9 @@ def test_phases_of_a_loop(path, loop):
     with Profile(model, optimizer, path, warmup=warmup) as profile:
         loop(model, optimizer)
     assert phases(path) == LOOPS[loop]
-    assert profile.outcome.measured == steps(path) == LOOPS[loop].count("optimizer") - warmup
-    assert "steps of AdamW" in profile.outcome.steps
+    updates = 2 if loop is scaled else LOOPS[loop].count("optimizer")
+    assert profile.outcome.measured == steps(path) == updates - warmup
+    assert ("ranges `step`" if loop is naming else "steps of AdamW") in profile.outcome.steps
 
 
 @pytest.mark.filterwarnings("ignore")
