@@ -5,6 +5,7 @@ The nodes that a backward can reach get a hook when it begins.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -204,12 +205,18 @@ def _carry(hooks: Any) -> None:
         _carrier._backward_hooks = hooks
 
 
+def _is_compiled_autograd() -> bool:
+    """Return whether PyTorch compiles backward passes now: it traces the hooks of nodes, and runs no node."""
+    compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+    return bool(getattr(compiled, "compiled_autograd_enabled", False))
+
+
 def _watched_run(
     tensors: Any, grad_tensors: Any, keep_graph: Any, create_graph: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """Run a backward pass, with hooks on the nodes that it can reach."""
     run = partial(_run, tensors, grad_tensors, keep_graph, create_graph, *args, **kwargs)
-    if torch.compiler.is_dynamo_compiling():
+    if torch.compiler.is_dynamo_compiling() or _is_compiled_autograd():
         return run()
     try:
         is_whole = bool(kwargs.get("accumulate_grad")) and not create_graph and not (args and args[0])

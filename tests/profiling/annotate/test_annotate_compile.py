@@ -95,3 +95,19 @@ def test_model_compiles_as_one_graph_and_computes_the_same(attention):
     assert heard_from(lambda: results.append(cross_entropy(compiled(ids_BT), ids_BT))) == ["loss"]
     torch.testing.assert_close(results[0], cross_entropy(model(ids_BT), ids_BT))
     results[0].backward()
+
+
+def test_compiled_autograd_of_an_annotated_model_gives_its_gradients():
+    compiled_autograd = pytest.importorskip("torch._dynamo.compiled_autograd")
+    model = Module()
+    model(torch.ones(2, 4)).sum().backward()
+    wanted = model.inner.weight.grad.clone()
+    model.zero_grad()
+    with annotate.annotate_modules(model):
+
+        def program():
+            with compiled_autograd._enable(torch.compile(backend="eager")):
+                model(torch.ones(2, 4)).sum().backward()
+
+        assert "inner" in " ".join(heard_from(program))
+    torch.testing.assert_close(model.inner.weight.grad, wanted)
