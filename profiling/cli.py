@@ -12,7 +12,7 @@ from nvtx_kernels.analysis.support.arguments import CommandParser as CommandPars
 from nvtx_kernels.analysis.support.arguments import Removed as Removed
 
 #: Packages that an installation without extras lacks, and the extra that brings each.
-ADDED = {"torch": "profiling", "nvtx": "profiling", "matplotlib": "plot"}
+ADDED = {"torch": "profiling", "matplotlib": "plot"}
 
 
 class CommandError(Exception):
@@ -89,9 +89,12 @@ def ended(parser: argparse.ArgumentParser, work: Callable[[], int], *, goes_on: 
         sys.stderr.write(f"{name}: {error}\n")
         return 1
     except ModuleNotFoundError as error:
-        if error.name not in ADDED:
+        if error.name in ADDED:
+            sys.stderr.write(f"{name}: this needs {error.name}: pip install 'nvtx-kernels[{ADDED[error.name]}]'\n")
+        elif error.name == "nvtx":
+            sys.stderr.write(f"{name}: {error}\n")
+        else:
             raise
-        sys.stderr.write(f"{name}: this needs {error.name}: pip install 'nvtx-kernels[{ADDED[error.name]}]'\n")
         return 1
     except KeyboardInterrupt:
         advice = "; run the same command again to continue" if goes_on else ""

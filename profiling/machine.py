@@ -6,7 +6,6 @@ It names no host, user or path, so it can be shared with a report.
 import os
 import platform
 import re
-from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,36 +14,25 @@ import torch
 
 import nvtx_kernels
 
+from .annotate.nvtx_package import nvtx
 from .cli import text_of
 
 # How the mark begins in which a report has all that affects its numbers.
 MARK = "nvtx-kernels.run"
 # cuBLAS obeys this variable whatever PyTorch asks for: 0 forbids TF32, 1 forces it.
 TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
-# What nsys gives every process it watches: the session's id, and its own library to load. Other tools come in
-# through the same variables, with libraries of other names.
-NSYS_SESSION = "NSYS_PROFILING_SESSION_ID"
-INJECTIONS = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "LD_PRELOAD")
-NSYS_LIBRARY = "libToolsInjection"
 DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
 
-def watcher(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return `watched_by`, the profiler that watches a process with these variables; nothing without one."""
-    libraries = (variables.get(name, "") for name in INJECTIONS)
-    is_nsys = variables.get(NSYS_SESSION) or any(NSYS_LIBRARY in library for library in libraries)
-    return {"watched_by": "nsys"} if is_nsys else {}
-
-
 def versions() -> dict[str, str | int | None]:
-    """Return the versions of PyTorch, CUDA and the driver."""
+    """Return the versions of Python, PyTorch, CUDA and nvtx; None for what is not installed."""
     return {
         "nvtx-kernels": nvtx_kernels.__version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
-        "nvtx": metadata.version("nvtx"),
+        "nvtx": metadata.version("nvtx") if nvtx else None,
     }
 
 

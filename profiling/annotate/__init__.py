@@ -34,10 +34,9 @@ from contextlib import suppress
 from typing import Any, ParamSpec, Self, TypeVar
 
 try:
-    import nvtx  # noqa: F401
     import torch
 except ModuleNotFoundError as error:
-    message = "annotation needs PyTorch and nvtx: pip install 'nvtx-kernels[profiling]'"
+    message = "annotation needs PyTorch: pip install 'nvtx-kernels[profiling]'"
     raise ModuleNotFoundError(message, name=error.name) from None
 
 from nvtx_kernels import DOMAIN

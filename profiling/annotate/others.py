@@ -22,12 +22,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
-import nvtx
-import nvtx.nvtx
 import torch
 import torch.cuda.nvtx
 
 from . import range_stack
+from .nvtx_package import domain, nvtx
 from .replacing import replaced
 
 #: NVTX's default domain has no name.
@@ -147,8 +146,8 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield record_function, "__enter__", counted_enter
     yield record_function, "__exit__", counted_exit
     yield torch.cuda.nvtx, "_nvtx", _HeardNvtx(getattr(torch.cuda.nvtx, "_nvtx"))  # noqa: B009 - not exported
-    if not nvtx.enabled() or hasattr(nvtx.get_domain(), "handle"):
-        return  # switched off, or a tool listens: the package is left as it is
+    if nvtx is None or not nvtx.enabled() or domain() is not None:
+        return  # not installed, switched off, or a tool listens: the package is left as it is
     yield nvtx.annotate, "__enter__", _entered
     yield nvtx.annotate, "__exit__", lambda self, *_: _tell("pop", self.init_args[2] or DEFAULT_DOMAIN)
     yield nvtx.annotate, "__call__", _decorated
@@ -168,12 +167,12 @@ def _push(
     _tell("push", str(message or ""), number, domain or DEFAULT_DOMAIN)
 
 
-def _entered(self: nvtx.annotate) -> nvtx.annotate:
+def _entered(self: Any) -> Any:
     _push(*self.init_args)
     return self
 
 
-def _decorated(self: nvtx.annotate, function: Callable[..., Any]) -> Callable[..., Any]:
+def _decorated(self: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate so that a later recording receives the calls too."""
     message, *others = self.init_args
 

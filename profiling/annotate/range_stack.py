@@ -1,4 +1,4 @@
-"""Every thread's stack of open ranges, and the only module that calls NVTX.
+"""Every thread's stack of open ranges; the only module that calls NVTX.
 
 A range is popped by the thread that pushed it, innermost first, whatever the program does: a range that
 ends out of turn takes the forward ranges above it off and puts them back, and one that ends on another
@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-import nvtx
-
 from nvtx_kernels import DOMAIN
+
+from . import nvtx_package
 
 OFF_SWITCH = "NVTX_KERNELS_OFF"
 
@@ -171,9 +171,11 @@ _listeners_lock = threading.Lock()
 _said: set[str] = set()
 
 off = os.environ.get(OFF_SWITCH, "0") not in ("", "0")
-_domain = nvtx.get_domain(DOMAIN)
-# Whether a tool, as nsys, receives NVTX. Without one, nvtx returns a dummy domain that has no handle.
-has_tool = not off and nvtx.enabled() and hasattr(_domain, "handle")
+if not off:
+    nvtx_package.require_nvtx(os.environ)
+_domain: Any = None if off else nvtx_package.domain(DOMAIN)
+# Whether a tool, as nsys, receives NVTX.
+has_tool = _domain is not None
 #: Whether anything receives the ranges; `observers` are called with it when that changes.
 active = has_tool
 observers: list[Callable[[bool], None]] = []

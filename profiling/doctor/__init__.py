@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from nvtx_kernels.analysis.support.arguments import CommandParser
 from nvtx_kernels.analysis.support.findings import Finding, as_json, is_bad, text
 
+from ..tool import how_to_get_nvtx
 from .facts import OF_VARIABLE, Facts, look
 
 DESCRIPTION = "Check nsys, driver, permissions and environment; each finding has its fix."
@@ -39,11 +40,14 @@ def findings(facts: Facts) -> list[Finding]:
 
 
 def _of_pytorch(facts: Facts) -> Iterator[Finding]:
-    for name, version in (("torch", facts.torch), ("nvtx", facts.nvtx)):
-        if version is None:
-            yield Finding("problem", f"{name} is not installed", "pip install 'nvtx-kernels[profiling]'")
-        else:
-            yield Finding("good", f"{name} {version}")
+    if facts.torch is None:
+        yield Finding("problem", "torch is not installed", "pip install 'nvtx-kernels[profiling]'")
+    else:
+        yield Finding("good", f"torch {facts.torch}")
+    if facts.nvtx is None:
+        yield Finding("warning", "nvtx is not installed: annotation refuses to run under nsys", how_to_get_nvtx())
+    else:
+        yield Finding("good", f"nvtx {facts.nvtx}")
     if facts.gpus:
         yield Finding("good", f"PyTorch sees {', '.join(facts.gpus)} through CUDA {facts.torch_cuda}")
     elif facts.driver is None:

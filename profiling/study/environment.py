@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from ..machine import cpu_facts, gpu_facts, tf32_allowed, versions, watcher
+from ..machine import cpu_facts, gpu_facts, tf32_allowed, versions
+from ..tool import watcher
 from .settings import AUTOCAST_DTYPE, Settings
 
 

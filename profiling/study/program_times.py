@@ -21,8 +21,9 @@ from nvtx_kernels.analysis.presenters.output import format_of
 from ..annotate import others, range_stack
 from ..annotate.range_stack import Payload
 from ..cli import CommandError
-from ..machine import cpu_facts, gpu_facts, versions, watcher
+from ..machine import cpu_facts, gpu_facts, versions
 from ..recorder.steps import Bounds
+from ..tool import watcher
 from ..training.capture import Capture, wait_for_gpu
 from ..training.loop import WHOLE_BLOCK, Phases
 from ..training.roots import telling_roots

@@ -16,9 +16,10 @@ from .. import annotate
 from ..annotate import range_stack
 from ..annotate.counting import Counting
 from ..annotate.range_stack import OpenRange, label
-from ..machine import MARK, watcher
+from ..machine import MARK
 from ..recorder import Recording, record
 from ..recorder.allocation_marks import AllocationMarks
+from ..tool import watcher
 
 
 class Capture:

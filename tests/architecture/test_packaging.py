@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from nvtx_kernels.profiling.study.nsight import profile_command
+from nvtx_kernels.profiling.tool import how_to_get_nvtx
 
 from nvtx_kernels.commands import COMMANDS
 
@@ -24,6 +25,7 @@ PACKAGED = (
 )  # fmt: skip
 DATA = ("analysis/scrub/words.txt", "analysis/page/assets/page.css")
 BUILD = "from setuptools import build_meta as b; import sys; b.build_{}(sys.argv[1])"
+INSTALL = "pip install 'nvtx-kernels[profiling]'"
 STANDARD_LIBRARY = "import importlib\ntracing = importlib.import_module('.tracing', __name__)\n"
 
 
@@ -83,7 +85,7 @@ def python_of(built, source, tmp_path_factory):
     @cache
     def make(name):
         package = ["-e", source] if name == "editable" else [built("sdist" if name == "from_sdist" else "wheel")]
-        without = ("torch", "nvtx") if name == "without_torch" else ()
+        without = {"without_torch": ("torch", "nvtx"), "without_nvtx": ("nvtx",)}.get(name, ())
         return environment_with(package, tmp_path_factory.mktemp(name) / "env", without)
 
     return make
@@ -256,9 +258,28 @@ def test_without_torch_a_command_says_what_to_install(command, python_of, tmp_pa
 
 def test_without_torch_annotation_says_what_to_install(python_of, tmp_path):
     done = run(python_of("without_torch"), "-c", "from nvtx_kernels.profiling import annotate", cwd=tmp_path)
-    assert done.stderr.splitlines()[-1].endswith(
-        "annotation needs PyTorch and nvtx: pip install 'nvtx-kernels[profiling]'"
-    )
+    assert done.stderr.splitlines()[-1].endswith("annotation needs PyTorch: pip install 'nvtx-kernels[profiling]'")
+
+
+def test_without_nvtx_our_recorder_records(python_of, tmp_path):
+    (tmp_path / "train.py").write_text(TRAINING)
+    ours = python_of("without_nvtx"), "-m", "nvtx_kernels"
+    recorded = run(*ours, "record", "train.py", cwd=tmp_path)
+    assert recorded.returncode == 0, recorded.stderr
+    ranked = run(*ours, "rank", "report.sqlite", "--by", "range", "--format", "csv", cwd=tmp_path)
+    assert "forward" in ranked.stdout, ranked.stderr
+    assert "backward" in ranked.stdout
+
+
+def test_without_nvtx_annotation_refuses_under_nsys(python_of, tmp_path):
+    words = ("-m", "nvtx_kernels", "run", "--size", "tiny", "--device", "cpu", "--steps", "1")
+    done = run(python_of("without_nvtx"), *words, cwd=tmp_path, NSYS_PROFILING_SESSION_ID="1")
+    assert (done.returncode, done.stderr) == (1, f"run: annotation under nsys needs the package nvtx: {INSTALL}\n")
+
+
+def test_where_nvtx_has_no_wheel_the_remedy_names_a_python_that_has_one():
+    assert "use Python 3.14, or record without nsys" in how_to_get_nvtx((3, 15))
+    assert how_to_get_nvtx((3, 14)) == INSTALL
 
 
 STACK = "from profiling.annotate.range_stack import stack; import nvtx_kernels as nk; "

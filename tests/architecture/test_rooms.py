@@ -28,6 +28,7 @@ FLOORS = [
     ["analysis.compare", "analysis.doctor", "analysis.kernels", "analysis.ncu", "analysis.questions"],
     ["analysis.page", "analysis.frames", "analysis.agent", "analysis.view"],
     ["analysis"],
+    ["profiling.tool"],
     ["profiling", "profiling.annotate"],
     ["profiling.cli", "profiling.recorder"],
     ["profiling.machine", "profiling.nsys_program"],

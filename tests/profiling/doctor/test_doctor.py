@@ -22,6 +22,7 @@ GOOD = Facts(
 # What is wrong, how bad that is, and words of the finding and of its fix.
 WRONG = {
     "torch": ({"torch": None}, "problem", "torch is not installed", "pip install"),
+    "nvtx": ({"nvtx": None}, "warning", "nvtx is not installed", "pip install"),
     "CPU build": ({"torch_cuda": None, "gpus": ()}, "problem", "built for CPUs", "CUDA build"),
     "hidden GPU": ({"gpus": ()}, "problem", "sees no GPU", "--gpus all"),
     "no driver": ({"gpus": (), "driver": None}, "warning", "no NVIDIA driver", "--record"),

@@ -4,11 +4,12 @@ import pytest
 import torch
 from nvtx_kernels.model.config import CONFIGS, DIMENSIONS
 from nvtx_kernels.profiling import run
-from nvtx_kernels.profiling.machine import tf32_allowed, watcher
+from nvtx_kernels.profiling.machine import tf32_allowed
 from nvtx_kernels.profiling.study.environment import environment, limit_memory
 from nvtx_kernels.profiling.study.one_run import costs, less_work
 from nvtx_kernels.profiling.study.settings import Settings, SettingsError, with_defaults
 from nvtx_kernels.profiling.study.table import document
+from nvtx_kernels.profiling.tool import watcher
 
 from tests.profiling.making.measured_rows import row
 

@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 import torch
 from nvtx_kernels.profiling import annotate, recorder
-from nvtx_kernels.profiling.machine import NSYS_SESSION
+from nvtx_kernels.profiling.tool import NSYS_SESSION
 from nvtx_kernels.profiling.training import Profile
 from torch import nn
 from torch.optim.optimizer import _global_optimizer_pre_hooks

@@ -1,0 +1,29 @@
+"""The tool that may watch this process, nsys, and the package nvtx that ranges reach it through."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+# What nsys gives every process it watches: the session's id, and its own library to load. Other tools come in
+# through the same variables, with libraries of other names.
+NSYS_SESSION = "NSYS_PROFILING_SESSION_ID"
+INJECTIONS = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "LD_PRELOAD")
+NSYS_LIBRARY = "libToolsInjection"
+#: The newest Python that nvtx has a wheel for.
+NEWEST_PYTHON = (3, 14)
+
+
+def watcher(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return `watched_by`, the profiler that watches a process with these variables; nothing without one."""
+    libraries = (variables.get(name, "") for name in INJECTIONS)
+    is_nsys = variables.get(NSYS_SESSION) or any(NSYS_LIBRARY in library for library in libraries)
+    return {"watched_by": "nsys"} if is_nsys else {}
+
+
+def how_to_get_nvtx(python: tuple[int, int] = sys.version_info[:2]) -> str:
+    """Return how to get nvtx, or what to do instead where this version of Python has no wheel of it."""
+    if python <= NEWEST_PYTHON:
+        return "pip install 'nvtx-kernels[profiling]'"
+    newest, here = (".".join(map(str, version)) for version in (NEWEST_PYTHON, python))
+    return f"it has no wheel for Python {here}; use Python {newest}, or record without nsys (nvtx-kernels record)"
