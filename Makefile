@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 # Set in many containers: each of the tests' hundreds of processes would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all check lint types typed audit coverage docs fuzz clean
+.PHONY: demo test test-all check lint types typed audit coverage docs fuzz package clean
 
 # Shows the command to type, and runs it.
 TYPED_COMMAND = @printf '\n$$ nvtx-kernels %s\n\n' '$(1)' && $(PY) -m nvtx_kernels $(1)
@@ -57,6 +57,10 @@ audit: $(INSTALLED)  ## look the pinned versions up among known vulnerabilities;
 
 fuzz: $(INSTALLED)  ## try two hundred thousand changed inputs; the tests try a fixed few
 	$(PY) -m tests.fuzzing --cases 200000 --coverage
+
+package: $(INSTALLED)  ## build wheel and source distribution in build/dist, check both, run every command of each
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --group package
+	$(PY) -m tests.packaged -o build/dist
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "installing the tested versions into $(VENV); the first time takes minutes"

@@ -1,16 +1,29 @@
 """What generated tests draw: a fuzzed slice by a seed that CI varies and prints, the others the same each time.
 
+Without PyTorch, files that import it are left out, and the header names them.
+
 HYPOTHESIS_PROFILE=search draws other examples in every run, as CI on hosted runners does; a failure then prints
 what repeats it.
 """
 
 import os
 import time
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 VARIABLE, USUAL = "NVTX_KERNELS_FUZZ_SEED", 7
+#: Folders and files that import PyTorch, which reading reports does not need.
+NEED_PYTORCH = [
+    "profiling",
+    "model",
+    *(f"analysis/attribution/test_{name}.py" for name in ("links_of_pytorch", "phases_of_annotation")),
+    *(f"analysis/readers/test_{name}.py" for name in ("pytorch_trace", "stacks")),
+    *(f"analysis/scrub/test_scrub{name}.py" for name in ("", "_gpu", "_traces")),
+    "architecture/test_own_model.py",
+]
+collect_ignore = [] if find_spec("torch") else NEED_PYTORCH
 
 # Nothing depends on how fast the machine is; CI tries more examples than a run of the tests by hand.
 settings.register_profile(
@@ -26,6 +39,10 @@ def pytest_configure(config):
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Workers of pytest-xdist inherit it, for they must agree on what is tested.
     os.environ.setdefault(VARIABLE, str(int(time.time()) if os.environ.get("CI") else USUAL))
+
+
+def pytest_report_header():
+    return f"left out without PyTorch: {', '.join(collect_ignore)}" if collect_ignore else None
 
 
 def pytest_runtest_setup(item):

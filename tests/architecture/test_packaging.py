@@ -12,13 +12,14 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 from nvtx_kernels.profiling.study.nsight import profile_command
 from nvtx_kernels.profiling.tool import how_to_get_nvtx
 
 from nvtx_kernels.commands import COMMANDS
+from tests.packaged import REPORT, TRAINING, USES, copy_of_checkout, prepare, trouble_of
 
 ROOT = Path(__file__).parents[2]
-REPORT = ROOT / "tests" / "data" / "h200_train_fp32.sqlite"
 OURS = ("__editable__", "nvtx_kernels")
 PACKAGED = (
     "analysis/", "model/", "profiling/", "nvtx_kernels/", "pyproject.toml", "setup.py", "README", "LICENSE",
@@ -39,12 +40,7 @@ def run(python, *words, cwd, **environment):
 def source(tmp_path_factory):
     """A copy of this checkout's packages, so that nothing is built in it."""
     folder = tmp_path_factory.mktemp("source")
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
-    for name in names:
-        if name.startswith(PACKAGED) and (ROOT / name).exists():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
+    copy_of_checkout(folder, PACKAGED)
     return folder
 
 
@@ -109,6 +105,24 @@ def test_a_wheel_holds_one_package_and_its_description(built):
     assert [name for name in DATA if f"nvtx_kernels/{name}" not in names] == []
 
 
+ADDRESS = "https://example.org/somebody/nvtx-kernels"
+
+
+@pytest.mark.parametrize("address", ["", ADDRESS])
+def test_the_description_has_no_link_into_a_checkout(address, source):
+    done = run(
+        sys.executable, "setup.py", "--quiet", "--long-description", cwd=source, NVTX_KERNELS_REPOSITORY=address
+    )
+    parsed = MarkdownIt("commonmark").parse(done.stdout)
+    tokens = [token for block in parsed for token in block.children or () if token.type in ("link_open", "image")]
+    targets = [str(token.attrs.get("href") or token.attrs.get("src")) for token in tokens]
+    assert [target for target in targets if not target.startswith("https://")] == []
+    ours = {target.removeprefix(ADDRESS) for target in targets if target.startswith(ADDRESS)}
+    assert bool(ours) == bool(address)
+    assert {(ROOT / target.split("/", 3)[3]).exists() for target in ours} <= {True}
+    assert "```python\nimport nvtx_kernels as nk" in done.stdout
+
+
 def test_an_sdist_holds_all_that_the_wheel_is_made_of(source, built):
     with tarfile.open(built("sdist")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -123,27 +137,6 @@ def test_installed_there_is_one_package(python, tmp_path, python_of):
     assert done.stdout == "[]\n", done.stderr
 
 
-#: One real use of each command, in a folder with a program and a report; what needs a GPU says so in a line.
-USES = {
-    "rank": "rank r.sqlite", "view": "view balance r.sqlite", "page": "page r.sqlite -o page.html",
-    "timeline": "timeline r.sqlite -o t.json.gz", "ncu": "ncu r.sqlite --range attention -- python train.py",
-    "compare": "compare r.sqlite r.sqlite", "summarize": "summarize r.sqlite -o r.parquet",
-    "record": "record -o own.sqlite train.py", "doctor": "doctor r.sqlite",
-    "check-machine": "check-machine", "scrub": "scrub r.sqlite -o shared.sqlite",
-    "mcp": "mcp .", "skill": "skill", "run": "run --size tiny --steps 1 --warmup 1 --device cpu",
-    "benchmark": "benchmark --sizes tiny --modes forward --device cpu --steps 1 --warmup 0 --into b.jsonl",
-    "nsys": "nsys --sizes tiny --print-command",
-    "precision": "precision --device cpu", "ask": "ask r.sqlite",
-}  # fmt: skip
-TRAINING = """
-import torch
-model = torch.nn.Linear(4, 4)
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
-for _ in range(3):
-    model(torch.ones(2, 4)).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-"""
 HELP = """
 import contextlib, io
 from nvtx_kernels.__main__ import main
@@ -170,15 +163,8 @@ def test_every_command_is_used_here():
 @pytest.mark.parametrize("python", ["installed", "from_sdist"])
 @pytest.mark.parametrize("command", USES)
 def test_every_command_works_where_it_is_installed(python, command, crowded, python_of):
-    shutil.copy(REPORT, crowded / "r.sqlite")
-    (crowded / "train.py").write_text(TRAINING)
-    program = python_of(python).with_name("nvtx-kernels")
-    done = subprocess.run(
-        [program, *USES[command].split()], cwd=crowded, capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
-    assert "Traceback" not in done.stderr
-    assert done.returncode == 0 or done.stderr.startswith("error: "), done.stderr
-    assert "somebody else" not in done.stderr
+    prepare(crowded)
+    assert trouble_of(python_of(python).with_name("nvtx-kernels"), command, crowded) == ""
 
 
 PROGRAM = """
