@@ -132,7 +132,7 @@ class Profile:
         """End a step; where this is called, no optimizer's updates do."""
         self._phases.step()
 
-    def _count_steps_of(self, trainer: str) -> None:
+    def count_steps_of(self, trainer: str) -> None:
         """Say who calls `step()`, where that is no program but a trainer, such as Lightning's."""
         self._phases.calls_by = trainer
 

@@ -9,50 +9,15 @@ The libraries are imported when needed, and are not installed with this package.
 
 from __future__ import annotations
 
-import atexit
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from . import Profile
-
 __all__ = ["hugging_face", "lightning"]
-
-#: Where Lightning's Callback may be found: the package of today, and the one of before.
-LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
 
 
 def __dir__() -> list[str]:
     return __all__  # what completion offers
-
-
-class Block:
-    """A profile that begins and ends when the library says so, once for each training."""
-
-    def __init__(self, path: str | Path, options: dict[str, Any], trainer: str = "") -> None:
-        self.path, self.options, self.trainer = path, options, trainer
-        self.profile: Profile | None = None
-
-    def begin(self, model: Any) -> None:
-        """Begin to profile, unless that has begun."""
-        if self.profile is None:
-            self.profile = Profile(model, None, self.path, **self.options)
-            self.profile._count_steps_of(self.trainer)
-            self.profile.__enter__()
-            atexit.register(self.end)  # where training raises, the library says no end
-
-    def step(self) -> None:
-        """Count a step of training."""
-        if self.profile is not None:
-            self.profile.step()
-
-    def end(self) -> None:
-        """End, write the report, and print the next command."""
-        atexit.unregister(self.end)
-        profile, self.profile = self.profile, None
-        if profile is not None:
-            profile.__exit__(None, None, None)
 
 
 def hugging_face(path: str | Path = "report.sqlite", **options: Any) -> Any:
@@ -60,20 +25,7 @@ def hugging_face(path: str | Path = "report.sqlite", **options: Any) -> Any:
 
     Evaluation and checkpoints between the steps are in no step.
     """
-    transformers = _library("transformers", "transformers")
-    block = Block(path, options, "Hugging Face's Trainer")
-
-    class ProfilerCallback(transformers.TrainerCallback):  # type: ignore[misc, name-defined]
-        def on_train_begin(self, *_: Any, model: Any = None, **__: Any) -> None:
-            block.begin(model)
-
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            block.step()
-
-        def on_train_end(self, *_: Any, **__: Any) -> None:
-            block.end()
-
-    return ProfilerCallback()
+    return _callback("hugging_face_callback", "transformers")("nvtx-kernels", path, **options)
 
 
 def lightning(path: str | Path = "report.sqlite", **options: Any) -> Any:
@@ -81,42 +33,15 @@ def lightning(path: str | Path = "report.sqlite", **options: Any) -> Any:
 
     Validation between the steps is in no step.
     """
-    library = _library(next(filter(_is_there, LIGHTNING), LIGHTNING[0]), "lightning")
-    block = Block(path, options, "Lightning's Trainer")
-
-    class ProfilerCallback(library.Callback):  # type: ignore[misc, name-defined]
-        last_step = 0
-
-        def on_train_start(self, trainer: Any, module: Any) -> None:
-            self.last_step = trainer.global_step
-            block.begin(module)
-
-        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-            if trainer.global_step > self.last_step:  # not between batches whose gradients accumulate
-                self.last_step = trainer.global_step
-                block.step()
-
-        def on_train_end(self, *_: Any) -> None:
-            block.end()
-
-        def on_exception(self, *_: Any) -> None:
-            block.end()
-
-    return ProfilerCallback()
+    return _callback("lightning_callback", "lightning")(path, **options)
 
 
-def _library(name: str, extra: str) -> Any:
+def _callback(module: str, extra: str) -> Any:
+    """Return the callback's class; raises ModuleNotFoundError, with a remedy, without the trainer's library."""
     try:
-        return import_module(name)
+        return import_module(f"{__package__}.{module}").ProfilerCallback
     except ModuleNotFoundError as error:
-        if error.name != name.partition(".")[0]:
+        if error.name not in ("transformers", "lightning", "pytorch_lightning"):
             raise
         message = f"this needs {extra}: pip install 'nvtx-kernels[{extra}]'"
         raise ModuleNotFoundError(message, name=error.name) from None
-
-
-def _is_there(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False

@@ -1,6 +1,10 @@
 """The callbacks, with the real libraries: `pip install 'nvtx-kernels[transformers,lightning,accelerate]'`."""
 
+import ast
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -104,15 +108,73 @@ def test_accelerate(path):
     assert profile.outcome.steps == "2 steps after 1 of warm-up (steps of AdamW)"
 
 
-def test_a_library_that_is_not_there_is_named(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'nvtx-kernels\[transformers\]'"):
-        integrations.hugging_face()
+#: Trains a tiny model with a callback that lies alone in the folder, and without nvtx-kernels.
+ALONE = """
+import sys
+sys.modules["nvtx_kernels"] = None  # importing it raises
+import torch
+from hugging_face_callback import ProfilerCallback
+from transformers import Trainer, TrainingArguments
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        calls.append(x)
+        if len(calls) == int(sys.argv[1]):
+            raise RuntimeError("diverged")
+        return {"loss": self.body(x).square().mean()}
+
+calls = []
+arguments = TrainingArguments(
+    "out", per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=6, use_cpu=True,
+    save_strategy="no", logging_strategy="no", report_to=[], disable_tqdm=True,
+)
+data = [{"x": torch.randn(4)} for _ in range(24)]
+Trainer(Net(), arguments, train_dataset=data, callbacks=[ProfilerCallback(warmup=2, steps=3)]).train()
+"""
+NAMES = ("hugging_face_callback.py", "lightning_callback.py")
+CALLBACKS = [Path(integrations.__file__).with_name(name) for name in NAMES]
 
 
-def test_training_that_raises_leaves_its_report_when_the_block_is_ended(path):
-    block = integrations.Block(path, {"warmup": 0})
-    block.begin(nn.Linear(2, 2))
-    block.end()
-    block.end()
-    assert path.exists()
+@pytest.mark.slow
+@pytest.mark.parametrize(("fails_at", "status"), [(0, 0), (10, 1)])  # the tenth call is in the third recorded step
+def test_hugging_faces_callback_traces_without_this_package(fails_at, status, tmp_path):
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    (tmp_path / "train.py").write_text(ALONE)
+    (tmp_path / CALLBACKS[0].name).write_bytes(CALLBACKS[0].read_bytes())
+    words = [sys.executable, "train.py", str(fails_at)]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
+    ranking = analysis.rank(tmp_path / "out" / "trace.json.gz", per_step=True)
+    assert ranking.report.steps == 3
+    assert {"forward", "backward", "optimizer"} <= set(ranking.phases["phase"])
+
+
+@pytest.mark.parametrize("path", CALLBACKS, ids=lambda path: path.stem)
+def test_a_callback_imports_nothing_of_ours_when_it_is_loaded(path):
+    tree = ast.parse(path.read_text())
+    at_load = [one for one in ast.walk(tree) if isinstance(one, ast.ImportFrom) and one.level]
+    names = {alias.name for one in tree.body if isinstance(one, ast.Import) for alias in one.names}
+    names |= {str(one.module) for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)}
+    assert at_load == []
+    assert {name for name in names if "nvtx" in name or name.startswith(("analysis", "profiling"))} == set()
+
+
+def test_an_unknown_profiler_is_refused():
+    pytest.importorskip("transformers")
+    from nvtx_kernels.profiling.training.hugging_face_callback import ProfilerCallback
+
+    with pytest.raises(ValueError, match="there is no profiler 'nsys': choose from pytorch, nvtx-kernels"):
+        ProfilerCallback("nsys")
+
+
+@pytest.mark.parametrize(("library", "call"), [("transformers", integrations.hugging_face)])
+def test_a_library_that_is_not_there_is_named(library, call, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(sys.modules, "nvtx_kernels.profiling.training.hugging_face_callback", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=rf"pip install 'nvtx-kernels\[{library}\]'"):
+        call()

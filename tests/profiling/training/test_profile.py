@@ -352,7 +352,7 @@ def test_under_nsys_it_annotates_and_leaves_the_recording_to_it(path, capsys, mo
 
 def test_completion_offers_what_is_documented_and_nothing_else():
     offered = {
-        nk.profile(net()): ["outcome", "page", "path", "rank", "ranking", "show", "step"],
+        nk.profile(net()): ["count_steps_of", "outcome", "page", "path", "rank", "ranking", "show", "step"],
         nk.integrations: ["hugging_face", "lightning"],
         nk.annotate: sorted(nk.annotate.__all__),
         nk: sorted(nk.__all__),
