@@ -22,6 +22,7 @@ from .presenters.output import format_of
 from .presenters.output import write as write
 from .readers import expand as expand
 from .support import heap
+from .support.files import discard_output
 
 if TYPE_CHECKING:
     from .attribution.causes import Attribution
@@ -50,7 +51,7 @@ def run(command: Callable[[], None], *, starts_programs: bool = False) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # `| head` has read enough
-        output.discard_output()
+        discard_output()
     return 0
 
 

@@ -47,7 +47,8 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         version = nvtx_kernels.__version__
         is_installed = version != "unknown"
-        print(parser.prog, version if is_installed else "(a checkout that is not installed)")  # noqa: T201
+        shown = version if is_installed else "(a checkout that is not installed)"
+        parser._print_message(f"{parser.prog} {shown}\n", sys.stdout)
         parser.exit()
 
 
@@ -65,7 +66,7 @@ class _Completion(argparse.Action):
             make_parser = getattr(_module(name), "parser", None)
             parents = [make_parser(f"{PROG} {name}")] if make_parser else []
             commands.add_parser(name, help=command.what, parents=parents, add_help=not parents)
-        print(shtab.complete(every, shell))  # noqa: T201
+        parser._print_message(f"{shtab.complete(every, shell)}\n", sys.stdout)
         parser.exit()
 
 

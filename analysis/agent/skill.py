@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from ..cli import run
+from ..presenters.output import print_text
 from ..support.arguments import CommandParser
 
 
@@ -19,7 +20,7 @@ def parser(prog: str = "python -m analysis.agent.skill") -> argparse.ArgumentPar
 def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analysis.agent.skill") -> int:
     """Run the command; return its exit status."""
     parser(prog).parse_args(arguments)
-    return run(lambda: print(page(), end=""))  # noqa: T201
+    return run(lambda: print_text(page()))
 
 
 def page() -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import _ActionsContainer
 from pathlib import Path
 
 from ..document import Document
 from ..errors import UsageError
-from ..support.files import replace_file
+from ..support.files import discard_output, replace_file
 from ..support.text import on_terminal, printable
 from . import PRESENTERS, presenter
 
@@ -75,10 +74,3 @@ def print_text(text: str) -> None:
     except OSError as error:
         discard_output()  # what is still buffered would fail once more at the end
         raise UsageError(f"The answer cannot be written to standard output: {error.strerror}.") from error
-
-
-def discard_output() -> None:
-    """Send what this process still prints nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)

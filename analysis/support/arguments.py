@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from .files import discard_output
 from .text import printable
 
 
@@ -37,6 +38,20 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and where the options are listed, and exit with 2."""
         self.exit(2, f"error: {printable(message.rstrip('.'))}; {self.prog} --help lists what there is.\n")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print a message; say so and exit with 2 where standard output is full, which argparse ignores."""
+        if file is not sys.stdout:
+            super()._print_message(message, file)
+            return
+        try:
+            file.write(message)
+            file.flush()
+        except BrokenPipeError:  # `| head` has read enough
+            discard_output()
+        except OSError as error:
+            discard_output()
+            self.exit(2, f"error: The answer cannot be written to standard output: {error.strerror}.\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

@@ -12,6 +12,7 @@ import io
 import os
 import secrets
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -123,3 +124,10 @@ def _stream(path: Path) -> IO[bytes]:
         raise
     os.set_blocking(descriptor, True)
     return os.fdopen(descriptor, "wb")
+
+
+def discard_output() -> None:
+    """Send what this process still prints nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -3,12 +3,13 @@
 python -m profiling.doctor
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 
+from nvtx_kernels.analysis.presenters.output import print_text
 from nvtx_kernels.analysis.support.arguments import CommandParser
 from nvtx_kernels.analysis.support.findings import Finding, as_json, is_bad, text
 
+from ..cli import ended
 from ..tool import how_to_get_nvtx
 from .facts import OF_VARIABLE, Facts, look
 
@@ -145,6 +146,10 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
     parser.add_argument("--peaks", action="store_true", help="measure what the GPU reaches, for efficiency")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     options = parser.parse_args(arguments)
-    results = findings(look(trial=not options.quick)) + (list(measured_peaks()) if options.peaks else [])
-    sys.stdout.write(as_json(results) if options.json else text(results))
-    return int(is_bad(results))
+
+    def work() -> int:
+        results = findings(look(trial=not options.quick)) + (list(measured_peaks()) if options.peaks else [])
+        print_text(as_json(results) if options.json else text(results))
+        return int(is_bad(results))
+
+    return ended(parser, work)

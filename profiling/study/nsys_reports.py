@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nvtx_kernels.analysis.presenters.output import format_of
+from nvtx_kernels.analysis.presenters.output import format_of, print_text
 from nvtx_kernels.analysis.support.files import replacing
 
 from ..machine import gpu_facts
@@ -54,7 +54,7 @@ def capture(options: Mapping[str, Any]) -> int:
             device = cell.settings.device
             gpu = str(gpu_facts(device)["device_name"]) if device.startswith("cuda") else "CPU"
             words, report = [*RUN, *cell.options(str(folder))], folder / name_of(cell.key, gpu)
-            sys.stdout.write(f"{shlex.join(under_nsys(cell, nsys, words, report, options['flags']))}\n")
+            print_text(f"{shlex.join(under_nsys(cell, nsys, words, report, options['flags']))}\n")
         return 0
 
     nsys, reports, failures = find_nsys(), [], []
@@ -84,7 +84,7 @@ def capture(options: Mapping[str, Any]) -> int:
     rows = results.of_cells(results.rows_in([index]), keys)
     show(rows, options, {"by": "phase"})
     for path in reports:
-        sys.stdout.write(f"{path}\n")
+        print_text(f"{path}\n")
     return int(any(row["status"] == "failed" for row in rows) or bool(failures))
 
 

@@ -3,7 +3,6 @@
 import json
 import re
 import resource
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 from nvtx_kernels.analysis.document import Column, Document, Table
 from nvtx_kernels.analysis.document import Row as Line
-from nvtx_kernels.analysis.presenters.output import presented
+from nvtx_kernels.analysis.presenters.output import presented, print_text
 from nvtx_kernels.analysis.support import progress
 from nvtx_kernels.analysis.support.files import replace_file
 from nvtx_kernels.model.config import name_of
@@ -207,9 +206,9 @@ def run(options: Mapping[str, Any]) -> None:
             # Pandas takes a second to import; a sweep's processes need none.
             from .table import document
 
-            sys.stdout.write("\n" + str(presented(document([row], sentences=sentences), "table", None)))
+            print_text("\n" + str(presented(document([row], sentences=sentences), "table", None)))
         if memory_to:
-            sys.stdout.write("\n" + str(presented(memory_document(workload), "table", None)))
+            print_text("\n" + str(presented(memory_document(workload), "table", None)))
         # nsys would count more steps as the program's, unless the sweep that asks stopped it before.
         if row_to and (options["quiet"] or "watched_by" not in row["state"]):
             row |= more_facts(workload)
@@ -221,7 +220,7 @@ def run(options: Mapping[str, Any]) -> None:
             row["seconds"] = round(time.monotonic() - began_s, 3)
             replace_file(Path(row_to), (json.dumps(row) + "\n").encode())
     if row_to and not options["quiet"]:
-        sys.stdout.write(f"Times and state are in {row_to}.\n")
+        print_text(f"Times and state are in {row_to}.\n")
 
 
 def more_facts(workload: Workload) -> Row:

@@ -203,10 +203,27 @@ def test_no_format_sends_a_terminal_what_controls_it(format_, monkeypatch):
         assert json.loads(text)["tables"][0]["rows"][4]["name"] == HOSTILE[3]
 
 
-def test_a_full_disk_behind_standard_output_is_a_sentence():
-    for words in (["rank"], ["view", "phases"], ["doctor"], ["scrub", "--check"]):
-        with Path("/dev/full").open("w") as full:
-            command = [sys.executable, "-m", "nvtx_kernels", *words, REPORT]
-            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-        assert "No space left on device" in done.stderr
+PRINTING = {
+    "rank": ("rank", REPORT), "view": ("view", "phases", REPORT), "doctor": ("doctor", REPORT),
+    "scrub": ("scrub", "--check", REPORT), "compare": ("compare", REPORT, REPORT), "skill": ("skill",),
+    "help": ("rank", "--help"), "version": ("--version",), "completion": ("--print-completion", "bash"),
+    "check-machine": ("check-machine", "--quick"),
+    "nsys": ("nsys", "--print-command", "--sizes", "tiny", "--device", "cpu"),
+    "run": ("run", "--size", "tiny", "--device", "cpu", "--steps", "1", "--warmup", "0"),
+}  # fmt: skip
+
+
+PRINTED = [
+    pytest.param(words, id=name, marks=[pytest.mark.slow] * (name == "run")) for name, words in PRINTING.items()
+]
+
+
+@pytest.mark.parametrize("words", PRINTED)
+def test_a_full_disk_behind_standard_output_is_a_sentence(words):
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "nvtx_kernels", *map(str, words)]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert (done.returncode, len(errors)) == (2, 1), done.stderr
+    assert "No space left on device" in errors[0]
+    assert "Traceback" not in done.stderr
