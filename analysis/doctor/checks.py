@@ -17,7 +17,7 @@ from ..errors import AnalysisError
 from ..kernel_names.arithmetic import UNKNOWN, is_fp32_convolution
 from ..measures.gpu_peaks import peak_of
 from ..measures.spans import union
-from ..opened import opened, trace_of
+from ..opened import Opened, opened, trace_of
 from ..readers.requirements import words_of
 from ..report import LAUNCHED_OUTSIDE, NO_LAUNCH, Number, Report
 from ..summary import caveats
@@ -70,14 +70,19 @@ class Patient:
 
 def examine(path: Path) -> list[Finding]:
     """Run every check on a report; one that cannot be read or has no work gets no further checks."""
+    return examined(path)[0]
+
+
+def examined(path: Path) -> tuple[list[Finding], Opened | None]:
+    """Return the findings of `examine`, and the opened report, if it can be read and has work."""
     findings = list(_stale(path))
     try:
         trace = trace_of(path)
     except AnalysisError as error:
-        return [*findings, Finding("problem", str(error))]
+        return [*findings, Finding("problem", str(error))], None
     report = opened(trace)
     patient = Patient(path, trace, report.attribution, report.whole)
-    return findings + [finding for check in CHECKS for finding in check(patient)]
+    return findings + [finding for check in CHECKS for finding in check(patient)], report
 
 
 def _stale(path: Path) -> Iterator[Finding]:
