@@ -76,7 +76,8 @@ def spelled_like(names: Iterable[str], others: Iterable[str]) -> dict[str, str]:
     return {name: other_of[key] for name, key in keys.items() if ours[key] == theirs[key] == 1}
 
 
-_QUALIFIER = re.compile(r"(?:(?:[A-Za-z_]\w*|<unnamed>|\(anonymous namespace\))::)+(?=[\w~])")
+# A word is looked at once, from its begin: else a long one takes the square of its length.
+_QUALIFIER = re.compile(r"(?:(?:(?<!\w)[A-Za-z_]\w*+|<unnamed>|\(anonymous namespace\))::)+(?=[\w~])")
 _TYPE_OF_LITERAL = re.compile(
     r"\((?:bool|char|short|int|long|long long|unsigned (?:char|short|int|long|long long))\)(?=-?\d)"
 )

@@ -152,8 +152,11 @@ def _name_matcher(pattern: str) -> Callable[[str], bool]:
 
 def _module_matcher(pattern: str) -> Callable[[str], bool]:
     """Return what tells whether a dotted path holds a pattern by whole attributes, or ends with a wild one."""
-    wild = {"*": "[^.]*", "?": "[^.]"}
-    regex = "".join(wild.get(character, re.escape(character)) for character in pattern)
-    end = "$" if any(character in pattern for character in wild) else r"(?:\.|$)"
+    pieces = ("[^.]".join(map(re.escape, piece.split("?"))) for piece in re.split(r"\*+", pattern))
+    regex, *after_stars = pieces
+    # What a `*` stands for ends at the first place that fits, and is not tried again: then no pattern runs away.
+    regex += "".join(f"(?>[^.]*?{piece})" for piece in after_stars[:-1])
+    regex += "".join(f"[^.]*{piece}" for piece in after_stars[-1:])
+    end = "$" if set("*?").intersection(pattern) else r"(?:\.|$)"
     compiled = re.compile(rf"(?:^|\.){regex}{end}", re.IGNORECASE)
     return lambda dotted: bool(compiled.search(dotted))

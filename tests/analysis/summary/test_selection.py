@@ -1,12 +1,15 @@
 """Parts of a report: phases, ranges that a pattern matches, and paths whose indices are collapsed."""
 
+import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.report import RangeRow, in_tree_order
-from nvtx_kernels.analysis.summary.selection import of_phases, of_ranges, renamed
+from nvtx_kernels.analysis.summary.selection import _module_matcher, of_phases, of_ranges, path_matcher, renamed
+from nvtx_kernels.analysis.vocabulary.modules import ModuleName
 
 from tests.analysis.making.made_reports import REPORTS, kernel_total, report_of, row
 
@@ -49,6 +52,33 @@ def test_a_pattern_keeps_the_ranges_of_its_name_and_what_is_inside(pattern, numb
 def test_order_and_whole_names_of_wildcards_matter(pattern):
     with pytest.raises(ReportError, match="No range matches"):
         kept(pattern)
+
+
+def module_naming(path):
+    """Name each range as the module of a model whose path it is."""
+    names = [ModuleName(name) for name in path]
+    for name in names:
+        name.dotted = str(name)
+    return tuple(names)
+
+
+def by_plain_pattern(pattern, dotted):
+    """Return whether a dotted path holds a pattern, by an expression that looks everywhere."""
+    inner = "".join({"*": "[^.]*", "?": "[^.]"}.get(character, re.escape(character)) for character in pattern)
+    end = "$" if set("*?") & set(pattern) else r"(?:\.|$)"
+    return bool(re.search(rf"(?:^|\.){inner}{end}", dotted))
+
+
+@given(st.text("ab.?*", max_size=7), st.text("ab.", max_size=9))
+def test_a_pattern_of_modules_finds_what_looking_everywhere_finds(pattern, dotted):
+    found = _module_matcher(pattern)(dotted)
+    assert found == by_plain_pattern(pattern, dotted)
+
+
+@pytest.mark.parametrize("pattern", ["*a" * 40 + "b", "?*" * 40 + "b", "[a*" * 40])
+def test_no_pattern_runs_away(pattern):
+    matches = path_matcher(pattern, module_naming)
+    assert not matches(("a" * 5000, "a." * 2500))
 
 
 def test_a_pattern_that_matches_nothing_names_the_ranges_there_are():
