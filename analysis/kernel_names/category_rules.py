@@ -27,7 +27,11 @@ Decisions that a reader may want to know:
 - Unfused attention's parts keep their names (a softmax is a softmax); what merges the parts of a split fused
   attention is attention. Writing keys and values into a cache is a copy. Routing tokens to experts is index, a
   top-k among them scan. A state-space model's chunked scan is scan, its convolution a convolution.
-- XLA names a fusion after its root: `loop_transpose_fusion` copies, `loop_broadcast_fusion` computes.
+- Positions, metadata and inputs that are prepared for attention or experts are index; rows and pages that are
+  moved are copies. A rotary embedding fused with a norm is a normalization. Hadamard transforms are linalg.
+- XLA names a fusion after its root: `loop_transpose_fusion` copies, `loop_broadcast_fusion` computes. TensorRT's
+  Myelin joins all that it fused: the product, the norm or the sum in `__myl_FcMulAdd` decides, as for Triton.
+- The last rules have one word each that other names use for something else: they see what no other rule knows.
 - Operators recorded on a CPU (`aten::mm`) go through the same table. `aten::linear` and `aten::matmul` only call
   the operator that multiplies, which counts as the GEMM.
 """
@@ -64,7 +68,8 @@ RULES = (
         "communication",
         "EpDispatchIntraNodeKernel",
         words=r"int(?:ra|er)_?node\w* ep_(?:dispatch|combine)\w* (?:\w+_)?a2_?a (?:dispatch|combine)_tokens?"
-        r" (?:dispatch|combine)_(?:send|recv)\w* moe_comm (?:ag|rs)_gfx\d+ lamport\w* barrier one_rank_reduce",
+        r" (?:dispatch|combine)_(?:send|recv)\w* moe_comm (?:ag|ar|rs)_gfx\d+ lamport\w* barrier"
+        r" one_rank_reduce nvls rsag\d* push_(?:oneshot|remote)\w* remote_push reduce_symmetric",
     ),
     # --- matrix work: attention before convolution before GEMM, whose words they contain
     # --- ROCm's generic kernels say inside what they do
@@ -93,10 +98,32 @@ RULES = (
     Rule(
         "copy",
         "vllm::reshape_and_cache_flash_kernel",
-        r"(?:reshape|concat)_and_cache|(?:store|write|copy|set|append)_(?:mla_)?kv_?(?:cache|buffer)",
+        r"(?:reshape|concat)_and_cache|(?:store|write|copy|set|append)_(?:mla_)?kv_?(?:cache|buffer)|"
+        r"(?:^|_)qkv(?:zba)?_split(?:_(?:gdn|kda|reshape|cat|contiguous|prefill|decode))*(?:_kernel)?$|"
+        r"(?:^|_)qkvzba_(?:prefill|decode)",
+    ),
+    # --- what is prepared, moved and listed for attention, experts and GEMMs is none of them
+    Rule(
+        "copy",
+        "_stage_compact_index_pages",
+        words=r"(?:append|set|insert)_(?:paged_)?kv\w* (?:latent|cache)_(?:write|insert) kv_transfer"
+        r" \w*repack stage_(?:\w+_)*(?:pages?|inputs?|rows|planes?|blocks?)"
+        r" (?:store|load|save|restore|copy)_(?:\w+_)*states? states?_(?:snapshot|copy) copy_(?:to|from)"
+        r" destindex_copy",
+    ),
+    Rule(
+        "index",
+        "rtp_llm::buildAttentionInputMetadataKernel",
+        words=r"metadata prepare_(?:\w+_)*(?:inputs?|topk)"
+        r" (?:pre|post)_reorder gather_(?:kv_)?cache gather_from global_topk_(?:indices|slots)"
+        r" topk_(?:lens|to_(?:\w+_)*slots)",
     ),
     # --- linear attention and state spaces scan; what normalizes queries and keys is no attention
-    Rule("normalization", "fusedQKNormRopeKernel", words=r"qkv?_(?:\w+_)?(?:rms|layer|l2)?norm l2_?norm\w*"),
+    Rule(
+        "normalization",
+        "fusedQKNormRopeKernel",
+        words=r"qkv?_(?:\w+_)?(?:rms|layer|l2)?norm l2_?norm\w* norm_rope rope_norm",
+    ),
     Rule("elementwise", "fused_gdn_gating_kernel", words=r"(?:gdn|kda|gla)_gating\w*"),
     Rule("scan", "chunk_fwd_kernel_o", r"^_?(?:fused_)?chunk(?:wise)?_\w*(?:fwd|bwd)|^_?parallel_(?:re)?based_"),
     Rule(
@@ -104,15 +131,18 @@ RULES = (
         "fused_recurrent_gated_delta_rule_fwd_kernel",
         words=r"delta_(?:rule|net) gdn\w* kda kkt wy(?:_repr)? recompute_w_u solve_tril"
         r" merge_\d+x\d+_to_\d+x\d+_inverse fused_recurrent rwkv\d* gla gsa hgrn\d? retention dplr iplr comba"
-        r" mesa_net mamba\d* ssd ssm selective_state\w* (?:linear|lightning)_(?:attention|attn)\w*",
+        r" mesa_net mamba\d* ssd ssm ssu gdr selective_state\w* (?:linear|lightning)_(?:attention|attn)\w*"
+        r" gated_delta recurren(?:t|ce) initial_states?",
     ),
     Rule(
         "attention",
         "flash::flash_fwd_kernel",
         r"(?i)attention|attn|fmha|sdpa|flash_(?:fwd|bwd)|flash::|flash_?mla|"
         r"scaled_dot_product|\bmha_|dot_do_o|convert_dq|(?:Batch|Single)(?:Prefill|Decode)With|(?:^|_)sage_(?:fwd|bwd)|"
-        r"(?:^|[^a-z])mla_(?:fwd|bwd|decode|prefill|merge|reduce)|^reduce_segments(?:_|$)|merge_?states?|"
-        r"_mha_|^_fwd_(?:grouped_)?kernel_stage[12]$|^_?(?:fwd|bwd)_(?:pre|post)process|^_(?:fwd|bwd)_kernel$|"
+        r"(?:^|[^a-z])mla_(?:fwd|bwd|merge|reduce)|mla_(?:decode|prefill)|^reduce_segments(?:_|$)|merge_?states?|"
+        r"_mha_|^_fwd_(?:grouped_)?kernel_stage[12](?:_|$)|^_?(?:fwd|bwd)_(?:pre|post)process|^_(?:fwd|bwd)_kernel$|"
+        r"^_?(?:fwd|bwd)_kernel_(?:(?:non)?causal|one_col|alibi|token_att\d?|(?:int|fp)8_?kv|no_prompt_cache)(?:_|$)|flash_(?:decode|prefill)|"
+        r"(?:^|::)fwd_b?fp?\d+_\d+t(?:_|$)|(?:^|::)pa_(?:b?fp?\d+|a\d+w\d+)_|"
         r"^_?bwd_kernel_(?:\w+_)?(?:fuse|d[kqv])|(?:^|_)pa_(?:prefill|decode)|^_?parallel_\w+_(?:fwd|bwd)_kernel",
     ),
     Rule(
@@ -163,7 +193,7 @@ RULES = (
         "gemm",
         "cublasLt::splitKreduce_kernel",
         r"(?i)splitk_?reduce|reduce_splitk|split_k_kernel|reduce_1Block_kernel|cublasLt::epilogue|cublasLtEpilogue|"
-        r"prepare_grouped_gemm|group_gemm_starts|finalize_matmul|computeStrides",
+        r"(?:prepare|setup)_grouped_gemm|group_gemm_starts|finalize_matmul|computeStrides",
         helper=True,
     ),
     Rule(
@@ -185,7 +215,9 @@ RULES = (
     Rule(
         "gemm",
         "_lora_shrink_kernel",
-        words=r"lora_(?:shrink|expand) moe_lora fused_moe_(?:kernel|persistent)\w* moe_stage\d t?gmm [sb]gmv\w*"
+        words=r"lora_(?:shrink|expand) moe_lora bmm mmv[qf] (?:mega|e2_?e)_moe_(?:impl|kernel|persistent)"
+        r" fc1_?fc2 fused_moe_(?:\w+_)*(?:fp\d|w\d+a\d+|int\d)\w*_kernel fused_moe_(?:kernel|persistent)\w*"
+        r" moe_stage\d t?gmm [sb]gmv\w*"
         r" (?:up|down|gate|kv_[ab]|[qkvo]|qkv|out)_proj mhc_fused\w*",
     ),
     # --- CUTLASS 4 and ThunderKittens say inside what their generic kernels do
@@ -209,7 +241,7 @@ RULES = (
     # cuDNN's recurrent layers: the products of all time steps, with what is between them, in one kernel
     Rule("gemm", "RNN_blockPersist_fp_GRU_HMMA", r"RNN_(?:block|grid)?[Pp]ersist|persist\w*RNN(?:_[fb]p|$)"),
     # --- reductions over a row that have a name of their own
-    Rule("scan", "vllm::moe::topkGatingSoftmax", words=r"topk_(?:\w+_)?gating\w* topk_softmax"),
+    Rule("scan", "vllm::moe::topkGatingSoftmax", words=r"topk_(?:\w+_)?gating\w* topk_?softmax\w*"),
     Rule(
         "softmax", "at::native::cunn_SoftMaxForward", r"(?i)soft_?max|sparse_?max|cross_?entropy|vocab_parallel_ce"
     ),
@@ -249,14 +281,14 @@ RULES = (
         "index",
         "at::native::vectorized_gather_kernel",
         r"index_elementwise|scatter_gather|(?i:indexing_backward|vectorized_gather|indexSelect|indexFunc|indexAdd|"
-        r"index_put|index_(?:copy|fill|add|select)|embedding|gather_kernel|scatter|masked_select|write_indices|"
+        r"index_put|(?:^|[^a-z])index_(?:copy|fill|add|select|mul)|embedding|gather_kernel|scatter|masked_select|write_indices|"
         r"compute_grad_weight|sum_and_scatter|segment_offset|partials?_(?:segment|per_segment|to_segment)|num_of_segments|repeat_interleave|upsample|grid_sampler|moe_align)",
     ),
     Rule(
         "index",
         "aiter::mxfp4_moe_sort_kernel",
         words=r"(?:moe|experts?)_(?:\w+_)*(?:sort\w*|maps?|prefix_sum\w*|counts?|offsets?|histogram|finalize\w*|reorder)"
-        r" token_gather\w* bitmatrix (?:pre|post)_reorder",
+        r" sort_experts? router_sort token_gather\w* bitmatrix (?:pre|post)_reorder",
     ),
     Rule(
         "rng",
@@ -268,9 +300,10 @@ RULES = (
         "rng",
         "flashinfer::sampling::TopKTopPSamplingFromProbKernel",
         words=r"sampl(?:e|ed|ing) ssampling gumbel\w* rejection rand_\w+ (?:generate_)?seed gen_sequenced"
-        r" verify_tree",
+        r" verify_(?:tree|chain)",
     ),
     # --- an engine's own lists: which token is where
+    Rule("scan", "_topk_to_block_table_multirow_kernel", words=r"topk_to_(?:\w+_)*tables?"),
     Rule(
         "index",
         "compute_position_kernel",
@@ -307,7 +340,8 @@ RULES = (
         "scan",
         "cub::DeviceRadixSortOnesweepKernel",
         words=r"sort\w* argsort scan topk top_k\w* select compact\w* partition unique run_length cumsum cumprod"
-        r" kthvalue radix\w* compute_(?:blockwise|digit)\w* prefix_sum reverse_indices index_and_segment"
+        r" top_p\w* min_p kthvalue radix\w* compute_(?:blockwise|digit)\w* prefix_sum reverse_indices"
+        r" index_and_segment"
         r" inclusive_localscan state_passing logcumsumexp (?:selective|chunk)_(?:scan|state|cumsum)",
     ),
     Rule(
@@ -342,7 +376,9 @@ RULES = (
         words=r"cat cat_array\w* copy\w* cast\w* transpose\w* nch?wto\w* nchw_to\w* nhwc_to\w* \w*nchw2\w*"
         r" add_padding tensor_transform\w* chunk_cat split_with_sizes pad\d?d? memcpy\w* roll_cuda flip"
         r" permut(?:e|ation)\w* (?:de)?quant (?:de)?quanti[sz]e\w* quantization cpy"
-        r" (?:float|half|bfloat|h?fp|bf|u?int)\d*\w*_to_(?:float|half|bfloat|h?fp|bf|u?int)\w*"
+        r" (?:float|half|bfloat|h?fp|bf|f|u?int)\d*\w*_to_(?:float|half|bfloat|h?fp|bf|f\d|u?int)\w*"
+        r" \w*rowwise_to_float float_to_(?:\w+_)*\w*rowwise to_(?:mx|nv)fp\d\w* k?quant \w*cpy\w*"
+        r" fp8_per_(?:group|token|tensor|block) scale_\d+x\d+ scale\d?_(?:\w+_)?fp\d\w* un_?permute\w*"
         r" \w*(?:float|half|fp\d+|bf16)2(?:h?fp|bf|half|float)\w* cvt\w* (?:up|down)cast"
         r" (?:un)?swizzle\w* (?:un)?shuffle swap requantize\w* convert\w* concat\w* reformat contiguous"
         r" reshape kdequant qkv_preprocess\w* kv_?cache\w* kv_block\w* sparse24 sparsify\w* unpad\w*"
@@ -351,16 +387,47 @@ RULES = (
     Rule(
         "elementwise",
         "at::native::FillKernel",
-        words=r"(?:p|se)?relu\d? glu sigmoid tanh bias fill activation\w* backfill triu_tril arange"
+        words=r"\w*elu\d? \w*glu sigmoid tanh bias fill activation\w* backfill triu_tril arange"
         r" op_tensor\w* op_generic scal axpy masked_scale scale_packed_tensor bin_bcast memset"
         r" tensor_op\w* clamp\w* penalt(?:y|ies) dyt zero\w* clean_logits assert_async"
-        r" mhc_(?:post|scale)\w* logsigmoid\w* token_shift (?:element_)?mul add sub div",
+        r" mhc_(?:post|scale)\w* hc_(?:post|mix|expand) logsigmoid\w* token_shift (?:element_)?mul add sub div",
     ),
-    Rule("attention", "kernel_mha", words=r"mha mla mqa gqa nsa neighborhood attend [mg]qa_logits"),
-    Rule("normalization", "mhc_pre_big_fuse_broadcast_with_norm_tilelang", words=r"norm mhc_pre_big_fuse"),
+    Rule(
+        "attention",
+        "kernel_mha",
+        words=r"mha mla mqa gqa nsa neighborhood attend [mg]qa_logits sparse_(?:prefill|decode)"
+        r" compute_dq_dk_dv bwd_d(?:q|kv) compute_lse\w* lse",
+    ),
+    Rule("normalization", "mhc_pre_big_fuse_broadcast_with_norm_tilelang", words=r"\w*norm mhc_pre_big_fuse"),
     Rule(
         "index",
         "create_flashinfer_kv_indices_triton",
         words=r"kv_indices get_rows set_rows to_dense gather\w* scatter\w*",
     ),
+    # --- one word that says it where no other does
+    Rule("linalg", "fast_hadamard_transform_kernel", words=r"hadamard larf\w* sytr?d\d? tridiagonal gtsv fwht"),
+    Rule("reduction", "_grouped_dbias_kernel", words=r"dbias dgamma dbeta group_?by aggs?"),
+    Rule(
+        "copy",
+        "_rows_to_contig_kernel",
+        words=r"pack restore append transfer reorder padding flatten\w* store\w* (?:de)?interleave"
+        r" repeat_kv kv_trans to_jagged\d* to_padded_dense to_contig\w* (?:latent|[qkv]|kv)_cache",
+    ),
+    Rule("attention", "_dsa_selected_dense_wmma_kernel", words=r"dsa"),
+    Rule("gemm", "_grouped_a16w4_situ_stage1_kernel", words=r"a\d+w\d+ w\d+a\d+ lora linear"),
+    Rule(
+        "elementwise",
+        "_clear_unwritten_page_tail",
+        words=r"mask \w*bitmask clear reset residual softcap addcmul bcast\w* unary binary add\d",
+    ),
+    Rule(
+        "index",
+        "_remap_index_pages",
+        words=r"index indic(?:es?|e) positions? offsets? (?:re)?map(?:ping)? claim pages? lookups?"
+        r" find_uncached (?:re)?hash bucketiz\w* collect (?:input|token)_ids"
+        r" lens seq_?lens? slots? locs? counts? counters? plan schedule router"
+        r" prepare (?:cta|block|tile|window|windows)_info tma_desc\w*",
+    ),
+    Rule("copy", "lxu_cache_flush_kernel", words=r"flush save"),
+    Rule("communication", "pp_recv_impl", words=r"send recv"),
 )

@@ -24,6 +24,20 @@ class Rule(NamedTuple):
 
 _TRITON = r"^(?:triton_(?:poi|per|red|mix|spl)|cpp)_fused_"
 _XLA = r"^(?:loop|input|wrapped|concatenate)_"
+#: TensorRT's Myelin joins the four (or three) letters of each operator that it fused: `SlicSiluMul`.
+_MYELIN = r"^__myl_(?:[A-Z]\w*)?"
+_OPERATOR_ENDS = r"(?:[A-Z_\d]|$)"
+_MYELIN_MOVES = (
+    r"(?:Resh?|Trans?|Mov|Move|Cas|Cast|Con|Conc|Sli|Slic|Rep|Repl|Pad|Padd|Copy|Flip|Squ|Squz|Iot|Iota|Bit|Bitc)"
+)
+_UFUNCS = (
+    r"(?:add|subtract|multiply|divide|true_divide|floor_divide|remainder|fmod|divmod|negative|positive|power"
+    r"|float_power|square|sqrt|cbrt|rsqrt|reciprocal|absolute|abs|fabs|sign|exp\d?|expm1|log\d*|log1p|logaddexp\d?"
+    r"|a?(?:sin|cos|tan)h?|arc(?:sin|cos|tan)h?2?|hypot|deg2rad|rad2deg|maximum|minimum|fmax|fmin|clip|where"
+    r"|equal|not_equal|less|less_equal|greater|greater_equal|logical_\w+|bitwise_\w+|invert|left_shift|right_shift"
+    r"|is(?:nan|inf|finite|close|neginf|posinf)|floor|ceil|rint|trunc|fix|modf?|ldexp|frexp|copysign|nextafter|signbit"
+    r"|real|imag|angle|conj\w*|fill|arange|linspace|eye|tri[lu]?|erf\w*|gamma\w*|sinc|heaviside|nan_to_num)"
+)
 _VIEWS = (
     r"(?:to_copy|clone|copy|cat|stack|constant_pad_nd|repeat|flip|roll|view|unsafe_view|reshape|transpose|t"
     r"|permute|expand|unsqueeze|squeeze|slice|slice_backward|select|split|split_with_sizes|unbind|alias|detach"
@@ -135,7 +149,7 @@ GENERATED_RULES = (
     ),
     Rule("copy", "triton_poi_fused__to_copy_1", rf"^(?:triton_poi|cpp)_fused(?:_+{_VIEWS})+_\d+$"),
     Rule("elementwise", "triton_poi_fused__unsafe_view_mul_silu_8", r"^(?:triton_poi|cpp)_fused"),
-    # --- what other compilers generate: nvFuser says its loop, XLA a fusion's root
+    # --- what other compilers generate: nvFuser says its loop, or what it reads by tensor maps to multiply it
     Rule("elementwise", "nvfuser_pointwise_f0_c1_r0_g0", r"^nvfuser_pointwise"),
     Rule(
         "reduction", "nvfuser_reduction_f0_c1", r"^nvfuser_(?:inner_|outer_|inner_outer_)?(?:persistent|reduction)"
@@ -143,9 +157,49 @@ GENERATED_RULES = (
     Rule("copy", "nvfuser_transpose_f0_c0_r0_g0", r"^nvfuser_transpose"),
     Rule("gemm", "gemm_fusion_dot_1", r"^nvfuser_matmul|^gemm_fusion"),
     Rule(
+        "gemm",
+        "nvfuser_none_f0_c0_r0_g0(Tensor<__half, 3, 3>, TensorMap, TensorMap, Tensor<__half, 2, 2>)",
+        r"^nvfuser_none",
+        inside=r"TensorMap,.*TensorMap,",
+    ),
+    # --- TensorRT's Myelin: all that it fused; a product decides before what follows it
+    Rule("gemm", "__myl_FcCast_myl0_8", rf"{_MYELIN}(?:Fc|Gemm|Matm)\d?{_OPERATOR_ENDS}"),
+    Rule("convolution", "__myl_CorrMulAddRelu_myl0_1", rf"{_MYELIN}(?:Corr|Conv){_OPERATOR_ENDS}"),
+    Rule("softmax", "__myl_MaxrSubExpSumDiv_myl0_9", rf"{_MYELIN}Max[A-Zr]\w*Exp\w*Sum{_OPERATOR_ENDS}"),
+    Rule(
+        "normalization",
+        "__myl_AddCastMulMeanAddSqrtDivMulCastMulCast_myl2_3",
+        rf"{_MYELIN}(?:Inor|(?:Mean?|Sum)\w*R?(?:sqrt?|Sqrt?)){_OPERATOR_ENDS}",
+    ),
+    Rule("scan", "__myl_Topk_myl0_10", rf"{_MYELIN}(?:Topk?|Sort?|Cums?){_OPERATOR_ENDS}"),
+    Rule("index", "__myl_Scat_myl4_8", rf"{_MYELIN}(?:Scat?|Gath?){_OPERATOR_ENDS}"),
+    Rule("reduction", "__myl_SlicSum_myl4_11", rf"{_MYELIN}(?:Sum|Mean?|Maxr|Minr|Prod?|Argm?){_OPERATOR_ENDS}"),
+    Rule("copy", "__myl_MoveReshTran_myl3_7", rf"^__myl_{_MYELIN_MOVES}+(?:_|$)"),
+    Rule(
+        "elementwise",
+        "__myl_SlicSiluSlicMul_myl0_4",
+        rf"{_MYELIN}(?:Add|Sub|Mul|Div|Neg|Abs|Exp|Log|Pow|Sqrt?|Rsqr?|Erf|Sin|Cos|Tanh?|Sigm?|Silu?|Relu?|Gelu?|Clip?"
+        rf"|Max|Min|Sele?|Gtr|Les|Eql|And|Or|Not|Fill){_OPERATOR_ENDS}",
+    ),
+    # --- CuPy's functions, by NumPy's names of them
+    Rule(
+        "reduction",
+        "cupy_max",
+        r"^cupy_(?:nan)?(?:sum|prod|a?max|a?min|mean|var|std|any|all|count_nonzero)(?:_|$)",
+    ),
+    Rule("index", "cupy_getitem_mask", r"^cupy_(?:take|put|getitem|setitem|scatter|choose|nonzero|place)(?:_|$)"),
+    Rule("elementwise", "cupy_subtract__float64_float64_float64", rf"^cupy_{_UFUNCS}(?:__|$)"),
+    # --- XLA names a fusion after its root, and a library's call after the operation
+    Rule(
+        "communication",
+        "all-gather-start",
+        r"^(?:all-(?:reduce|gather|to-all)|reduce-scatter|collective-\w+)(?:-start|-done)?(?:\.\d+)*$",
+    ),
+    Rule("linalg", "fft.0.0", r"^(?:fft|cholesky|triangular-solve)(?:\.\d+)+$"),
+    Rule(
         "copy",
         "loop_transpose_fusion",
-        rf"{_XLA}(?:copy|convert|transpose|concatenate|slice|pad|reverse|reshape|bitcast)(?:_fusion)?(?:_\d+)*$",
+        rf"{_XLA}(?:copy|convert|transpose|concatenate|slice|pad|reverse|reshape|bitcast)(?:_fusion)?(?:[._]\d+)*$",
     ),
     Rule("index", "input_scatter_fusion_2", rf"{_XLA}(?:\w+_)?(?:gather|scatter|dynamic(?:_update)?_slice)"),
     Rule("reduction", "input_reduce_fusion_12", rf"{_XLA}(?:\w+_)?reduce"),

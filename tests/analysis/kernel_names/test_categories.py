@@ -101,7 +101,8 @@ WORDS = {
     "fused_rope_kernel": "elementwise",
     "europe_kernel": "other",
     "fused_adam_cuda": "optimizer",
-    "fast_hadamard_transform_kernel": "other",
+    "fast_hadamard_transform_kernel": "linalg",
+    "fast_wavelet_transform_kernel": "other",
     "DeviceSegmentedRadixSortKernel": "scan",
     "resorted": "other",
     "gemma_rmsnorm_kernel": "normalization",
@@ -118,6 +119,82 @@ WORDS = {
 @pytest.mark.parametrize(("name", "category"), WORDS.items())
 def test_words_match_as_words_and_never_inside_others(name, category):
     assert categorize([name]) == [category]
+
+
+NEAR = {
+    "__myl_FcCast_myl0_8": "gemm",
+    "__myl_FchangeCast_myl0_8": "copy",
+    "__myl_MaxSubExp_myl0_9": "elementwise",
+    "__myl_MulSumAdd_myl0_9": "reduction",
+    "__myl_Resh_myl0_6": "copy",
+    "__myl_ReshAdd_myl0_6": "elementwise",
+    "nvfuser_none_f0_c0_r0_g0(Tensor<float, 2, 2>, Tensor<float, 2, 2>)": "other",
+    "cupy_maximum__float64_float64_float64": "elementwise",
+    "cupy_maxwell__float64": "other",
+    "cupy_taken": "other",
+    "cupy_subtraction_of_means": "other",
+    "all-reduced": "other",
+    "loop_transpose_add_fusion.1": "elementwise",
+    "fft.size": "other",
+    "_deepseek_v4_stage_mega_moe_inputs_kernel": "copy",
+    "stage_pages": "copy",
+    "stage_one": "other",
+    "merge_kvs": "other",
+    "fused_qkv_split_gdn_prefill_kernel": "copy",
+    "gdn_prefill_kernel": "scan",
+    "buildAttentionInputMetadataKernel": "index",
+    "metadatabase": "other",
+    "_prepare_dflash_inputs_kernel": "index",
+    "_gemma_norm_rope": "normalization",
+    "_gemma_rope": "elementwise",
+    "abnormal_rope": "elementwise",
+    "gdrift": "other",
+    "current_state": "other",
+    "fwd_fp8_256t": "attention",
+    "fwd_fp8_256threads": "other",
+    "pa_bf16_noquant_gqa8_1tg_4w": "attention",
+    "spa_bf16_noquant_1tg_4w": "other",
+    "bwd_kernel_causality": "other",
+    "bwd_kernel_casual": "other",
+    "mmvq_q2_k": "gemm",
+    "quantize_mmq_q8_1": "copy",
+    "fused_moe_aux_loss_w8a8": "reduction",
+    "topk_to_block_table": "scan",
+    "update_block_table": "index",
+    "reshuffled": "other",
+    "packet_kernel": "other",
+    "transferable": "other",
+    "unmasked": "other",
+    "linearity": "other",
+    "routers_of_packets": "other",
+    "mapped_reduce_kernel": "reduction",
+    "sender": "other",
+    "dsatur": "other",
+    "dbiased": "other",
+    "fwht_kernel": "linalg",
+}
+
+
+@pytest.mark.parametrize(("name", "category"), NEAR.items())
+def test_what_is_near_a_rule_keeps_its_own_category(name, category):
+    assert categorize([name]) == [category]
+
+
+PRODUCTS = (
+    "aiter",
+    "cupy",
+    "cupy_kernel",
+    "__myl_",
+    "flashinfer::run",
+    "vllm::step",
+    "deep_gemm::run",
+    "tensorrt_llm::run",
+)
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_name_of_a_product_alone_says_nothing(product):
+    assert classify([product]) == [("other", False)]
 
 
 def test_categories_do_not_depend_on_company():
