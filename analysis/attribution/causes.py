@@ -9,7 +9,7 @@ number (*linked*); or continued downward into the ranges in which the node of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from .capture import below_launches
 from .nesting import Nesting
 from .phases import IN_BACKWARD, NOTHING, Unnamed, of_nodes
 from .places import Attribution, Rules
-from .placing import AMBIGUOUS, CAPTURED, HOW, OUTSIDE, OWN, Placing
+from .placing import AMBIGUOUS, CAPTURED, HOW, OUTSIDE, OWN, Placed, Placing
 from .steps import updates_called_steps, with_steps
 from .thread_facts import ThreadFacts
 from .user_ranges import name_facts, nested_ranges, operator_ranges, with_phases_once
@@ -88,7 +88,8 @@ class _Attributing:
         self.allocated = Spots(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32))
         if trace.memory is not None:
             self.allocated = Spots(trace.memory.at_ns, trace.memory.at_ns, trace.memory.thread)
-        self.memory_node = placing.place(self.allocated).node if len(self.allocated) else np.empty(0, np.int32)
+        allocated = placing.place(self.allocated)
+        self.memory_node = allocated.node
         home = self.nesting.home.copy()
         if self.rules.adopt and len(self.ranges):
             ranges = self.ranges
@@ -97,7 +98,7 @@ class _Attributing:
                 base = self.adoption.base(thread, ranges.take(rows))
                 home[rows] = self.forest.graft(np.maximum(base, -1), home[rows])
         if self.rules.operators == "auto":
-            home = self._show_stray_operators(placed.node, placed.how, home)
+            home = self._show_stray_operators([(calls, placed), (self.allocated, allocated)], home)
 
         # From calls to the work that they caused.
         launch = trace.work.launch
@@ -140,11 +141,13 @@ class _Attributing:
             **self.phases(node),
         )
 
-    def _show_stray_operators(self, node: Int32s, how: NDArray[np.int64], home: Int32s) -> Int32s:
-        """Place calls that are in no range of the user in PyTorch's operator ranges, if they are in one."""
-        ranges, stray, calls = self.trace.ranges, np.flatnonzero(how == OUTSIDE), self.threads.calls
+    def _show_stray_operators(self, groups: Sequence[tuple[Spots, Placed]], home: Int32s) -> Int32s:
+        """Place calls and allocations that are in no range of the user in the operator range around them."""
+        ranges = self.trace.ranges
+        stray = [np.flatnonzero(placed.how == OUTSIDE) for _, placed in groups]
         # PyTorch's operator ranges on these threads that are in no range of the user's.
-        on_threads = marked(calls.thread[stray], len(self.trace.threads))
+        threads = [spots.thread[rows] for (spots, _), rows in zip(groups, stray, strict=True)]
+        on_threads = marked(np.concatenate(threads), len(self.trace.threads))
         rows = np.flatnonzero(self.operator & on_threads[ranges.thread])
         spots = Spots(ranges.start_ns[rows], ranges.end_ns[rows], ranges.thread[rows])
         outermost = Nesting(self.ranges.take(self.forest.above(self.nesting.home) < 0))
@@ -153,11 +156,12 @@ class _Attributing:
         if not len(operators):
             return home
         nesting, first = Nesting(operators), len(self.forest)
-        operator_node = nesting.containing(calls.take(stray))
+        inside = [nesting.containing(spots.take(rows)) for (spots, _), rows in zip(groups, stray, strict=True)]
         parent = np.where(nesting.forest.parent >= 0, nesting.forest.parent + first, -1)
         self.forest.add(parent.astype(np.int32), nesting.forest.range + np.int32(len(self.ranges)))
-        node[stray] = np.where(operator_node >= 0, operator_node + first, -1)
-        how[stray[operator_node >= 0]] = OWN
+        for (_, placed), rows, operator_node in zip(groups, stray, inside, strict=True):
+            placed.node[rows] = np.where(operator_node >= 0, operator_node + first, -1)
+            placed.how[rows[operator_node >= 0]] = OWN
         self.ranges = Ranges.joined([self.ranges, operators])
         return np.concatenate([home, nesting.home + first]).astype(np.int32)
 

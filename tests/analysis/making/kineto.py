@@ -64,6 +64,17 @@ class Work:
     said: tuple = ()  # further arguments, as pairs: what a collective's kernel carries
 
 
+@dataclass(frozen=True)
+class Memory:
+    """What PyTorch's allocator gave, or took back where `bytes` is negative, and its total afterwards."""
+
+    at: int
+    bytes: int
+    address: int
+    total: int
+    thread: int = MAIN
+
+
 def operator(name, start, end, thread=MAIN, seq=None, external=None):
     return Block(name, start, end, thread, "cpu_op", seq, external)
 
@@ -76,6 +87,7 @@ class Program:
     calls: list[Call] = field(default_factory=list)
     work: list[Work] = field(default_factory=list)
     process: int = PROCESS
+    memory: list[Memory] = field(default_factory=list)
 
     def scaled(self, factor):
         """Return the program `factor` times slower."""
@@ -132,7 +144,14 @@ def events_of(program):
         for w in program.work
     ]  # fmt: skip
     threads = [_named("thread_name", pid, t, f"thread {t} ({name})") for t, name in THREAD_NAMES.items()]
-    return [_named("process_name", pid, 0, "python3"), *threads, *blocks, *calls, *work]
+    memory = [
+        json.dumps({"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": pid,
+                    "tid": m.thread, "ts": m.at / 1000, "args": {
+                        "Total Allocated": m.total, "Total Reserved": m.total, "Bytes": m.bytes,
+                        "Addr": m.address, "Device Id": 0, "Device Type": 1}})
+        for m in program.memory
+    ]  # fmt: skip
+    return [_named("process_name", pid, 0, "python3"), *threads, *blocks, *calls, *work, *memory]
 
 
 def trace_text(events, gpus=(GPU,), **around):

@@ -17,6 +17,8 @@ from nvtx_kernels.analysis.views.memory import NO_MEMORY, NOT_MEASURED, OF_CUDA,
 from tests.analysis.making.allocated import BEFORE, MB, RANGES, two_steps, with_memory
 from tests.analysis.making.building import AUTOGRAD, MAIN, Allocation, Launch, Range, Work, build, launched, thread
 from tests.analysis.making.copies import scrubbed
+from tests.analysis.making.kineto import Block, Call, Memory, Program, operator, write_kineto
+from tests.analysis.making.kineto import Work as Kernel
 from tests.analysis.making.plain_sql import OURS
 from tests.analysis.making.subjects import by, table, viewed
 
@@ -37,6 +39,27 @@ def test_ranges_have_what_was_allocated_kept_and_freed_inside_them(tmp_path):
         "step > backward": (3, 0, 4, 3),
         "step > optimizer": (0, 0, 3, 0),
     }
+
+
+LAYER = (operator("aten::linear", 0, 100), operator("aten::mm", 10, 90))
+IN_MM, AFTER = Memory(15, MB, 1, MB), Memory(150, -MB, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "launched_at", "expected"),
+    [
+        (LAYER, 20, {"aten::linear": (1, 0, 0, 1), "aten::linear > aten::mm": (1, 0, 0, 1), "": (0, 0, 1, 0)}),
+        (LAYER, 120, {"aten::linear": (1, 0, 0, 1), "aten::linear > aten::mm": (1, 0, 0, 1), "": (0, 0, 1, 0)}),
+        ((Block("layer", 0, 95), *LAYER), 20, {"layer": (1, 0, 0, 1), "": (0, 0, 1, 0)}),
+    ],
+    ids=["operators", "kernel elsewhere", "a range of the user's"],
+)
+def test_allocation_in_no_range_belongs_to_its_operator_as_kernels_do(tmp_path, blocks, launched_at, expected):
+    call, kernel = Call(1, launched_at, launched_at + 5), Kernel(1, launched_at + 9, launched_at + 19)
+    program = Program([*blocks], [call], [kernel], memory=[IN_MM, AFTER])
+    path = write_kineto(tmp_path / "operators.json", program)
+    assert {name.replace("(outside all ranges)", ""): row for name, row in figures(path).items()} == expected
+    assert {row.split(" > ")[0] for row in by(viewed("memory", path), "holders", "range")} == {[*expected][0]}
 
 
 def test_totals_are_those_of_all_steps(tmp_path):
