@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..support.heap import give_back
 from ..support.small_numbers import grouped
