@@ -59,7 +59,8 @@ def test_allocation_in_no_range_belongs_to_its_operator_as_kernels_do(tmp_path, 
     program = Program([*blocks], [call], [kernel], memory=[IN_MM, AFTER])
     path = write_kineto(tmp_path / "operators.json", program)
     assert {name.replace("(outside all ranges)", ""): row for name, row in figures(path).items()} == expected
-    assert {row.split(" > ")[0] for row in by(viewed("memory", path), "holders", "range")} == {next(iter(expected))}
+    holders = by(viewed("memory", path), "holders", "range")
+    assert {row.split(" > ")[0] for row in holders} == {next(iter(expected))}
 
 
 def test_totals_are_those_of_all_steps(tmp_path):
