@@ -18,6 +18,7 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..report import BusyRow, Path, added
+from ..report.recording import Recording
 from ..support.small_numbers import bounds, distinct, grouped, rows_of_each, summed
 from ..support.threads import at_once
 from ..trace import KERNEL, MEMCPY, MEMSET, Int32s, Int64s, Trace
@@ -57,6 +58,7 @@ class PhaseBalance:
     communicating_ns: int = 0
     cause: str = ""  # of most idle time in typical steps: one of idle.CAUSES; empty for none
     cause_share: float = 0.0  # and of how much
+    alone: tuple[float, float] | tuple[()] = ()  # between which shares it is busy without recording, if known
 
     @property
     def busy_ns(self) -> int:
@@ -75,13 +77,14 @@ class PhaseBalance:
 
     @property
     def verdict(self) -> str:
-        """What bounds the phase."""
-        if self.busy_share < GPU_BOUND_FROM:
-            if (
-                self.busy_share >= LAUNCH_BOUND_BELOW
-                or self.cause_share < WAITING_FROM
-                or self.cause == CAUSES[UNKNOWN]
-            ):
+        """What bounds the phase: without recording where that is known, if the bounds of that agree."""
+        lowest, highest = map(self._verdict, self.alone or (self.busy_share, self.busy_share))
+        return lowest if lowest == highest else "undecided"
+
+    def _verdict(self, busy_share: float) -> str:
+        if busy_share < GPU_BOUND_FROM:
+            is_caused = self.cause_share >= WAITING_FROM and self.cause != CAUSES[UNKNOWN]
+            if busy_share >= LAUNCH_BOUND_BELOW or not is_caused:
                 return "undecided"
             return "launch-bound" if self.cause == CAUSES[LAUNCHING] else self.cause
         fill_ns, word = max((self.copying_ns, "copy-bound"), (self.communicating_ns, "communication-bound"))
@@ -115,9 +118,16 @@ class Balance:
 
 
 def balance(
-    attribution: Attribution, phases: Collection[str] = PHASES, *, include_warm_up: bool = False
+    attribution: Attribution,
+    phases: Collection[str] = PHASES,
+    *,
+    include_warm_up: bool = False,
+    recording: Recording | None = None,
 ) -> Balance:
-    """Measure the requested phases, and for a whole report also its steps; without either, all of its work."""
+    """Measure the requested phases, and for a whole report also its steps; without either, all of its work.
+
+    `recording` is what recording cost: verdicts are those without it where that is known.
+    """
     extents = Extents(attribution, include_warm_up=include_warm_up)
     gaps = gaps_of(attribution.of_all_work.trace, extents.gpu_of_all)
     rows, spans = _measured(extents, phases, typical_idle_time(extents, gaps))
@@ -137,15 +147,20 @@ def balance(
             columns, cause_ns.argmax(axis=1).tolist(), strict=True
         )
     ]
+    rows = tuple(_without_recording(row, recording) for row in rows)
     return Balance(rows, tuple(sorted(owners, key=lambda owner: (-owner.idle_ns, owner.path))))
 
 
 def busy_rows(
-    attribution: Attribution, *, include_warm_up: bool, idle: IdleTime | None = None
+    attribution: Attribution,
+    *,
+    include_warm_up: bool,
+    idle: IdleTime | None = None,
+    recording: Recording | None = None,
 ) -> tuple[BusyRow, ...]:
     """Add up each phase, and the steps, over the GPUs; empty for a CPU, which waits for no launches.
 
-    `idle` is the idle time of typical steps, where it is known already.
+    `idle` is the idle time of typical steps, where it is known already; `recording` as in `balance`.
     """
     extents = Extents(attribution, include_warm_up=include_warm_up)
     if attribution.trace.provenance.unit_of_work == "CPU" or not len(extents.kept):
@@ -155,8 +170,14 @@ def busy_rows(
     gpus = Counter(row.name for row in rows)
     return tuple(
         BusyRow(row.name, row.span_ns, row.busy_ns, row.waiting_ns, row.kernels, gpus[row.name], row.verdict)
-        for row in added(rows, ("name",))
+        for row in (_without_recording(row, recording) for row in added(rows, ("name",)))
     )
+
+
+def _without_recording(row: PhaseBalance, recording: Recording | None) -> PhaseBalance:
+    """Return the phase with how busy the GPU is in it without recording, if that is known."""
+    known = recording.busy_between(row.name, row.busy_share) if recording else None
+    return replace(row, alone=known or ())
 
 
 def idle_of_typical_steps(attribution: Attribution, *, include_warm_up: bool) -> IdleTime:

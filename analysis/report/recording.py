@@ -59,6 +59,17 @@ class Recording:
             return self.busy_ns / (self.unrecorded_low_ns or self.unrecorded_step_ns)
         return self.phases[phase].busy_share if phase in self.phases and not self.varies else at_most
 
+    def busy_between(self, phase: str, recorded_share: float) -> tuple[float, float] | None:
+        """Return between which shares a GPU is busy in a phase (or the `step`) without recording; None if unknown."""
+        if not self.trusted or not self.unrecorded_step_ns:
+            return None
+        if phase == "step" and self.busy_ns is not None:
+            longest_ns = self.unrecorded_high_ns or self.unrecorded_step_ns
+            return min(1.0, self.busy_ns / longest_ns), min(1.0, self.busy_share(phase, recorded_share))
+        if phase in self.phases and not self.varies:
+            return self.phases[phase].busy_share, self.phases[phase].busy_share
+        return recorded_share, self.busy_share(phase, recorded_share)
+
 
 def as_json(recording: Recording | None) -> dict[str, Any] | None:
     """Return `report.recording` of JSON; docs/json.md describes it."""

@@ -30,6 +30,7 @@ from ..report import (
     Totals,
     in_tree_order,
 )
+from ..report.recording import Recording
 from ..support.small_numbers import NEVER, bounds, distinct, grouped_rows, summed
 from ..support.threads import at_once
 from ..trace import KERNEL, KINDS
@@ -50,10 +51,11 @@ def summarize(
     if not everything.steps()[0]:
         report = everything.noted(*_added_up(everything))
         return replace(report, no_steps=report.all_warm_up or attribution.steps.refusal)
-    time, report = step_time(attribution, include_warm_up=include_warm_up), _of_steps(everything)
-    cost = None
+    time, cost = step_time(attribution, include_warm_up=include_warm_up), None
     if time is not None:
         cost = recording(attribution, time, unrecorded_step_ns=unrecorded_step_ns, include_warm_up=include_warm_up)
+    everything.recording = cost
+    report = _of_steps(everything)
     measured = replace(report.measured, step_time=time, recording=cost) if report.measured else None
     return replace(report, step_time=time, recording=cost, measured=measured)
 
@@ -63,7 +65,7 @@ def _of_steps(everything: _Summary) -> Report:
     attribution, include_warm_up = everything.attribution, everything.include_warm_up
     of_steps = in_measured_steps(attribution, include_warm_up=include_warm_up)
     in_steps = _Summary(of_steps, include_warm_up, everything.paths)
-    in_steps.idle = everything.idle
+    in_steps.idle, in_steps.recording = everything.idle, everything.recording
     if len(in_steps.kept) == len(everything.kept):
         report = everything.noted(*_added_up(everything))
         only_warm_up = replace(report, totals=in_steps.totals(), outside=())
@@ -135,6 +137,7 @@ class _Summary:
         self.kept = np.flatnonzero(~self.left_out)
         self.include_warm_up = include_warm_up
         self.idle: IdleTime | None = None  # of typical steps
+        self.recording: Recording | None = None  # what it cost, if the report has steps
         self.paths = paths or Paths(attribution)  # of the forest, which a part of the work shares
 
     def report(
@@ -165,7 +168,12 @@ class _Summary:
         return replace(report, notes=(*attribution.trace.notes, *sentences, *of_serving(report.ranges)))
 
     def busy(self) -> tuple[BusyRow, ...]:
-        return busy_rows(self.attribution, include_warm_up=self.include_warm_up, idle=self.idle)
+        return busy_rows(
+            self.attribution,
+            include_warm_up=self.include_warm_up,
+            idle=self.idle,
+            recording=self.recording,
+        )
 
     def totals(self) -> Totals:
         kernel = self.work.kind == KERNEL

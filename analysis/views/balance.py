@@ -61,7 +61,12 @@ def view(subject: Subject) -> Document:
     if not subject.attribution.trace.launch_times_known:
         raise ReportError("The report does not say when work was launched. Record with rocprofv3 --hip-trace.")
     require_measured(report)
-    balanced = balance(subject.attribution, subject.phases, include_warm_up=report.warm_up_included)
+    balanced = balance(
+        subject.attribution,
+        subject.phases,
+        include_warm_up=report.warm_up_included,
+        recording=report.recording,
+    )
     priced = prices(subject.attribution, include_warm_up=report.warm_up_included)
     tables = [] if subject.some_phases else list(_of_step_time(report))
     tables += [*_of_phases(report, balanced), *([_owners(subject, balanced)] if balanced.owners else [])]
@@ -135,7 +140,7 @@ def _without_recording(cost: Recording | None) -> str:
     phases = "".join(
         f", {name} {time_text(phase.span_ns)} ({phase.busy_share:.0%})" for name, phase in cost.phases.items()
     )
-    return f" Without recording, and GPU busy: step {time_text(cost.unrecorded_step_ns)} ({share:.0%}){phases}."
+    return f" Without recording, and GPU busy: step {time_text(cost.unrecorded_step_ns)} ({share:.0%}){phases}. Verdicts go by this."
 
 
 def _of_phases(report: Report, balanced: Balance) -> Iterator[Table]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..report import IdleReport, IdleRow, Path, Report
 from ..support.units import time_text
+from . import headings
 from .rows import label
 
 #: What each cause of idle time means, after "while" or "because".
@@ -42,7 +43,7 @@ def sentences(report: Report) -> Iterator[str]:
         return
     if idle.pause:
         yield from _of_a_pause(idle)
-    elif idle.idle_ns >= SAID_FROM * idle.span_ns:
+    elif is_idle(report):
         yield _largest(idle, report)
     alone = max(
         (row for row in idle.rows if row.alone_step is not None), key=lambda row: row.alone_ns, default=None
@@ -50,6 +51,19 @@ def sentences(report: Report) -> Iterator[str]:
     if alone and alone.alone_ns >= ALONE_FROM * max(idle.idle_ns, SAID_FROM * idle.span_ns):
         more = ALONE.get(alone.cause, f"has {{}} more of {alone.cause} than any other")
         yield f"Step {alone.alone_step} {more.format(time_text(alone.alone_ns))}."
+
+
+def is_idle(report: Report) -> bool:
+    """Return whether the GPUs are idle for so long that the answer says why, without recording if that is known."""
+    idle, cost = report.idle, report.recording
+    if idle is None or not idle.rows or headings.is_of_ranges(report):
+        return False
+    if idle.pause:
+        return True
+    busy_share = 1 - idle.idle_ns / idle.span_ns
+    if cost and cost.trusted:
+        busy_share = cost.busy_share("step", busy_share)
+    return 1 - busy_share >= SAID_FROM
 
 
 def _largest(idle: IdleReport, report: Report) -> str:

@@ -22,8 +22,6 @@ NO_PHASE = "no phase"
 MUCH_OUTSIDE = 0.1
 #: And the share of a step that the GPU is idle before its work, or that was taken out, from which it says so.
 MUCH_BETWEEN = MUCH_TAKEN_OUT = 0.1
-#: The busy share below which the view to ask for next is the one of idle time.
-IDLE_BELOW = 0.75
 
 
 def verdict(report: Report) -> str:
@@ -112,7 +110,7 @@ def _left_out(report: Report) -> list[str]:
 
 def next_view(report: Report) -> str:
     """Return the name of the view to ask for next."""
-    if any(row.busy_ns < IDLE_BELOW * row.span_ns for row in _of_everything(report)):
+    if idle_words.is_idle(report):
         return "idle"
     return "steps" if report.steps > 1 else "phases"
 

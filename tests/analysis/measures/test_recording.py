@@ -7,11 +7,11 @@ import pytest
 from nvtx_kernels.analysis import kernels
 from nvtx_kernels.analysis.readers.marks import read_mark
 from nvtx_kernels.analysis.report import as_object
-from nvtx_kernels.analysis.views.verdict import verdict
+from nvtx_kernels.analysis.views.verdict import next_view, verdict
 
 import nvtx_kernels as nk
 from tests.analysis.making.building import MAIN, MARK, Launch, Range, Work, build
-from tests.analysis.making.subjects import SHARED, subject
+from tests.analysis.making.subjects import SHARED, by, subject, viewed
 
 MS = 1_000_000
 TIMED = {
@@ -143,3 +143,25 @@ def test_recorded_programs_are_as_busy_as_their_unrecorded_steps_say(tmp_path, n
     cost = nk.rank(path, unrecorded_step_ns=step * 1e6).report.recording
     assert cost.trusted
     assert round(100 * cost.busy_ns / cost.unrecorded_step_ns) == pytest.approx(busy, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("timed", "verdict_of_step", "of_forward", "asked"),
+    [
+        (None, "host code", "host code", "idle"),
+        (TIMED, "GPU-bound", "GPU-bound", "steps"),
+        ({**TIMED, "step_ns": [38 * MS, 40 * MS, 52 * MS]}, "undecided", "undecided", "steps"),
+        ({**TIMED, "step_ns": [58 * MS] * 3}, "host code", "GPU-bound", "idle"),
+    ],
+    ids=["no mark", "marked", "varies", "slower"],
+)
+def test_verdicts_and_the_next_view_follow_the_step_without_recording(
+    tmp_path, timed, verdict_of_step, of_forward, asked
+):
+    path = recorded(tmp_path, timed, MEASURED, busy=0.62)
+    rows = by(viewed("balance", path, per_step=True), "balance", "phase")
+    report = subject(path, per_step=True).report
+    assert (rows["step"]["verdict"], rows["forward"]["verdict"]) == (verdict_of_step, of_forward)
+    assert {row.phase: row.verdict for row in report.busy}["forward"] == of_forward
+    assert next_view(report) == asked
+    assert ("of a typical step" in verdict(report)) is (asked == "idle")
