@@ -60,7 +60,7 @@ class Recording:
         return self.phases[phase].busy_share if phase in self.phases and not self.varies else at_most
 
     def busy_between(self, phase: str, recorded_share: float) -> tuple[float, float] | None:
-        """Return between which shares a GPU is busy in a phase (or the `step`) without recording; None if unknown."""
+        """Return the least and the most a GPU is busy in a phase (or the `step`) unrecorded; None if unknown."""
         if not self.trusted or not self.unrecorded_step_ns:
             return None
         if phase == "step" and self.busy_ns is not None:

@@ -140,7 +140,8 @@ def _without_recording(cost: Recording | None) -> str:
     phases = "".join(
         f", {name} {time_text(phase.span_ns)} ({phase.busy_share:.0%})" for name, phase in cost.phases.items()
     )
-    return f" Without recording, and GPU busy: step {time_text(cost.unrecorded_step_ns)} ({share:.0%}){phases}. Verdicts go by this."
+    step = f"step {time_text(cost.unrecorded_step_ns)} ({share:.0%})"
+    return f" Without recording, and GPU busy: {step}{phases}. Verdicts go by this."
 
 
 def _of_phases(report: Report, balanced: Balance) -> Iterator[Table]:

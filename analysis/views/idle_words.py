@@ -54,7 +54,7 @@ def sentences(report: Report) -> Iterator[str]:
 
 
 def is_idle(report: Report) -> bool:
-    """Return whether the GPUs are idle for so long that the answer says why, without recording if that is known."""
+    """Return whether the answer says why the GPUs are idle: unrecorded, where that is known, a tenth of the time."""
     idle, cost = report.idle, report.recording
     if idle is None or not idle.rows or headings.is_of_ranges(report):
         return False
