@@ -54,7 +54,7 @@ def sentences(report: Report) -> Iterator[str]:
 
 
 def is_idle(report: Report) -> bool:
-    """Return whether the answer says why the GPUs are idle: unrecorded, where that is known, a tenth of the time."""
+    """Return whether the answer says why the GPUs are idle: they are a tenth of the time, unrecorded if known."""
     idle, cost = report.idle, report.recording
     if idle is None or not idle.rows or headings.is_of_ranges(report):
         return False
