@@ -1,4 +1,4 @@
-"""On a CPU: the time of a step in which the program's thread runs no operator, and what it does instead.
+"""On a CPU: the time in which the program's thread runs no operator, in steps and between them, and what it does.
 
 The program's thread is the one with the steps' ranges, or without steps the one with the most operators; threads
 that run in turn with it, as autograd's, count as it (see idle.py).
@@ -7,20 +7,22 @@ that run in turn with it, as autograd's, count as it (see idle.py).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..attribution.steps import measured_steps
-from ..report import Path
-from ..support.small_numbers import grouped_rows, summed
+from ..report import IdleReport, IdleRow, Path
+from ..support.small_numbers import bounds, grouped_rows, summed
 from ..trace import Int64s
 from .idle import logical_threads
 from .layers import Layers, cut_at
 from .spans import Intervals, union
+from .step_time import BETWEEN, WINDOW, loops
 
 #: What the thread does outside of operators, by the name of a range around it; the first that matches.
 CPU_CAUSES = (
@@ -43,10 +45,20 @@ class OutsideOperators:
 
 @dataclass(frozen=True, slots=True)
 class CpuIdle:
-    """The program's time in the steps, or in all that was recorded, and that outside of operators, ns."""
+    """The program's time in the steps and between them, or in all that was recorded, and outside of operators, ns.
 
-    wall_ns: int
+    `wall_of_step` and `of_step` are by measured step (without steps, one): the time, and that of each cause.
+    """
+
+    wall_of_step: tuple[int, ...]
+    of_step: Mapping[str, tuple[int, ...]]
     rows: tuple[OutsideOperators, ...]  # the most first
+    has_steps: bool
+
+    @property
+    def wall_ns(self) -> int:
+        """The program's time."""
+        return sum(self.wall_of_step)
 
     @property
     def outside_ns(self) -> int:
@@ -56,10 +68,18 @@ class CpuIdle:
     @property
     def by_cause(self) -> dict[str, int]:
         """The time outside of operators by cause, the most first, ns."""
-        sums: dict[str, int] = {}
-        for row in self.rows:
-            sums[row.cause] = sums.get(row.cause, 0) + row.time_ns
+        sums = {cause: sum(of_step) for cause, of_step in self.of_step.items()}
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """When the program's thread is in a step, or between two: disjoint and in order; the step of each, from 0."""
+
+    times: Intervals
+    step: Int64s
+    thread: int
+    has_steps: bool
 
 
 def outside_operators(
@@ -67,36 +87,84 @@ def outside_operators(
 ) -> CpuIdle:
     """Add up by cause and range when the program's thread runs no operator."""
     everything = attribution.of_all_work
-    trace, ranges = everything.trace, everything.ranges
-    windows, thread = _windows(everything, include_warm_up)
-    group = (thread, *logical_threads(everything, np.arange(len(trace.work))).get(thread, ()))
+    windows = _windows(everything, include_warm_up)
+    step, node, start, end = _pieces(everything, windows)
+    paths = Paths(everything)
+    (seen,), row = grouped_rows(paths.names_of_node[node])
+    causes = [_cause(paths.names[number]) for number in seen.tolist()]
+    keys = [(cause, naming(paths.names[number])) for cause, number in zip(causes, seen.tolist(), strict=True)]
+    time_ns, count = summed(row, end - start, len(keys)), np.bincount(row, minlength=len(keys))
+    _, largest = bounds(row, end - start, end - start, len(keys))
+    found = (
+        OutsideOperators(*key, *figures)
+        for key, *figures in zip(keys, time_ns.tolist(), count.tolist(), largest.tolist(), strict=True)
+    )
+    steps = int(windows.step.max(initial=0)) + 1
+    wall_of_step = summed(windows.step, windows.times.end_ns - windows.times.start_ns, steps)
+    names = list(dict.fromkeys(causes))
+    cause_of_row = np.array([names.index(cause) for cause in causes], np.int64)
+    by_step = summed(cause_of_row[row] * steps + step, end - start, len(names) * steps).reshape(-1, steps)
+    return CpuIdle(
+        tuple(wall_of_step.tolist()),
+        {cause: tuple(of_step) for cause, of_step in zip(names, by_step.tolist(), strict=True)},
+        tuple(sorted(_joined(found), key=lambda row: (-row.time_ns, row.path))),
+        windows.has_steps,
+    )
+
+
+def _joined(rows: Iterable[OutsideOperators]) -> Iterator[OutsideOperators]:
+    """Join rows of one cause and one name."""
+    by_key: dict[tuple[str, Path], list[OutsideOperators]] = {}
+    for row in rows:
+        by_key.setdefault((row.cause, row.path), []).append(row)
+    for key, same in by_key.items():
+        times, pieces = sum(row.time_ns for row in same), sum(row.pieces for row in same)
+        yield OutsideOperators(*key, times, pieces, max(row.largest_ns for row in same))
+
+
+def cpu_idle_report(found: CpuIdle) -> IdleReport | None:
+    """Return what a whole report says of it, by medians over the steps; None if operators run all the time."""
+    outside = [sum(of_step) for of_step in zip(*found.of_step.values(), strict=True)]
+    if not sum(outside):
+        return None
+    rows = []
+    for cause, of_step in found.of_step.items():
+        most = next(row for row in found.rows if row.cause == cause)
+        second, first = sorted((0, *of_step))[-2:]
+        alone_ns, alone_step = (first - second, of_step.index(first)) if len(of_step) > 1 else (0, None)
+        alone_step = alone_step if alone_ns else None
+        rows.append(IdleRow(cause, _typical(of_step), most.path, "", alone_ns, alone_step))
+    return IdleReport(
+        per_step=found.has_steps,
+        idle_ns=_typical(outside),
+        span_ns=_typical(found.wall_of_step),
+        between_ns=0,
+        rows=tuple(sorted(rows, key=lambda row: -row.median_ns)),
+    )
+
+
+def _typical(of_step_ns: Sequence[int]) -> int:
+    """Return the median over steps, of two the less: what one step alone has is not typical."""
+    return min(of_step_ns) if len(of_step_ns) == 2 else int(median(of_step_ns))
+
+
+def _pieces(attribution: Attribution, windows: _Windows) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Cut the time without operators where ranges of the thread begin and end: step, node, start, end."""
+    trace, ranges, thread = attribution.trace, attribution.ranges, windows.thread
+    group = (thread, *logical_threads(attribution, np.arange(len(trace.work))).get(thread, ()))
     mine = np.flatnonzero(np.isin(trace.launches.thread, group))
     operators = union(trace.launches.start_ns[mine], trace.launches.end_ns[mine])
-    start, end = _between(operators, windows)
-    open_ranges = np.flatnonzero(
-        (ranges.thread == thread) & (ranges.end_ns > ranges.start_ns) & (everything.home >= 0)
+    edges = np.unique(np.concatenate([operators.start_ns, operators.end_ns]))
+    window, start, end = cut_at(edges, windows.times.start_ns, windows.times.end_ns)
+    free = operators.covered(start, end) == 0
+    is_open = np.flatnonzero(
+        (ranges.thread == thread) & (ranges.end_ns > ranges.start_ns) & (attribution.home >= 0)
     )
-    bounds = (ranges.start_ns[open_ranges], ranges.end_ns[open_ranges])
-    _, start, end = cut_at(np.unique(np.concatenate(bounds)), start, end)
-    place = Layers(*bounds).innermost(start)
-    node = np.where(place >= 0, np.append(everything.home[open_ranges], -1)[place], -1)
-    paths = Paths(everything)
-    path = paths.names_of_node[node]
-    (paths_seen,), row = grouped_rows(path)
-    named = [naming(paths.names[number]) for number in paths_seen.tolist()]
-    causes = [_cause(paths.names[number]) for number in paths_seen.tolist()]
-    time_ns = summed(row, end - start, len(named))
-    largest = np.zeros(len(named), np.int64)
-    np.maximum.at(largest, row, end - start)
-    count = np.bincount(row, minlength=len(named))
-    sums: dict[tuple[str, Path], tuple[int, int, int]] = {}
-    for key, *figures in zip(
-        zip(causes, named, strict=True), time_ns.tolist(), count.tolist(), largest.tolist(), strict=True
-    ):
-        time, pieces, most = sums.get(key, (0, 0, 0))
-        sums[key] = time + figures[0], pieces + figures[1], max(most, figures[2])
-    rows = [OutsideOperators(*key, *figures) for key, figures in sums.items()]
-    return CpuIdle(windows.total_ns, tuple(sorted(rows, key=lambda row: (-row.time_ns, row.path))))
+    open_ranges = ranges.start_ns[is_open], ranges.end_ns[is_open]
+    piece, start, end = cut_at(np.unique(np.concatenate(open_ranges)), start[free], end[free])
+    place = Layers(*open_ranges).innermost(start)
+    node = np.where(place >= 0, np.append(attribution.home[is_open], -1)[place], -1)
+    return windows.step[window[free][piece]], node, start, end
 
 
 def _cause(path: Path) -> str:
@@ -108,29 +176,20 @@ def _cause(path: Path) -> str:
     return PYTHON
 
 
-def _windows(attribution: Attribution, include_warm_up: bool) -> tuple[Intervals, int]:
-    """Return when the program's thread is in a measured step, else in all that was recorded, and the thread."""
+def _windows(attribution: Attribution, include_warm_up: bool) -> _Windows:
+    """Return the measured steps of the program's thread with what lies between, else all that was recorded."""
     ranges, launches = attribution.ranges, attribution.trace.launches
     steps = measured_steps(attribution, include_warm_up=include_warm_up)
-    if len(steps):
-        thread = int(np.bincount(ranges.thread[steps]).argmax())
-        mine = steps[ranges.thread[steps] == thread]
-        return union(ranges.start_ns[mine], ranges.end_ns[mine]), thread
+    found = loops(attribution, include_warm_up=include_warm_up)
+    if found:
+        # Threads with steps at the same time have a loop each.
+        loop = max(found, key=lambda loop: len(loop.periods))
+        thread = int(np.bincount(ranges.thread[steps[loop.periods.step]]).argmax())
+        some = np.flatnonzero((loop.pieces.kind == WINDOW) | (loop.pieces.kind == BETWEEN))
+        pieces = loop.pieces.take(some)
+        return _Windows(Intervals(pieces.start_ns, pieces.end_ns), pieces.row, thread, has_steps=True)
     durations = summed(launches.thread, launches.end_ns - launches.start_ns, len(attribution.trace.threads))
     thread = int(durations.argmax())
     mine = np.flatnonzero(launches.thread == thread)
-    return Intervals(launches.start_ns[mine].min(keepdims=True), launches.end_ns[mine].max(keepdims=True)), thread
-
-
-def _between(busy: Intervals, windows: Intervals) -> tuple[Int64s, Int64s]:
-    """Return the parts of windows that some intervals do not cover: start, end."""
-    start = np.concatenate([windows.start_ns, busy.end_ns])
-    start = np.unique(start[_inside(windows, start)])
-    ends = np.sort(np.concatenate([windows.end_ns, busy.start_ns]))
-    free = start[busy.covered(start, start + 1) == 0]
-    return free, ends[np.searchsorted(ends, free, "right")]
-
-
-def _inside(windows: Intervals, at_ns: Int64s) -> Int64s:
-    place = np.searchsorted(windows.start_ns, at_ns, "right") - 1
-    return np.flatnonzero((place >= 0) & (windows.end_ns[place] > at_ns))
+    all_ns = launches.start_ns[mine].min(keepdims=True), launches.end_ns[mine].max(keepdims=True)
+    return _Windows(Intervals(*all_ns), np.zeros(1, np.int64), thread, has_steps=False)

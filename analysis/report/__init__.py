@@ -174,6 +174,7 @@ class Report:
     busy: tuple[BusyRow, ...] = ()  # none of a CPU, nor of several reports added up
     step_time: StepTime | None = None  # without a measured step that has work there is none
     idle: IdleReport | None = None  # likewise
+    idle_on_cpu: IdleReport | None = None  # of a CPU: what the program's thread does outside of operators
     recording: Recording | None = None  # what it cost; None there too, and of several reports added up
     # The same of the work in measured steps, where some work lies in none; it follows from the rest.
     measured: Report | None = field(default=None, compare=False, repr=False)
@@ -278,6 +279,7 @@ def merged(reports: Sequence[Report], name: str) -> Report:
         busy=first.busy if len(reports) == 1 else (),
         step_time=merged_step_times(report.step_time for report in reports),
         idle=first.idle if len(reports) == 1 else None,
+        idle_on_cpu=first.idle_on_cpu if len(reports) == 1 else None,
         recording=first.recording if len(reports) == 1 else None,
         measured=merged(measured, name) if measured else None,
         notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
@@ -393,6 +395,7 @@ def as_object(report: Report) -> dict[str, Any]:
             "notes": list(report.notes),
         },
         "idle": asdict(report.idle) if report.idle else None,
+        "idle_on_cpu": asdict(report.idle_on_cpu) if report.idle_on_cpu else None,
         "totals": as_dict(report.totals),
         **{name: [as_dict(row) for row in getattr(report, name)] for name in TABLES},
         "steps": [as_dict(row) for row in report.step_time.rows] if report.step_time else [],

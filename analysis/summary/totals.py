@@ -15,6 +15,7 @@ from ..attribution.steps import in_measured_steps, measured_steps, nodes_in, ste
 from ..kernel_names.categories import classify
 from ..measures.balance import busy_rows, idle_of_typical_steps
 from ..measures.idle import IdleTime
+from ..measures.idle_on_cpu import cpu_idle_report, outside_operators
 from ..measures.idle_sums import idle_report
 from ..measures.recording import recording
 from ..measures.step_time import step_time
@@ -22,6 +23,7 @@ from ..report import (
     LAUNCHED_OUTSIDE,
     NO_LAUNCH,
     BusyRow,
+    IdleReport,
     KernelRow,
     OutsideRow,
     PhaseRow,
@@ -48,6 +50,7 @@ def summarize(
     """
     everything = _Summary(attribution, include_warm_up)
     everything.idle = _idle(attribution, include_warm_up)
+    everything.idle_on_cpu = _idle_on_cpu(attribution, include_warm_up)
     if not everything.steps()[0]:
         report = everything.noted(*_added_up(everything))
         return replace(report, no_steps=report.all_warm_up or attribution.steps.refusal)
@@ -66,6 +69,7 @@ def _of_steps(everything: _Summary) -> Report:
     of_steps = in_measured_steps(attribution, include_warm_up=include_warm_up)
     in_steps = _Summary(of_steps, include_warm_up, everything.paths)
     in_steps.idle, in_steps.recording = everything.idle, everything.recording
+    in_steps.idle_on_cpu = everything.idle_on_cpu
     if len(in_steps.kept) == len(everything.kept):
         report = everything.noted(*_added_up(everything))
         only_warm_up = replace(report, totals=in_steps.totals(), outside=())
@@ -86,6 +90,14 @@ def _idle(attribution: Attribution, include_warm_up: bool) -> IdleTime | None:
     if attribution.trace.provenance.unit_of_work == "CPU" or not len(attribution.trace.work):
         return None
     return idle_of_typical_steps(attribution, include_warm_up=include_warm_up)
+
+
+def _idle_on_cpu(attribution: Attribution, include_warm_up: bool) -> IdleReport | None:
+    """Return what the program does outside of operators; None for a GPU, and where there are none."""
+    if attribution.trace.provenance.unit_of_work != "CPU" or not len(attribution.trace.work):
+        return None
+    naming = naming_of(attribution.trace)
+    return cpu_idle_report(outside_operators(attribution, naming, include_warm_up=include_warm_up))
 
 
 def _unaccounted(everything: _Summary) -> tuple[tuple[str, int, int], ...]:
@@ -137,6 +149,7 @@ class _Summary:
         self.kept = np.flatnonzero(~self.left_out)
         self.include_warm_up = include_warm_up
         self.idle: IdleTime | None = None  # of typical steps
+        self.idle_on_cpu: IdleReport | None = None
         self.recording: Recording | None = None  # what it cost, if the report has steps
         self.paths = paths or Paths(attribution)  # of the forest, which a part of the work shares
 
@@ -159,6 +172,7 @@ class _Summary:
             warm_up_included=self.include_warm_up,
             busy=busy,
             idle=idle_report(self.idle, naming_of(attribution.trace)) if self.idle else None,
+            idle_on_cpu=self.idle_on_cpu,
         )
 
     def noted(self, report: Report) -> Report:

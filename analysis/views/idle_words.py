@@ -29,6 +29,8 @@ ALONE = {
     "module loading": "loads modules: {}",
     "allocation": "allocates memory: {}",
 }
+#: What a program does on a CPU outside of operators, as a part of a sentence.
+ON_CPU = {"Python": "in its own Python", "data loading": "loading data", "waiting": "waiting"}
 #: From this share of the time on, the answer says why the GPU is idle, and of one step from this share of a step's
 #: idle time what it alone has.
 SAID_FROM, ALONE_FROM = 0.1, 0.5
@@ -39,6 +41,8 @@ LAUNCHING, BUSY_FROM = "launching", 0.75
 def sentences(report: Report) -> Iterator[str]:
     """Yield why the GPU is idle in a typical step, in one step alone or in one pause; nothing if it hardly is."""
     idle = report.idle
+    if report.idle_on_cpu:
+        yield from _on_cpu(report.idle_on_cpu)
     if idle is None or not idle.rows:
         return
     if idle.pause:
@@ -56,6 +60,8 @@ def sentences(report: Report) -> Iterator[str]:
 def is_idle(report: Report) -> bool:
     """Return whether the answer says why the GPUs are idle: they are a tenth of the time, unrecorded if known."""
     idle, cost = report.idle, report.recording
+    if report.idle_on_cpu and not headings.is_of_ranges(report):
+        return report.idle_on_cpu.idle_ns >= SAID_FROM * report.idle_on_cpu.span_ns
     if idle is None or not idle.rows or headings.is_of_ranges(report):
         return False
     if idle.pause:
@@ -64,6 +70,22 @@ def is_idle(report: Report) -> bool:
     if cost and cost.trusted:
         busy_share = cost.busy_share("step", busy_share)
     return 1 - busy_share >= SAID_FROM
+
+
+def _on_cpu(idle: IdleReport) -> Iterator[str]:
+    """Yield what the program's thread does outside of operators: the causes with a tenth of the time or more."""
+    if idle.idle_ns < SAID_FROM * idle.span_ns:
+        return
+    said = [row for row in idle.rows if row.median_ns >= SAID_FROM * idle.span_ns] or idle.rows[:1]
+    causes = [
+        ("" if len(idle.rows) == 1 else f"{time_text(row.median_ns)} of it ")
+        + ON_CPU.get(row.cause, row.cause)
+        + (f" (most in {label(row.path)})" if row.path else "")
+        for row in said
+    ]
+    where = "of a typical step" if idle.per_step else "of the time"
+    outside = f"The program runs no operator for {time_text(idle.idle_ns)} {where}"
+    yield f"{outside}{', but is ' if len(idle.rows) == 1 else ': '}{', '.join(causes)}."
 
 
 def _largest(idle: IdleReport, report: Report) -> str:
