@@ -15,10 +15,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ..views.headings import ON_CPU, on_cpu
 from .contents import Contents
+from .sections import title_of
 
 PARTS = files(__package__)
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 LIBRARIES = ("echarts.min.js", "dataTables.min.js")
+#: What the head of a page says of who wrote it.
+GENERATOR = "nvtx-kernels page"
 TABLE_STYLE = "dataTables.dataTables.min.css"
 
 
@@ -35,6 +38,7 @@ def present(page: Contents) -> str:
         lstrip_blocks=True,
     )
     environment.filters["say"] = on_cpu if page.on_cpu else str
+    environment.filters["title_of"] = title_of
     json_options = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
     environment.policies["json.dumps_kwargs"] = json_options
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
@@ -44,6 +48,7 @@ def present(page: Contents) -> str:
         reports=page.reports,
         differences=page.differences,
         words=page.on_cpu,
+        generator=GENERATOR,
         letters=LETTERS if len(page.reports) > 1 else "",
         contents={
             # What the page's script needs of a report; the other texts are in the page already.

@@ -35,7 +35,7 @@ from .sections import as_table, sections
 from .strip import memory_curve, strip
 
 #: How much of the views is on a page.
-DETAIL = Detail(top=10)
+DETAIL = Detail(top=200)
 LONGEST_FACT = 200
 MAX_RANGES, MAX_VALUES, MAX_DIFFERENCES = 150, 30_000, 400
 
@@ -123,6 +123,7 @@ def fix_first(found: Fixes, drawn_strip: Mapping[str, Any]) -> dict[str, Any] | 
                 if then
                 else "",
                 "part": part_of_strip(each, drawn_strip),
+                "paths": paths_of(each, drawn_strip),
             }
             for each, (alone, then) in zip(found.fixes, words, strict=True)
         ],
@@ -131,13 +132,21 @@ def fix_first(found: Fixes, drawn_strip: Mapping[str, Any]) -> dict[str, Any] | 
 
 def part_of_strip(each: Fix, drawn_strip: Mapping[str, Any]) -> tuple[int, int]:
     """Return from when to when in the strip the ranges of a change have work, else all of the strip."""
-    wanted = [path_texts(path) for path in each.where]
-    paths = drawn_strip["paths"]
-    fits = [any(path == of[: len(path)] or of == path[: len(of)] for of in wanted) for path in paths]
-    boxes = [box for box, path in enumerate(drawn_strip["path"]) if fits[path]]
+    fits = set(paths_of(each, drawn_strip))
+    boxes = [box for box, path in enumerate(drawn_strip["path"]) if path in fits]
     if not boxes:
         return 0, drawn_strip["span_ns"]
     return min(drawn_strip["start"][box] for box in boxes), max(drawn_strip["end"][box] for box in boxes)
+
+
+def paths_of(each: Fix, drawn_strip: Mapping[str, Any]) -> list[int]:
+    """Return which of the strip's paths are in the ranges of a change, or around them."""
+    wanted = [path_texts(path) for path in each.where]
+    return [
+        number
+        for number, path in enumerate(drawn_strip["paths"])
+        if any(path == of[: len(path)] or of == path[: len(of)] for of in wanted)
+    ]
 
 
 def _facts(report: Report, accounting: Sequence[str]) -> dict[str, Any]:

@@ -49,7 +49,14 @@ SECTIONS = {
     "efficiency": Section("How near are ranges to the peaks?", open=True),
     "memory": Section("What allocates and holds memory?", open=True, absent=(memory.NO_MEMORY,)),
 }
+#: A sentence, and the section that it is about.
 Item = tuple[str, str]
+STEPS = "From step to step"
+
+
+def title_of(section: str) -> str:
+    """Return the title of the section that an item leads to."""
+    return SECTIONS[section].title if section in SECTIONS else STEPS
 
 
 def sections(
@@ -100,11 +107,18 @@ def sections(
     return shown, items
 
 
+#: How many rows of a table are seen before the others are asked for, and from which length of text it is wide.
+ROWS_SEEN, WIDE_FROM = 10, 24
+
+
 def as_table(table: Table) -> dict[str, Any]:
     """Return a table as texts: title, caption, headings, and cells that say whether they are numbers.
 
-    Cells of shares of a whole hold their `share` too, cut to 0 to 1, for a bar.
+    Cells of shares of a whole hold their `share`, cut to 0 to 1, for a bar; numbers their value, to sort by.
+    Rows after the first are folded, but for sums; of trees, which are not sorted, the deepest.
     """
+    deepest = _deepest_seen([row.indent for row in table.rows])
+    is_tree = deepest is not None
     numbers = [cell_text.is_number(column) for column in table.columns]
     shares = [column.kind == "share" and column.key != "change" for column in table.columns]
     rows = []
@@ -114,16 +128,33 @@ def as_table(table: Table) -> dict[str, Any]:
                 "text": fit(text, LONGEST_KERNEL),
                 "number": number,
                 "share": min(1.0, max(0.0, float(value))) if share and isinstance(value, int | float) else None,
+                "value": value if number and isinstance(value, int | float) else None,
             }
             for text, value, number, share in zip(texts, row.values, numbers, shares, strict=True)
         ]
-        rows.append({"strong": row.strong, "indent": row.indent, "cells": cells})
+        is_beyond = len(rows) >= ROWS_SEEN if deepest is None else row.indent > deepest
+        folded = is_beyond and not row.strong
+        rows.append({"strong": row.strong, "indent": row.indent, "folded": folded, "cells": cells})
+    names = cell_text.headings(table)
+    texts = [len(cell["text"]) for row in rows for cell in row["cells"] if not cell["number"]]
     return {
+        "wide": max(texts, default=0) > WIDE_FROM,
+        "sortable": not is_tree and sum(not row.strong for row in table.rows) > 1,
+        "folded": sum(row["folded"] for row in rows),
+        "of": next((noun for noun in ("range", "kernel") if noun in " ".join(names)), "row"),
         "title": cell_text.title(table),
         "caption": table.caption,
         "headings": list(zip(cell_text.headings(table), numbers, strict=True)),
         "rows": rows,
     }
+
+
+def _deepest_seen(indents: Sequence[int]) -> int | None:
+    """Return down to which depth about twenty rows of a tree are seen; None if the rows are no tree."""
+    if not any(indents):
+        return None
+    depths = [depth for depth in range(max(indents) + 1) if sum(n <= depth for n in indents) <= 2 * ROWS_SEEN]
+    return max(depths, default=0)
 
 
 def _balance(tables: Mapping[str, Table]) -> Iterator[str]:
@@ -149,10 +180,11 @@ def _balance(tables: Mapping[str, Table]) -> Iterator[str]:
 
 
 def _agreement(tables: Mapping[str, Table]) -> Iterator[str]:
-    """Name the phases whose CPU range does not measure what the GPU did, and both times."""
+    """Name the phases whose CPU range is far from what the GPU did, and both times."""
     rows = by_key(tables["agreement"])
     span = next(column.heading for column in tables["agreement"].columns if column.key == "span_ns")
     for verdict in ("CPU longer", "not synchronized"):
+        rows = [row for row in rows if abs(row["cpu_ns"] - row["span_ns"]) > MUCH * row["cpu_ns"]]
         times = [
             f"{row['phase']} {time_text(row['cpu_ns'])} and {time_text(row['span_ns'])}"
             for row in rows
@@ -210,8 +242,8 @@ def _efficiency(tables: Mapping[str, Table]) -> Iterator[str]:
         )
 
 
-#: By which share a step must be slower than the median to be named.
-MUCH_SLOWER = 0.1
+#: By which share a step must be slower than the median, and two clocks must differ, to be named.
+MUCH = 0.1
 
 
 def _slowest(subject: Subject) -> Iterator[str]:
@@ -220,7 +252,7 @@ def _slowest(subject: Subject) -> Iterator[str]:
         return
     steps = steps_of(subject.attribution, include_warm_up=subject.report.warm_up_included)
     slowest, middle = max(steps, key=lambda step: step.cpu_ns), median(step.cpu_ns for step in steps)
-    if slowest.cpu_ns - middle < MUCH_SLOWER * middle or not middle:
+    if slowest.cpu_ns - middle < MUCH * middle or not middle:
         return
     yield (
         f"step {slowest.step} is the slowest: its CPU range takes {time_text(slowest.cpu_ns)}, "

@@ -19,6 +19,7 @@ from ..trace import Bools, Int64s, Path
 from ..views.rows import label
 from ..vocabulary import OTHER, PHASES
 from .icicle import LONGEST_KERNEL, common_path, path_texts
+from .lanes import Shown, lanes
 
 MAX_BOXES, MAX_STREAMS, MAX_MOMENTS, MAX_HOLDERS = 1_500, 16, 800, 6
 # Of the strip's width: a shorter gap cannot be seen before it is zoomed into.
@@ -60,7 +61,9 @@ def strip(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Any]:
     above = len(common_path(every_path)) if every_path else 0
     box_paths = [every_path[row][: max(depth, above)] for row in of_box.tolist()]
     distinct = {path: number for number, path in enumerate(dict.fromkeys(box_paths))}
+    last = int(work.end_ns[rows].max(initial=first)) if len(rows) else first
     return {
+        "lanes": lanes(_shown(attribution, rows, first, last), above),
         "step": number if steps else None,
         "steps": steps,
         "span_ns": span,
@@ -79,6 +82,15 @@ def strip(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Any]:
         "ns": np.add.reduceat(end - start, of_box).tolist() if len(of_box) else [],
         "count": np.diff(np.append(of_box, len(rows))).tolist(),
     }
+
+
+def _shown(attribution: Attribution, rows: Int64s, first_ns: int, last_ns: int) -> Shown:
+    """Return what the lanes show: they begin with the first launch, up to once the strip's width before it."""
+    trace = attribution.trace
+    calls = trace.work.launch[rows]
+    begun_ns = int(trace.launches.start_ns[calls[calls >= 0]].min(initial=first_ns))
+    of_all = attribution.rows_of_all[rows]
+    return Shown(attribution.of_all_work, of_all, first_ns, max(begun_ns, 2 * first_ns - last_ns), last_ns)
 
 
 def _median_step(step: Int64s, start_ns: Int64s, end_ns: Int64s) -> tuple[int, int]:

@@ -1,31 +1,130 @@
-// One step as a strip per stream, by phase and range, and what memory held: time runs to the right.
+// One step in time: a strip per stream, and below it why the GPU is idle, and what the CPU's threads do.
 
-const STRIP = 30;
+const STRIP = 26;
+const MOST_OUTER = 4;
 let stripChart = null;
-const BYTES = [
-  [2 ** 30, "GiB"],
-  [2 ** 20, "MiB"],
-  [2 ** 10, "KiB"],
-];
+// The positions in the strip's paths that a link is about; the others are pale. Empty: all are the same.
+let marked = new Set();
+
+const CAUSE_COLOURS = {
+  launching: "#d9484f",
+  "host code": "#a86a10",
+  synchronization: "#8e4ec6",
+  allocation: "#c2298a",
+  copy: "#29a3e8",
+  "module loading": "#5d6cc9",
+  "between kernels": "#9aa0aa",
+  latency: "#7d8a99",
+  queue: "#12a594",
+  profiler: "#46a758",
+  unknown: "#c9ccd3",
+};
+// A call has the colour of the idle time that it would be.
+const CALL_COLOURS = {
+  "kernel launch": CAUSE_COLOURS.launching,
+  "other launch": CAUSE_COLOURS.launching,
+  synchronization: CAUSE_COLOURS.synchronization,
+  query: CAUSE_COLOURS.synchronization,
+  allocation: CAUSE_COLOURS.allocation,
+  copy: CAUSE_COLOURS.copy,
+  loading: CAUSE_COLOURS["module loading"],
+};
 
 function stripScope(report) {
-  const { step, steps, span_ns: span, streams, left_out: left } = report.strip;
+  const { step, steps, span_ns: span, streams, lanes, left_out: left } = report.strip;
   const which = step === null ? "All work" : `Step ${step} of ${steps} measured ones (from 0), whose time is the median`;
   const more = left ? ` ${count(left)} streams with less work are not shown.` : "";
-  return `${which}: ${withUnit(span)} from the first to the last work on ${count(streams.length)} ${streams.length === 1 ? "stream" : "streams"}. Gaps are time in which a stream has nothing to do.${more}`;
+  const cpu = lanes.length ? " Below the streams: why the GPU is idle, then the ranges and calls of the CPU's threads." : "";
+  return `${which}: ${withUnit(span)} from the first to the last work on ${count(streams.length)} ${streams.length === 1 ? "stream" : "streams"}.${cpu}${more}`;
 }
 
-function stripLines(report, n) {
+// The rows of the chart: label, and boxes with start, end, name, colour and the lines of their tip.
+function stripRows(report) {
   const { strip } = report;
+  const ofStream = strip.streams.map(() => []);
+  strip.stream.forEach((stream, n) => ofStream[stream].push(n));
+  const rows = ofStream.flatMap((boxes, stream) => [
+    ...(stream < MOST_OUTER ? outerRow(strip, boxes, strip.streams[stream]) : []),
+    { label: strip.streams[stream], boxes: boxes.map((n) => workBox(strip, n)) },
+  ]);
+  return [...rows, ...strip.lanes.map((lane) => ({ label: lane.label, boxes: lane.start.map((_, n) => laneBox(lane, n)) }))];
+}
+
+const workColour = (strip, n, shade) => mixed(phaseColour(strip.phase[n]), css("card"), shade);
+
+function workBox(strip, n) {
   const path = strip.paths[strip.path[n]];
   const width = strip.end[n] - strip.start[n];
-  return [
-    path.length > strip.above ? lastName(path) : strip.phase[n],
-    pathText(path),
-    `${strip.phase[n]}, ${strip.streams[strip.stream[n]]}`,
-    `from ${withUnit(strip.start[n])}, for ${withUnit(width)}; busy ${percent(strip.ns[n] / (width || 1))}`,
-    `${count(strip.count[n])} ${strip.count[n] === 1 ? "piece" : "pieces"} of work`,
-  ];
+  const name = path.length > strip.above ? lastName(path) : strip.phase[n];
+  return {
+    start: strip.start[n],
+    end: strip.end[n],
+    name,
+    colour: workColour(strip, n, 0.06 + 0.22 * (strip.path[n] % 3)),
+    pale: marked.size > 0 && !marked.has(strip.path[n]),
+    lines: [
+      name,
+      pathText(path),
+      `${strip.phase[n]}, ${strip.streams[strip.stream[n]]}`,
+      `from ${withUnit(strip.start[n])}, for ${withUnit(width)}; busy ${percent(strip.ns[n] / (width || 1))}`,
+      `${count(strip.count[n])} ${strip.count[n] === 1 ? "piece" : "pieces"} of work`,
+    ],
+  };
+}
+
+// The ranges directly below those that contain everything, so that names are seen before one zooms in.
+function outerRow(strip, boxes, stream) {
+  const depth = strip.above + 1;
+  if (!boxes.some((n) => strip.paths[strip.path[n]].length > depth)) return [];
+  const joined = [];
+  for (const n of boxes) {
+    const path = strip.paths[strip.path[n]].slice(0, depth);
+    const last = joined[joined.length - 1];
+    const key = `${strip.phase[n]}: ${pathText(path)}`;
+    if (last?.key === key) last.end = Math.max(last.end, strip.end[n]);
+    else joined.push({ key, path, n, start: strip.start[n], end: strip.end[n] });
+  }
+  const drawn = joined.map(({ path, n, start, end }) => {
+    const name = path.length > strip.above ? lastName(path) : strip.phase[n];
+    const lines = [name, pathText(path), `${strip.phase[n]}, ${stream}`, `from ${withUnit(start)}, for ${withUnit(end - start)}`];
+    return { start, end, name, colour: workColour(strip, n, 0.25), pale: marked.size > 0, lines };
+  });
+  return [{ label: "ranges of its work", boxes: drawn }];
+}
+
+function laneBox(lane, n) {
+  const [name, detail, tone] = [lane.name[n], lane.detail[n], lane.tone[n]].map((position) => lane.texts[position]);
+  const pieces = lane.count[n] > 1 ? ` in ${count(lane.count[n])} pieces` : "";
+  const of = { idle: "idle: ", calls: "in calls: ", ranges: "" }[lane.kind];
+  const colour = { idle: CAUSE_COLOURS[tone], calls: CALL_COLOURS[tone] ?? "#b6bac2" }[lane.kind];
+  return {
+    start: lane.start[n],
+    end: lane.end[n],
+    name,
+    colour: colour ? mixed(colour, css("card"), 0.12) : mixed(phaseColour(tone), css("card"), 0.3 + 0.22 * (lane.name[n] % 3)),
+    lines: [
+      lane.mixed[n] ? `mostly ${name}` : name,
+      ...(detail === name ? [] : [lane.kind === "idle" ? `while the CPU was in ${detail}` : detail]),
+      lane.label,
+      `from ${withUnit(lane.start[n])}, for ${withUnit(lane.end[n] - lane.start[n])}; ${of}${withUnit(lane.ns[n])}${pieces}`,
+    ],
+  };
+}
+
+// The causes of idle time in the strip, the most first, with their colours.
+function idleKey(report) {
+  const times = {};
+  for (const lane of report.strip.lanes.filter(({ kind }) => kind === "idle"))
+    for (const [cause, ns] of lane.sums) times[cause] = (times[cause] ?? 0) + ns;
+  const causes = Object.entries(times).sort(([, a], [, b]) => b - a);
+  const entries = causes.map(([cause, ns]) => {
+    const entry = element("span", {});
+    const dot = element("i", { className: "dot" });
+    dot.style.background = CAUSE_COLOURS[cause];
+    entry.append(dot, `${cause} ${withUnit(ns)}`);
+    return entry;
+  });
+  return entries.length ? ["GPU idle:", ...entries] : [];
 }
 
 function drawStrip(report) {
@@ -33,20 +132,31 @@ function drawStrip(report) {
   at("time").hidden = !strip.streams.length;
   if (!strip.streams.length) return;
   at("strip-scope").textContent = stripScope(report);
+  at("strip-key").replaceChildren(...idleKey(report));
   const unit = unitFor(strip.span_ns);
   const font = getComputedStyle(document.body).fontFamily;
-  const colour = (n) => mixed(phaseColour(strip.phase[n]), css("card"), 0.06 + 0.22 * (strip.path[n] % 3));
+  const rows = stripRows(report);
+  const boxes = rows.flatMap((row, line) => row.boxes.map((box) => ({ ...box, line })));
+  const longest = innerWidth < 700 ? 14 : 30;
   const option = {
     toolbox: undefined,
     grid: { left: 4, right: 12, top: 4, bottom: 34, ...AROUND_LABELS },
-    tooltip: { ...frame("").tooltip, formatter: ({ value: [, , , n] }) => tip(...stripLines(report, n)) },
+    tooltip: { ...frame("").tooltip, formatter: ({ value: [, , , n] }) => tip(...boxes[n].lines) },
     xAxis: axis({
       type: "value",
-      min: 0,
+      min: Math.min(0, ...strip.lanes.map(({ start }) => Math.min(...start))),
       max: strip.span_ns,
-      axisLabel: { hideOverlap: true, formatter: (ns) => `${timeIn({ ...unit, decimals: 3 }, ns)} ${unit.name}` },
+      axisLabel: {
+        hideOverlap: true,
+        formatter: (ns) => `${timeIn({ ...unit, decimals: strip.span_ns / unit.ns < 10 ? 2 : 1 }, ns)} ${unit.name}`,
+      },
     }),
-    yAxis: axis({ type: "category", data: strip.streams, inverse: true }),
+    yAxis: axis({
+      type: "category",
+      data: rows.map((_, line) => line),
+      inverse: true,
+      axisLabel: { interval: 0, formatter: (line) => shortened(rows[line].label, longest) },
+    }),
     dataZoom: [
       { type: "slider", filterMode: "weakFilter", height: 22, bottom: 4, showDetail: false, brushSelect: false },
       { type: "inside", filterMode: "weakFilter", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false },
@@ -54,20 +164,20 @@ function drawStrip(report) {
     series: [
       {
         type: "custom",
-        renderItem: (around, api) => stripBox(around, api, report, colour, font),
+        renderItem: (around, api) => stripBox(around, api, boxes, font),
         encode: { x: [0, 1], y: 2 },
-        data: strip.start.map((start, n) => [start, strip.end[n], strip.stream[n], n]),
+        data: boxes.map(({ start, end, line }, n) => [start, end, line, n]),
         clip: true,
         animation: false,
       },
     ],
   };
-  stripChart = draw("strip-chart", option, STRIP * strip.streams.length + 62);
+  stripChart = draw("strip-chart", option, STRIP * rows.length + 62);
   stripKeys(stripChart);
 }
 
-function stripBox(around, api, report, colour, font) {
-  const n = api.value(3);
+function stripBox(around, api, boxes, font) {
+  const { name, colour, pale } = boxes[api.value(3)];
   const [left, middle] = api.coord([api.value(0), api.value(2)]);
   const [right] = api.coord([api.value(1), api.value(2)]);
   const bounds = { x: left, y: middle - STRIP / 2 + 2, width: Math.max(right - left, 0.6), height: STRIP - 4 };
@@ -76,12 +186,12 @@ function stripBox(around, api, report, colour, font) {
   return {
     type: "rect",
     shape,
-    style: { fill: colour(n) },
+    style: { fill: colour, opacity: pale ? 0.25 : 1 },
     textConfig: { position: "insideLeft", distance: 4 },
     textContent: {
       style: {
-        text: fitting(stripLines(report, n)[0], "", shape.width - 8, `400 11px ${font}`),
-        fill: readableOn(colour(n)),
+        text: fitting(name, "", shape.width - 8, `400 11px ${font}`),
+        fill: readableOn(colour),
         fontSize: 11,
         fontFamily: font,
       },
@@ -89,9 +199,11 @@ function stripBox(around, api, report, colour, font) {
   };
 }
 
-// Shows the part of the strip in which the work is that a link is about.
+// Shows the part of the strip in which the work is that a link is about, and that work alone in full colour.
 function showPart(link) {
   const [startValue, endValue] = link.dataset.part.split(" ").map(Number);
+  marked = new Set(link.dataset.paths.split(" ").filter(Boolean).map(Number));
+  drawStrip(report());
   if (stripChart) stripChart.dispatchAction({ type: "dataZoom", startValue, endValue });
 }
 
@@ -110,51 +222,10 @@ function stripKeys(chart) {
     }[event.key];
     if (!shown) return;
     event.preventDefault();
+    if (event.key === "Home" && marked.size) {
+      marked = new Set();
+      drawStrip(report());
+    }
     chart.dispatchAction({ type: "dataZoom", start: Math.max(0, shown[0]), end: Math.min(100, shown[1]) });
   };
-}
-
-function drawMemory(report) {
-  const { memory } = report;
-  at("memory-body").hidden = !memory;
-  if (!memory) return;
-  at("memory-scope").textContent =
-    `${memory.device} held at most ${memory.peak} while it was measured. The curve has all that was recorded, the most in each stretch of time.`;
-  const unit = unitFor(memory.at_ns[memory.at_ns.length - 1]);
-  const [scale, name] = BYTES.find(([least]) => memory.peak_bytes >= least) ?? [1, "B"];
-  draw(
-    "memory-chart",
-    {
-      grid: { left: 4, right: 18, top: 20, bottom: 8, ...AROUND_LABELS },
-      tooltip: {
-        ...frame("").tooltip,
-        trigger: "axis",
-        formatter: ([{ value }]) => tip(`${grouped(value[1], 3)} ${name}`, `at ${timeIn(unit, value[0])} ${unit.name}`),
-      },
-      xAxis: axis({ type: "value", max: "dataMax", axisLabel: { formatter: (ns) => `${timeIn(unit, ns)} ${unit.name}` } }),
-      yAxis: axis({ type: "value", lines: true, axisLabel: { formatter: (value) => `${grouped(value, 1)} ${name}` } }),
-      series: [
-        {
-          type: "line",
-          step: "end",
-          showSymbol: false,
-          data: memory.at_ns.map((ns, n) => [ns, memory.held[n] / scale]),
-          lineStyle: { width: 1.5, color: css("accent") },
-          itemStyle: { color: css("accent") },
-          areaStyle: { color: css("accent"), opacity: 0.15 },
-          markLine: {
-            silent: true,
-            symbol: "none",
-            lineStyle: { color: css("soft"), type: "dashed" },
-            label: { formatter: "peak", color: css("soft"), position: "insideEndTop" },
-            data: [{ yAxis: memory.peak_bytes / scale }],
-          },
-        },
-      ],
-    },
-    190,
-  );
-  const held = memory.holders.map(([path, bytes]) => element("li", { textContent: `${bytes} of ${path}` }));
-  const rest = memory.left_out ? [element("li", { textContent: `${count(memory.left_out)} ranges held less` })] : [];
-  at("memory-holders").replaceChildren(element("li", { textContent: "At the peak:" }), ...held, ...rest);
 }

@@ -225,6 +225,38 @@ function stepTable(report, chosen) {
   choose(lineOf(steps, state.step) ?? at("step-table").querySelector("tbody tr"));
 }
 
+// The views' tables: a heading sorts by its column, numbers from the largest on; sums stay last.
+function sortable(table) {
+  const rows = [...table.tBodies[0].rows];
+  const fixed = rows.filter((row) => row.classList.contains("strong"));
+  const others = rows.filter((row) => !fixed.includes(row));
+  [...table.tHead.rows[0].cells].forEach((head, column) => {
+    const button = element("button", { textContent: head.textContent });
+    head.replaceChildren(button);
+    button.onclick = () => {
+      const isNumber = head.classList.contains("number");
+      const before = head.getAttribute("aria-sort");
+      const descends = before ? before === "ascending" : isNumber;
+      for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", descends ? "descending" : "ascending");
+      others.sort((a, b) => compared(a.cells[column], b.cells[column], isNumber) * (descends ? -1 : 1));
+      table.tBodies[0].append(...others, ...fixed);
+      unfold(table);
+    };
+  });
+}
+
+function compared(a, b, asNumber) {
+  if (!asNumber) return a.textContent.localeCompare(b.textContent, "en", { numeric: true });
+  const [one, other] = [a, b].map((cell) => Number(cell.dataset.value ?? -Infinity));
+  return one === other ? 0 : one - other;
+}
+
+function unfold(table) {
+  for (const row of table.querySelectorAll("tr.folded")) row.hidden = false;
+  table.closest(".one").querySelector(".unfold")?.remove();
+}
+
 const stepKey = (range) => `${range.phase}: ${pathText(range.path)}`;
 
 // The line of a range, on whichever page of the table it is.

@@ -10,6 +10,7 @@ const showOnly = (attribute, value) => {
 };
 
 function drawReport() {
+  marked = new Set();
   showOnly("report", state.report);
   for (const part of document.querySelectorAll("[data-scope]"))
     part.textContent = `${report().facts.measured}, ${report().unit.name} ${report().scope}`;
@@ -22,6 +23,8 @@ function drawReport() {
   drawMemory(report());
   drawPhaseAndRanges();
   drawAccounting(report());
+  for (const link of document.querySelectorAll(".contents a"))
+    if (!link.closest("[data-report]")) link.parentElement.hidden = placeOf(link.dataset.at)?.hidden ?? true;
 }
 
 function drawPhaseAndRanges() {
@@ -81,12 +84,26 @@ function keepToggled() {
   drawRoofline(report(), state.report);
 }
 
+const placeOf = (section) => at(`${section}-${state.report}`) ?? at(section);
+
 function goTo(section) {
-  const place = section && (at(`${section}-${state.report}`) ?? at(section));
+  const place = section && placeOf(section);
   if (!place) return;
   if (place.tagName === "DETAILS") place.open = true;
   place.scrollIntoView();
   (place.querySelector("summary") ?? place).focus({ preventScroll: true });
+}
+
+// Marks in the contents which section is read.
+function followContents() {
+  const links = [...document.querySelectorAll(".contents a")];
+  const mark = () => {
+    const seen = links.filter((link) => link.offsetParent && placeOf(link.dataset.at)?.getBoundingClientRect().top < 140);
+    for (const link of links) link.removeAttribute("aria-current");
+    (seen[seen.length - 1] ?? links[0]).setAttribute("aria-current", "true");
+  };
+  addEventListener("scroll", mark, { passive: true });
+  mark();
 }
 
 function drawDifferences() {
@@ -130,13 +147,17 @@ function restore() {
 
 function start() {
   themed();
-  for (const link of document.querySelectorAll("[data-part]"))
-    link.onclick = (event) => {
+  for (const row of document.querySelectorAll("[data-part]"))
+    row.onclick = (event) => {
       event.preventDefault();
       change({ at: "time" });
       goTo("time");
-      showPart(link);
+      showPart(row);
     };
+  for (const table of document.querySelectorAll("table[data-sortable]")) sortable(table);
+  for (const button of document.querySelectorAll(".unfold"))
+    button.onclick = () => unfold(button.closest(".one").querySelector("table"));
+  if (matchMedia("(max-width: 1099px)").matches) document.querySelector(".contents details").open = false;
   DataTable.ext.errMode = "throw";
   for (const [id, [key, draw]] of Object.entries(CHOICES))
     if (at(id))
@@ -149,12 +170,13 @@ function start() {
         }),
       );
   restore();
-  for (const link of document.querySelectorAll(".look a"))
+  for (const link of document.querySelectorAll("a[data-at]"))
     link.addEventListener("click", (event) => {
       event.preventDefault();
-      change({ at: link.hash.slice("#at=".length) });
+      change({ at: link.dataset.at });
       goTo(state.at);
     });
+  followContents();
   for (const part of document.querySelectorAll("details")) part.addEventListener("toggle", keepToggled);
   addEventListener("popstate", restore);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawInColours);

@@ -204,7 +204,6 @@ def test_what_waits_is_looked_at_first_with_its_figures():
             "before the next launch (1,776 kernels).",
             "balance",
         ),
-        ("CPU range and GPU span differ (CPU longer): optimizer 17.33 ms and 16.49 ms.", "agreement"),
         ("MFU is 29.7%: a step computes 1.6 TFLOP of the model in 80.66 ms.", "efficiency"),
         (
             "backward > layer * > attention > computing softmax (4.73 ms) is bound by neither compute nor memory: "
