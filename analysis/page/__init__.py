@@ -1,8 +1,9 @@
-"""Write a page to look at and to share: nvtx-kernels page report.sqlite -o page.html."""
+"""Write a page to look at and to share: nvtx-kernels page report.sqlite --open."""
 
 from __future__ import annotations
 
 import argparse
+import webbrowser
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,14 @@ def parser(prog: str = "python -m analysis.page") -> argparse.ArgumentParser:
         metavar="REPORT",
         help="one report, or several: the first is what the others are compared with; or a folder of summaries",
     )
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the page, one HTML file")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="the page, one HTML file; without it, next to the first report, with the ending .html",
+    )
+    parser.add_argument("--open", action="store_true", help="open the page in a browser")
     parser.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
     add_range_rules(parser)
     return parser
@@ -41,8 +49,31 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
 
 
 def _write(options: argparse.Namespace) -> None:
+    options.output = options.output or _beside(options.reports[0])
     write(page(options), options.output)
-    say_written(options.output, "Next: open it in a browser; it needs no other file.")
+    is_open = options.open and webbrowser.open(options.output.resolve().as_uri())
+    then = (
+        "No browser was found: open it by hand." if options.open else "Next: open it in a browser, or add --open."
+    )
+    say_written(options.output, "" if is_open else f"{then} It needs no other file.")
+
+
+def _beside(report: Path) -> Path:
+    """Return where the page of a report goes: next to it, in place of an earlier page alone.
+
+    Raises UsageError for a file of that name that is no page.
+    """
+    from ..presenters.as_html import PAGE
+
+    report = report if report.name not in ("", "..") else report.resolve()
+    name = report.name.removesuffix(".gz").removesuffix(".xz")
+    page = report.with_name(f"{Path(name).stem}.html")
+    if page.is_file():
+        with page.open("rb") as file:
+            is_page = PAGE.encode() in file.read(4096)
+        if not is_page:
+            raise UsageError(f"{page} is not a page of this command: name another with -o.")
+    return page
 
 
 def page(options: argparse.Namespace) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from ..presenters.as_html import PAGE
 from ..views.headings import ON_CPU, on_cpu
 from .contents import Contents
 from .sections import title_of
@@ -20,8 +21,6 @@ from .sections import title_of
 PARTS = files(__package__)
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 LIBRARIES = ("echarts.min.js", "dataTables.min.js")
-#: What the head of a page says of who wrote it.
-GENERATOR = "nvtx-kernels page"
 TABLE_STYLE = "dataTables.dataTables.min.css"
 
 
@@ -48,7 +47,7 @@ def present(page: Contents) -> str:
         reports=page.reports,
         differences=page.differences,
         words=page.on_cpu,
-        generator=GENERATOR,
+        generator=PAGE,
         letters=LETTERS if len(page.reports) > 1 else "",
         contents={
             # What the page's script needs of a report; the other texts are in the page already.

@@ -9,6 +9,8 @@ from ..document import Document, Table
 from ..support.text import printable
 from . import cell_text
 
+#: The `generator` that the head of a page names: only such a file is replaced without being asked for.
+PAGE = "nvtx-kernels page"
 STYLE = "body{font-family:sans-serif}td,th{padding:0 .5em}caption{text-align:left;font-weight:bold}"
 
 

@@ -34,7 +34,8 @@ def ranks_page(ranks: Ranks) -> str:
     """Return the page of some ranks."""
     document = ranks_document(ranks)
     title = escape(printable(document.heading))
-    head = f'<meta charset=utf-8><meta name=viewport content="width=device-width"><title>{title}</title>'
+    head = f'<meta name=generator content="{as_html.PAGE}"><meta charset=utf-8>'
+    head += f'<meta name=viewport content="width=device-width"><title>{title}</title>'
     notes = "".join(f"<p>{escape(printable(note))}</p>\n" for note in document.notes)
     tables = as_html.fragment(replace(document, notes=()))
     body = f"<h1>Ranks by step</h1>\n{notes}{heat_map(ranks)}\n<div class=scrolls>{tables}</div>"
