@@ -61,6 +61,8 @@ const axis = ({ lines = false, axisLabel, ...more }) => ({
 const legend = (more) => ({
   left: 0,
   top: 0,
+  // On a narrow screen one line, to be turned: more would cover the chart.
+  type: innerWidth < 700 ? "scroll" : "plain",
   icon: "roundRect",
   itemWidth: 11,
   itemHeight: 11,
