@@ -161,6 +161,13 @@ class Overhead(Spots):
 
 
 @dataclass(frozen=True, slots=True)
+class Frames(Spots):
+    """Calls of Python functions of the program and of libraries; `name_id` is a position in Trace.frame_names."""
+
+    name_id: Int32s
+
+
+@dataclass(frozen=True, slots=True)
 class Ranges(Spots):
     """NVTX ranges, sorted by (thread, start, longest first, order in the file): outer before inner."""
 
@@ -304,6 +311,8 @@ class Trace:
     copies: Copies | None = None  # only where the report has the sizes of copies
     calls: CallNames | None = None  # only where the report names the calls
     overhead: Overhead | None = None  # only where the profiler recorded its own
+    frames: Frames | None = None  # only of a trace with stacks
+    frame_names: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()  # in the order of time
     pauses: Spots = field(default_factory=lambda: NO_SPOTS)  # in which the recorder kept a thread waiting
     launch_times_known: bool = True  # else a launch only says on which thread, and in which range, it was

@@ -80,6 +80,7 @@ def idle(source: Source, *, pieces: bool = False, **options: Unpack[Options]) ->
 
     With `pieces`, a row for each stretch of one cause, in the order of GPUs and time: `gap` (a number), `gpu`,
     `step` (from 0; -1 without steps), `between_steps`, `cause`, `range` (open on the CPU then; None for none),
+    `function` (the innermost Python function then running, of a trace with stacks; None where unknown),
     `start_ns`, `end_ns`, and `exposed_by`, the call that waited for the GPU before host code, else None.
     """
     if not pieces:
@@ -181,6 +182,7 @@ def _pieces(attribution: Attribution, *, include_warm_up: bool) -> pd.DataFrame:
             "between_steps": found.windows.between[window],
             "cause": np.array(CAUSES, object)[pieces.cause],
             "range": np.array(names, object)[paths.names_of_node[pieces.node]],
+            "function": np.array([*found.attribution.trace.frame_names, None], object)[pieces.function],
             "start_ns": pieces.start_ns,
             "end_ns": pieces.end_ns,
             "exposed_by": np.array([*called, None], object)[

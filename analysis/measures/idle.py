@@ -95,6 +95,7 @@ class Pieces(Columns):
     start_ns: Int64s
     end_ns: Int64s
     exposed_by: Int32s  # position in Launches: the call that waited for the GPU before host code; -1 for none
+    function: Int32s  # position in Trace.frame_names: the innermost Python function then running; -1 for none
 
     @property
     def duration_ns(self) -> Int64s:
@@ -227,10 +228,13 @@ class _Causes:
         start_ns: Int64s,
         end_ns: Int64s,
         exposed_by: NDArray[np.integer] | int = -1,
+        function: NDArray[np.integer] | int = -1,
     ) -> Pieces:
         causes = np.broadcast_to(np.asarray(cause, np.int8), len(gap))
-        exposed = np.broadcast_to(np.asarray(exposed_by, np.int32), len(gap))
-        return Pieces(gap.astype(np.int32), causes, node.astype(np.int32), start_ns, end_ns, exposed)
+        exposed, functions = (
+            np.broadcast_to(np.asarray(column, np.int32), len(gap)) for column in (exposed_by, function)
+        )
+        return Pieces(gap.astype(np.int32), causes, node.astype(np.int32), start_ns, end_ns, exposed, functions)
 
     def _deciding(self, gpu_of_work: Int32s) -> Int64s:
         """Return the work that decides on each gap: the next one by a thread that launches kernels on its GPU."""
@@ -316,7 +320,7 @@ class _Causes:
         overhead = group.overhead_at(start)
         cause[overhead >= 0] = np.where(overhead[overhead >= 0] == 1, MODULE_LOADING, PROFILER)
         waited = np.where(cause == HOST_CODE, group.waited_before(start, last_launch_ns), -1)
-        return self._piece(gap, cause, node, start, end, waited)
+        return self._piece(gap, cause, node, start, end, waited, group.functions_at(start))
 
 
 class _LogicalThread:
@@ -330,8 +334,11 @@ class _LogicalThread:
         joined = union(self.from_ns, self.until_ns)
         self.calls: list[NDArray[np.int64]] = []
         self.ranges: list[NDArray[np.int64]] = []
+        self.frames: list[NDArray[np.int64]] = []
+        tables = [(causes.launches, self.calls), (attribution.ranges, self.ranges)]
+        tables += [] if trace.frames is None else [(trace.frames, self.frames)]
         for thread in threads:
-            for spots, found in ((causes.launches, self.calls), (attribution.ranges, self.ranges)):
+            for spots, found in tables:
                 rows = np.flatnonzero((spots.thread == thread) & (spots.end_ns > spots.start_ns))
                 if found is self.ranges:
                     rows = rows[attribution.home[rows] >= 0]
@@ -348,6 +355,7 @@ class _LogicalThread:
         trace, attribution = self.causes.trace, self.causes.attribution
         spots: list[tuple[Spots, NDArray[np.int64]]] = [(self.causes.launches, rows) for rows in self.calls]
         spots += [(attribution.ranges, rows) for rows in self.ranges]
+        spots += [] if trace.frames is None else [(trace.frames, rows) for rows in self.frames]
         if trace.overhead is not None:
             spots.append((trace.overhead, self.overhead))
         times = [times[rows] for table, rows in spots for times in (table.start_ns, table.end_ns)]
@@ -374,6 +382,16 @@ class _LogicalThread:
             found = (node < 0) & (place >= 0)
             node[found] = attribution.home[rows[place[found]]]
         return node
+
+    def functions_at(self, at_ns: Int64s) -> Int64s:
+        """Return the name of the innermost Python function then running, of the launching thread first; -1."""
+        frames, name = self.causes.trace.frames, np.full(len(at_ns), -1, np.int64)
+        if frames is not None:
+            for rows in self.frames:
+                place = Layers(frames.start_ns[rows], frames.end_ns[rows]).innermost(at_ns)
+                found = (name < 0) & (place >= 0)
+                name[found] = frames.name_id[rows[place[found]]]
+        return name
 
     def overhead_at(self, at_ns: Int64s) -> Int64s:
         """Return whether the profiler then did something (0) or loaded code (1); -1 for neither."""

@@ -34,10 +34,14 @@ PYTHON = "Python"
 
 @dataclass(frozen=True, slots=True)
 class OutsideOperators:
-    """One cause in one range: the time outside of operators, ns, in how many pieces, and the longest."""
+    """One cause in one range: the time outside of operators, ns, in how many pieces, and the longest.
+
+    `function` is the innermost Python function of a trace with stacks, "" where none is known.
+    """
 
     cause: str
     path: Path
+    function: str
     time_ns: int
     pieces: int
     largest_ns: int
@@ -88,11 +92,14 @@ def outside_operators(
     """Add up by cause and range when the program's thread runs no operator."""
     everything = attribution.of_all_work
     windows = _windows(everything, include_warm_up)
-    step, node, start, end = _pieces(everything, windows)
-    paths = Paths(everything)
-    (seen,), row = grouped_rows(paths.names_of_node[node])
-    causes = [_cause(paths.names[number]) for number in seen.tolist()]
-    keys = [(cause, naming(paths.names[number])) for cause, number in zip(causes, seen.tolist(), strict=True)]
+    step, node, function, start, end = _pieces(everything, windows)
+    paths, functions = Paths(everything), ("", *everything.trace.frame_names)
+    (seen, called), row = grouped_rows(paths.names_of_node[node], function + 1)
+    causes = [_cause((*paths.names[number], functions[name])) for number, name in zip(seen, called, strict=True)]
+    keys = [
+        (cause, naming(paths.names[number]), functions[name])
+        for cause, number, name in zip(causes, seen.tolist(), called.tolist(), strict=True)
+    ]
     time_ns, count = summed(row, end - start, len(keys)), np.bincount(row, minlength=len(keys))
     _, largest = bounds(row, end - start, end - start, len(keys))
     found = (
@@ -107,16 +114,16 @@ def outside_operators(
     return CpuIdle(
         tuple(wall_of_step.tolist()),
         {cause: tuple(of_step) for cause, of_step in zip(names, by_step.tolist(), strict=True)},
-        tuple(sorted(_joined(found), key=lambda row: (-row.time_ns, row.path))),
+        tuple(sorted(_joined(found), key=lambda row: (-row.time_ns, row.path, row.function))),
         windows.has_steps,
     )
 
 
 def _joined(rows: Iterable[OutsideOperators]) -> Iterator[OutsideOperators]:
     """Join rows of one cause and one name."""
-    by_key: dict[tuple[str, Path], list[OutsideOperators]] = {}
+    by_key: dict[tuple[str, Path, str], list[OutsideOperators]] = {}
     for row in rows:
-        by_key.setdefault((row.cause, row.path), []).append(row)
+        by_key.setdefault((row.cause, row.path, row.function), []).append(row)
     for key, same in by_key.items():
         times, pieces = sum(row.time_ns for row in same), sum(row.pieces for row in same)
         yield OutsideOperators(*key, times, pieces, max(row.largest_ns for row in same))
@@ -129,11 +136,15 @@ def cpu_idle_report(found: CpuIdle) -> IdleReport | None:
         return None
     rows = []
     for cause, of_step in found.of_step.items():
-        most = next(row for row in found.rows if row.cause == cause)
+        time_of: dict[Path, int] = {}
+        for place in found.rows:
+            if place.cause == cause:
+                time_of[place.path] = time_of.get(place.path, 0) + place.time_ns
+        most = max(time_of, key=lambda path: time_of[path])
         second, first = sorted((0, *of_step))[-2:]
         alone_ns, alone_step = (first - second, of_step.index(first)) if len(of_step) > 1 else (0, None)
         alone_step = alone_step if alone_ns else None
-        rows.append(IdleRow(cause, _typical(of_step), most.path, "", alone_ns, alone_step))
+        rows.append(IdleRow(cause, _typical(of_step), most, "", alone_ns, alone_step))
     return IdleReport(
         per_step=found.has_steps,
         idle_ns=_typical(outside),
@@ -148,8 +159,11 @@ def _typical(of_step_ns: Sequence[int]) -> int:
     return min(of_step_ns) if len(of_step_ns) == 2 else int(median(of_step_ns))
 
 
-def _pieces(attribution: Attribution, windows: _Windows) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Cut the time without operators where ranges of the thread begin and end: step, node, start, end."""
+def _pieces(attribution: Attribution, windows: _Windows) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
+    """Cut the time without operators where the thread's ranges and functions begin and end.
+
+    Returns step, node, function (-1 for none), start and end.
+    """
     trace, ranges, thread = attribution.trace, attribution.ranges, windows.thread
     group = (thread, *logical_threads(attribution, np.arange(len(trace.work))).get(thread, ()))
     mine = np.flatnonzero(np.isin(trace.launches.thread, group))
@@ -161,10 +175,17 @@ def _pieces(attribution: Attribution, windows: _Windows) -> tuple[Int64s, Int64s
         (ranges.thread == thread) & (ranges.end_ns > ranges.start_ns) & (attribution.home >= 0)
     )
     open_ranges = ranges.start_ns[is_open], ranges.end_ns[is_open]
-    piece, start, end = cut_at(np.unique(np.concatenate(open_ranges)), start[free], end[free])
+    frames = attribution.trace.frames
+    running = np.flatnonzero(frames.thread == thread) if frames is not None else np.empty(0, np.int64)
+    functions = (frames.start_ns[running], frames.end_ns[running]) if frames is not None else ()
+    piece, start, end = cut_at(np.unique(np.concatenate((*open_ranges, *functions))), start[free], end[free])
     place = Layers(*open_ranges).innermost(start)
     node = np.where(place >= 0, np.append(attribution.home[is_open], -1)[place], -1)
-    return windows.step[window[free][piece]], node, start, end
+    name = np.full(len(start), -1, np.int64)
+    if frames is not None:
+        place = Layers(*functions).innermost(start)
+        name[place >= 0] = frames.name_id[running[place[place >= 0]]]
+    return windows.step[window[free][piece]], node, name, start, end
 
 
 def _cause(path: Path) -> str:

@@ -42,11 +42,13 @@ class CauseSum:
 class PlaceSum:
     """The idle time of one cause in one range, ns; its gaps, and the largest; and a step's alone, as above.
 
-    `waited_ns` is the part that follows a call that waits for the GPU, `waited_for` the call with most of it.
+    `function` is the innermost Python function of a trace with stacks, "" where none is known. `waited_ns` is the
+    part that follows a call that waits for the GPU, `waited_for` the call with most of it.
     """
 
     cause: str
     path: Path
+    function: str
     idle_ns: int
     between_ns: int
     gaps: int
@@ -76,12 +78,14 @@ def by_cause(idle: IdleTime) -> list[CauseSum]:
     return sorted((row for row in rows if row.idle_ns or row.between_ns), key=lambda row: -row.median_ns)
 
 
-def by_place(idle: IdleTime, naming: Callable[[Path], Path]) -> list[PlaceSum]:
-    """Add up the idle time by cause and range, whose paths `naming` joins; the most first."""
+def by_place(idle: IdleTime, naming: Callable[[Path], Path], *, by_function: bool = True) -> list[PlaceSum]:
+    """Add up the idle time by cause, range (`naming` joins paths) and perhaps function, the most first."""
     pieces, paths, calls = idle.pieces, Paths(idle.attribution), idle.attribution.trace.calls
     number: dict[Path, int] = {}
     named = np.array([number.setdefault(naming(path), len(number)) for path in paths.names], np.int64)
-    (cause, path), row = grouped_rows(pieces.cause, named[paths.names_of_node[pieces.node]])
+    functions = ("", *idle.attribution.trace.frame_names)
+    function_of = pieces.function + 1 if by_function else np.zeros(len(pieces), np.int32)
+    (cause, path, function), row = grouped_rows(pieces.cause, named[paths.names_of_node[pieces.node]], function_of)
     (row_of_gap, _), cell = grouped_rows(row, pieces.gap)
     in_gap = summed(cell, pieces.duration_ns, len(row_of_gap))
     _, largest = bounds(row_of_gap, in_gap, in_gap, len(cause))
@@ -95,6 +99,7 @@ def by_place(idle: IdleTime, naming: Callable[[Path], Path]) -> list[PlaceSum]:
         PlaceSum(
             CAUSES[cause[place]],
             names[path[place]],
+            functions[function[place]],
             int(inside[place].sum()),
             int(between[place].sum()),
             int(gaps[place]),
@@ -105,7 +110,21 @@ def by_place(idle: IdleTime, naming: Callable[[Path], Path]) -> list[PlaceSum]:
         )
         for place in range(len(cause))
     ]
-    return sorted(places, key=lambda place: (-place.idle_ns - place.between_ns, place.path))
+    return sorted(places, key=lambda place: (-place.idle_ns - place.between_ns, place.path, place.function))
+
+
+def main_functions(idle: IdleTime) -> dict[str, str]:
+    """Return, by cause, the function with at least half of its time; of a cause without one nothing."""
+    pieces, names = idle.pieces, idle.attribution.trace.frame_names
+    of_cause = summed(pieces.cause.astype(np.int64), pieces.duration_ns, len(CAUSES))
+    known = pieces.take(pieces.function >= 0)
+    (cause, function), group = grouped_rows(known.cause, known.function)
+    time_ns = summed(group, known.duration_ns, len(cause))
+    return {
+        CAUSES[one]: names[name]
+        for one, name, ns in zip(cause.tolist(), function.tolist(), time_ns.tolist(), strict=True)
+        if 2 * ns >= of_cause[one]
+    }
 
 
 def _waited_for(idle: IdleTime, row: Int64s) -> dict[int, int]:
@@ -228,7 +247,7 @@ def idle_report(idle: IdleTime, naming: Callable[[Path], Path]) -> IdleReport | 
     """Return what a whole report says of idle time, given that of typical steps, else of all; None without any."""
     if not len(idle.gaps):
         return None
-    places = by_place(idle, naming)
+    places, functions = by_place(idle, naming, by_function=False), main_functions(idle)
     rows = []
     for cause in by_cause(idle):
         of_cause = max(
@@ -243,6 +262,7 @@ def idle_report(idle: IdleTime, naming: Callable[[Path], Path]) -> IdleReport | 
                 of_cause.waited_for if of_cause.waited_ns * 2 > of_cause.idle_ns + of_cause.between_ns else "",
                 cause.alone_ns,
                 cause.alone_step,
+                functions.get(cause.cause, ""),
             )
         )
     windows, of_gap = idle.windows, summed(idle.window, idle.gaps.duration_ns, len(idle.windows))

@@ -57,10 +57,10 @@ def _of_gpus(shown: Shown) -> Iterator[dict[str, Any]]:
     """Yield the gaps of each GPU by cause, from the first work to the last."""
     extents = Extents(shown.attribution, include_warm_up=True)
     used = distinct(extents.gpu_of_all[shown.rows]).astype(np.int32)
-    times = [np.full(len(used), ns, np.int64) for ns in (shown.first_ns, shown.until_ns)]
+    begin, end = (np.full(len(used), ns, np.int64) for ns in (shown.first_ns, shown.until_ns))
     no_step, no = np.full(len(used), -1, np.int32), np.zeros(len(used), np.bool_)
     gaps = gaps_of(shown.attribution.trace, extents.gpu_of_all)
-    found = idle_in(extents, gaps, Windows(used, *times, no_step, no), some=True)
+    found = idle_in(extents, gaps, Windows(used, begin, end, no_step, no), some=True)
     paths, pieces, naming = Paths(found.attribution), found.pieces, naming_of(shown.attribution.trace)
     for gpu in used.tolist():
         rows = np.flatnonzero(found.gaps.gpu[pieces.gap] == gpu)

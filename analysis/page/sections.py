@@ -121,9 +121,9 @@ def as_table(table: Table) -> dict[str, Any]:
     is_tree = deepest is not None
     numbers = [cell_text.is_number(column) for column in table.columns]
     shares = [column.kind == "share" and column.key != "change" for column in table.columns]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for row, texts in zip(table.rows, cell_text.texts(table), strict=True):
-        cells = [
+        cells: list[dict[str, Any]] = [
             {
                 "text": fit(text, LONGEST_KERNEL),
                 "number": number,
@@ -136,11 +136,11 @@ def as_table(table: Table) -> dict[str, Any]:
         folded = is_beyond and not row.strong
         rows.append({"strong": row.strong, "indent": row.indent, "folded": folded, "cells": cells})
     names = cell_text.headings(table)
-    texts = [len(cell["text"]) for row in rows for cell in row["cells"] if not cell["number"]]
+    lengths = [len(cell["text"]) for line in rows for cell in line["cells"] if not cell["number"]]
     return {
-        "wide": max(texts, default=0) > WIDE_FROM,
+        "wide": max(lengths, default=0) > WIDE_FROM,
         "sortable": not is_tree and sum(not row.strong for row in table.rows) > 1,
-        "folded": sum(row["folded"] for row in rows),
+        "folded": sum(line["folded"] for line in rows),
         "of": next((noun for noun in ("range", "kernel") if noun in " ".join(names)), "row"),
         "title": cell_text.title(table),
         "caption": table.caption,

@@ -18,7 +18,7 @@ from ..vocabulary.calls import LOADING, kind_of_call
 from .chrome_events import Args, Event, nanoseconds
 from .columns import Interner
 from .graph_annotations import module_path, node_id
-from .stack_frames import FRAME, NO_FRAME, Functions, kind_of, range_name
+from .stack_frames import FRAME, FUNCTION_CALL, NO_FRAME, Functions, kind_of, range_name
 from .weight_shapes import WEIGHTS, weight_shape
 
 WORK, LAUNCHES, RANGES, FRAMES, OVERHEAD = "work", "launches", "ranges", "frames", "overhead"
@@ -118,7 +118,8 @@ class TraceColumns:
     work of CUDA graphs: `work` (its row), `node` (its id, -1 where unknown) and `path` (in `module_paths`, -1
     where PyTorch did not annotate it). Flows, from an operator to the node that it made: `id`, `place`, `start`
     of the one, `is_end`: of the node. Memory: `start`, `place` (in `threads`), `device_type` (0 is the CPU),
-    `device`, `block`, `bytes`, `total`. Overhead, of the profiler: `start`, `end`, `place` (in `overhead_places`),
+    `device`, `block`, `bytes`, `total`. Frames, of Python's functions: `start`, `end`, `name` (in `functions`),
+    `place` (in `threads`). Overhead, of the profiler: `start`, `end`, `place` (in `overhead_places`),
     `loads` (it is the loading of code). Times in ns; a missing correlation, external id or sequence number is
     -1.
     """
@@ -127,7 +128,9 @@ class TraceColumns:
         self.work, self.launches, self.ranges, self.flows = Table(), Table(), Table(), Table()
         self.called_devices: set[str] = set()
         self.messages, self.nodes, self.memory, self.overhead = Table(), Table(), Table(), Table()
+        self.frames = Table()
         self.names: Interner[str] = Interner()
+        self.functions: Interner[str] = Interner()
         self.calls: Interner[str] = Interner()
         self.overhead_places: Interner[Place] = Interner()  # not all of which are threads
         self.threads: Interner[Place] = Interner()
@@ -138,7 +141,8 @@ class TraceColumns:
         self.without_duration = 0
         self.shapes: Interner[str] = Interner()
         self._functions: Functions = functions
-        self._kind_of_frame: dict[str, int] = {}
+        self._calls_of_functions: list[Event] = []
+        self._kind_of_frame: dict[str, tuple[int, bool]] = {}
 
     def __len__(self) -> int:
         return self.work.rows + self.launches.rows + self.ranges.rows
@@ -153,7 +157,8 @@ class TraceColumns:
         for event in events:
             if event.ph == "X":
                 if (table_and_kind := CATEGORIES.get(event.cat)) is None:
-                    if event.cat != FRAME or not (frame := self._frame(event.name)):
+                    frame = self._frame(event) if event.cat == FRAME else NO_FRAME
+                    if not frame:
                         continue
                     table_and_kind = FRAMES, frame
                 if event.dur == _NO_DURATION:
@@ -177,6 +182,7 @@ class TraceColumns:
         }
         for (table, kind), rows in timed.items():
             add[table](rows, kind)
+        self._add_calls_of_functions()
         if flows:
             self._add_flows(flows)
         if allocations:
@@ -255,11 +261,23 @@ class TraceColumns:
             weight=self._weights(events) if kind == 1 else np.full(len(events), -1),
         )
 
-    def _frame(self, name: str) -> int:
-        """Return what a Python frame is, found once for each name."""
-        if (frame := self._kind_of_frame.get(name)) is None:
-            frame = self._kind_of_frame[name] = kind_of(name, self._functions)
+    def _frame(self, event: Event) -> int:
+        """Return what a Python frame is as a range, found once a name; keep it if it is a function's call."""
+        name = event.name
+        if (found := self._kind_of_frame.get(name)) is None:
+            is_function = kind_of(name, "all") == FUNCTION_CALL
+            found = self._kind_of_frame[name] = kind_of(name, self._functions), is_function
+        frame, is_function = found
+        if is_function and event.dur != _NO_DURATION:
+            self._calls_of_functions.append(event)
         return frame
+
+    def _add_calls_of_functions(self) -> None:
+        """Add the functions' calls that were kept."""
+        if calls := self._calls_of_functions:
+            names = _numbered([event.name for event in calls], self.functions)
+            self.frames.add(**_times(calls), name=names, place=_places(calls, self.threads))
+            self._calls_of_functions = []
 
     def _add_frames(self, events: list[Event], frame: int) -> None:
         """Add Python's frames of one kind, which have no number and no operator."""

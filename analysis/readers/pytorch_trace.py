@@ -27,6 +27,7 @@ from ..trace import (
     NO_GRADIENT,
     Allocations,
     Domain,
+    Frames,
     Int32s,
     Int64s,
     Launches,
@@ -162,6 +163,8 @@ class Assembly:
             memory=memory,
             calls=None if on_cpu else named_calls(self.columns.launches["call"], list(self.columns.calls)),
             overhead=None if on_cpu else self.overhead(),
+            frames=self.frames(),
+            frame_names=tuple(self.columns.functions),
         )
         return self.with_annotated_graphs(trace) if self.columns.nodes.rows and not on_cpu else trace
 
@@ -187,6 +190,14 @@ class Assembly:
         numbers = [number_of(place, -1) for place in self.columns.overhead_places]
         thread = np.array(numbers, np.int32)[table["place"]]
         return Overhead(table["start"], np.maximum(table["start"], table["end"]), thread, table["loads"] == 1)
+
+    def frames(self) -> Frames | None:
+        """Return the calls of Python functions of a trace with stacks."""
+        table = self.columns.frames
+        if not table.rows:
+            return None
+        thread, name = table["place"].astype(np.int32), table["name"].astype(np.int32)
+        return Frames(table["start"], np.maximum(table["start"], table["end"]), thread, name)
 
     def memory(self, on_cpu: bool) -> Allocations | None:
         """Return what PyTorch's allocator handed out and took back: on the GPU, else on the CPU."""

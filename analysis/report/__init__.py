@@ -110,7 +110,7 @@ class IdleRow:
     """One cause of idle GPUs; `median_ns` is that of a step with what follows it, or all where there are no steps.
 
     `path` is the range with most of it, `after` the call after which most of that passed (empty: none). One step,
-    `alone_step` (from 0), has `alone_ns` more of it than any other.
+    `alone_step` (from 0), has `alone_ns` more of it than any other. `function` has half of it or more.
     """
 
     cause: str
@@ -119,6 +119,7 @@ class IdleRow:
     after: str
     alone_ns: int
     alone_step: int | None
+    function: str = ""
 
 
 @dataclass(frozen=True, slots=True)

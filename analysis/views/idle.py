@@ -119,19 +119,30 @@ def _places(subject: Subject, places: Sequence[PlaceSum]) -> Table:
     report, detail = subject.report, subject.detail
     total_ns = sum(row.idle_ns + row.between_ns for row in places)
     common = 0 if detail.whole else common_length(row.path for row in places)
-    rows = []
+    rows, has_functions = [], any(row.function for row in places)
     for row in places[: detail.top]:
         idle_ns = row.idle_ns + row.between_ns
         figures = (per_step(report, idle_ns), share(idle_ns, total_ns), per_step(report, row.gaps), row.largest_ns)
         waited = row.waited_ns / idle_ns if row.waited_ns else ""
         alone = row.alone_ns / idle_ns if row.alone_step is not None else ""
-        rows.append(Row((row.cause, label(row.path, common), *figures, waited, row.waited_for, alone)))
-    columns = headed("cause", "range", idle_ns="idle", share="%", gaps="gaps", largest_ns="largest")
+        where = (label(row.path, common), *([row.function] if has_functions else []))
+        rows.append(Row((row.cause, *where, *figures, waited, row.waited_for, alone)))
+    columns = headed(
+        "cause",
+        "range",
+        *(["function"] if has_functions else []),
+        idle_ns="idle",
+        share="%",
+        gaps="gaps",
+        largest_ns="largest",
+    )
     columns += headed(waited_share="waited %")
     columns += (Column("waited_for", "call", seen_by="programs"), *headed(alone_share="1 step %"))
     title = f"Idle time by cause and range, between steps too, {{unit}} {headings.scope(report)}"
     calls = ", ".join(dict.fromkeys(row.waited_for for row in places[: detail.top] if row.waited_for))
     waited = f" waited: host code right after a call that waits for the GPU ({calls})." if calls else ""
     in_one = " 1 step: what one step has more of it than any other." if any(row.alone_ns for row in places) else ""
-    caption = f"range: the innermost one open on the CPU.{waited}{in_one}{more(places, detail.top, 'range')}"
+    function = " function: the innermost Python function then running." if has_functions else ""
+    caption = f"range: the innermost one open on the CPU.{function}{waited}{in_one}"
+    caption += more(places, detail.top, "row" if has_functions else "range")
     return Table("places", title, columns, tuple(rows), caption)

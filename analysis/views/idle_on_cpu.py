@@ -38,11 +38,13 @@ def view(subject: Subject) -> Document:
         )
     ]
     common = 0 if detail.whole else common_length(row.path for row in found.rows)
+    has_functions = any(row.function for row in found.rows)
     rows = [
         Row(
             (
                 row.cause,
                 label(row.path, common),
+                *([row.function] if has_functions else []),
                 per_step(report, row.time_ns),
                 share(row.time_ns, total_ns),
                 per_step(report, row.pieces),
@@ -51,8 +53,17 @@ def view(subject: Subject) -> Document:
         )
         for row in found.rows[: detail.top]
     ]
-    columns = headed("cause", "range", time_ns="time", share="%", pieces_count="pieces", largest_ns="largest")
+    columns = headed(
+        "cause",
+        "range",
+        *(["function"] if has_functions else []),
+        time_ns="time",
+        share="%",
+        pieces_count="pieces",
+        largest_ns="largest",
+    )
     title = f"Time outside of operators by range, {{unit}} {scope}"
-    caption = f"% is of the time outside of operators.{more(found.rows, detail.top, 'range')}"
+    caption = "% is of the time outside of operators."
+    caption += more(found.rows, detail.top, "row" if has_functions else "range")
     tables.append(Table("places", title, columns, tuple(rows), caption))
     return headings.answer(report, tables, report.notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..report import IdleReport, IdleRow, Path, Report
+from ..support.text import fit
 from ..support.units import time_text
 from . import headings
 from .rows import label
@@ -31,6 +32,7 @@ ALONE = {
 }
 #: What a program does on a CPU outside of operators, as a part of a sentence.
 ON_CPU = {"Python": "in its own Python", "data loading": "loading data", "waiting": "waiting"}
+LONGEST_FUNCTION = 80
 #: From this share of the time on, the answer says why the GPU is idle, and of one step from this share of a step's
 #: idle time what it alone has.
 SAID_FROM, ALONE_FROM = 0.1, 0.5
@@ -104,8 +106,9 @@ def _largest(idle: IdleReport, report: Report) -> str:
 
 
 def place(row: IdleRow) -> str:
-    """Return where most of a cause is, and after which call, as a part of a sentence."""
+    """Return where most of a cause is, by range and function, and after which call, as a part of a sentence."""
     parts = [f"in {label(row.path)}"] if row.path else []
+    parts += [f"most in {fit(row.function, LONGEST_FUNCTION)}"] if row.function else []
     parts += [f"after {row.after}"] if row.after else []
     return f" ({', '.join(parts)})" if parts else ""
 
