@@ -17,6 +17,8 @@ import nvtx_kernels as nk
 from tests.analysis.making.building import AUTOGRAD, MAIN, WORKER, Launch, Overhead, Range, Work, build
 from tests.analysis.making.bundled import SHARED, needs_shared
 from tests.analysis.making.plain_sql import busy_within
+from tests.analysis.making.stacks import Event, launch
+from tests.analysis.making.stacks import write as write_trace
 from tests.analysis.making.subjects import REPORTS, attributed, screen, table, viewed
 
 US = 1000
@@ -26,6 +28,7 @@ SYNC, MALLOC, FREE, COPY = (
     "cudaFree_v3020",
     "cudaMemcpyAsync_v3020",
 )
+QUERY = "cudaEventQuery_v3020"
 LOAD, RECORD, GRAPH = "cuLibraryLoadData", "cudaEventRecord_v3020", "cudaGraphLaunch_v10000"
 
 
@@ -63,6 +66,11 @@ RULES = {
         [call(6, 24, SYNC), call(60, 65, correlation=2)],
         [ran(66, 70, 2)],
         {"synchronization": 4, "launching": 41, "latency": 1},
+    ),
+    "polling": (
+        [call(22, 72, QUERY), call(75, 80, correlation=2)],
+        [ran(81, 90, 2)],
+        {"launching": 10, "synchronization": 50, "latency": 1},
     ),
     "an allocation": (
         [call(22, 72, MALLOC), call(75, 80, correlation=2)],
@@ -132,6 +140,16 @@ def test_the_profilers_own_time_is_the_profilers(tmp_path):
     flush = [Overhead(40 * US, 60 * US), Overhead(70 * US, 80 * US, WORKER)]
     path = report(tmp_path, [call(90, 95, correlation=2)], [ran(96, 99, 2)], overhead=flush)
     assert causes_of(path) == {"launching": 55, "profiler": 20, "latency": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"), [("Lazy Function Loading", "module loading"), ("Activity Buffer Request", "profiler")]
+)
+def test_what_a_trace_calls_overhead_is_loading_or_the_profilers(tmp_path, name, cause):
+    overhead = Event(name, 200 * US, 500 * US, "overhead")
+    step_0 = Event("ProfilerStep#0", 0, 1_000 * US, "user_annotation")
+    path = write_trace(tmp_path / "trace.json", step_0, launch(1, 10 * US), overhead, launch(2, 950 * US))
+    assert causes_of(path)[cause] == 300
 
 
 @pytest.mark.parametrize(("waits", "exposed_by"), [(24, "cudaDeviceSynchronize"), (None, None)])
