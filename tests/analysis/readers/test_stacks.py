@@ -1,6 +1,8 @@
 """PyTorch traces with stacks: calls of modules and functions as ranges, their names, and what they decide."""
 
 import json
+import lzma
+import re
 from collections import Counter, defaultdict
 from functools import cache
 from random import Random
@@ -21,6 +23,7 @@ from nvtx_kernels.analysis.trace import MODEL_FORWARD, NO_GRADIENT
 from nvtx_kernels.analysis.views.rows import label
 
 import nvtx_kernels as nk
+from tests.analysis.making.bundled import SHARED
 from tests.analysis.making.stacks import ENGINE, Event, Net, launch, record, write
 from tests.analysis.making.traces import answers
 
@@ -314,3 +317,21 @@ def test_files_without_names_are_refused(tmp_path, text, error):
         path.write_text(text)
     with pytest.raises(error):
         with_names(read(write(tmp_path / "a.json", *modules("Net_0"))), path)
+
+
+@pytest.mark.parametrize("name", ["llama", "function"])
+def test_parts_have_as_many_kernels_as_annotation_finds_in_the_same_program(tmp_path, name):
+    if not (SHARED / "stacks").is_dir():
+        pytest.skip("needs the traces of ../shared/stacks, which this checkout has not")
+    path, truth = tmp_path / "trace.json", json.loads((SHARED / "stacks/truth.json").read_text())[name]
+    path.write_bytes(lzma.decompress((SHARED / f"stacks/{name}.json.xz").read_bytes()))
+    parts, phases, shared = Counter(), Counter(), 0
+    for row in summarize(attribute(read(path))).kernels:
+        if row.kind == "kernel":
+            parts[row.phase, tuple(re.sub(r"ProfilerStep#.*", "step", part) for part in row.path)] += row.count
+            phases[row.phase] += row.count
+    assert phases == truth["phases"]
+    for phase, counts in truth["by"].items():
+        found = Counter(count for (of_phase, _), count in parts.items() if of_phase == phase)
+        shared += sum(count * often for count, often in (found & Counter(counts)).items())
+    assert shared >= 0.95 * truth["kernels in trace"]
