@@ -12,20 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec
 
 from ..compare import changes, rules, tables
+from ..compare.answer import answer as outcome
 from ..compare.sides import recorded
 from ..doctor.checks import examined
 from ..document import Detail, Document, seen_by
 from ..errors import AnalysisError, NotAReport, UsageError
+from ..measures.fixes import fixes_of
 from ..opened import Choices, Opened, opened
 from ..readers import expand
 from ..summary.selection import part_of
-from ..views.fix import as_object as fixes_as_object
+from ..support.units import time_in_digits as time
+from ..views import fix
 from ..views.overview import overview
 from ..views.registry import VIEWS, subject_of, viewer
 from ..views.verdict import next_view
@@ -112,7 +115,7 @@ class Reports:
         name = "fix" if found.fixes else next_view(summary)
         following = {"tool": "view", "arguments": {"report": report, "name": name}}
         answer = _as_answer(overview(summary, _detail(top), found=found), [following])
-        return {**answer, "step_ns": summary.step_ns, **fixes_as_object(found)}
+        return {**answer, "step_ns": summary.step_ns, **fix.as_object(found)}
 
     @refusing
     def ranges(
@@ -144,6 +147,29 @@ class Reports:
         return self._viewed(report, name, pattern, phase, top, totals)
 
     @refusing
+    def fixes(self, report: str, unrecorded_step_ms: float | None = None) -> Answer:
+        """Answer what to change first, and how much of a step each change takes at most, by replay of the calls.
+
+        `unrecorded_step_ms` is how long a step takes without recording, where that was measured: it narrows the
+        figures. Each of `fixes` has `sentence`, `alone_low_ns` to `alone_ns`, `then_ns` and `where`; `fix_basis`
+        says what else was tried. Afterwards, measure: `nvtx-kernels benchmark --against`, or `compare`.
+        """
+        if unrecorded_step_ms is not None and not unrecorded_step_ms > 0:
+            raise UsageError(f"`unrecorded_step_ms` is a time above 0, not {unrecorded_step_ms:g}.")
+        unrecorded_ns = None if unrecorded_step_ms is None else unrecorded_step_ms * 1e6
+        of_steps = _heard(opened(self.path(report), Choices(per_step=True)))
+        found = fixes_of(of_steps.attribution, unrecorded_step_ns=unrecorded_ns)
+        document = fix.shown(of_steps.report, found)
+        said = [f"{one.sentence}: {fix.alone(one)} of a step of {time(one.step_ns)}." for one in found.fixes[:1]]
+        answer = _as_answer(replace(document, verdict=" ".join(said) or document.verdict))
+        return {**answer, **fix.as_object(found)}
+
+    @refusing
+    def idle(self, report: str, phase: str = "", top: int = 10, totals: bool = False) -> Answer:
+        """Answer why the GPU is idle: one cause for each nanosecond, by range, in the steps and between them."""
+        return self._viewed(report, "idle", "", phase, top, totals)
+
+    @refusing
     def explain(self, report: str, kernel: str = "", top: int = 10, totals: bool = False) -> Answer:
         """Answer where the launches of a kernel come from; `kernel` is a part of its name."""
         return self._viewed(report, "explain", "", "", top, totals, kernel=kernel)
@@ -152,15 +178,24 @@ class Reports:
     def compare(
         self, before: str, after: str, fail_on: Sequence[str] = (), basis: Basis = "auto", top: int = 10
     ) -> Answer:
-        """Show what changed from one report to another; `fail_on` has rules such as 'softmax > +5%'."""
+        """Show what changed from one report to another; `fail_on` has rules such as 'softmax > +5%'.
+
+        `outcome` has the `verdict`: `differs`, `same` (no change), or `not known` (record more steps).
+        """
         paths = [self.path(name) for name in (before, after)]
         opened_sides = [_heard(opened(path)) for path in paths]
         a, b = changes.named_apart([side.whole for side in opened_sides], paths)
         side_a, side_b = map(recorded, opened_sides)
         comparison = changes.compare(a, b, basis=basis, sides=(side_a, side_b))
         verdicts = [rules.judge(rules.parse(text), comparison) for text in fail_on]
-        answer = _as_answer(tables.compared(comparison, verdicts, _detail(top)))
-        return {**answer, "violated": [verdict.rule.text for verdict in verdicts if verdict.violated]}
+        said = _as_answer(tables.compared(comparison, verdicts, _detail(top)))
+        return {
+            **said,
+            "report": said["answer"],
+            "answer": said["report"],  # this document begins with its answer
+            "outcome": outcome(comparison).as_object(),
+            "violated": [verdict.rule.text for verdict in verdicts if verdict.violated],
+        }
 
     @refusing
     def doctor(self, report: str) -> Answer:
@@ -208,7 +243,7 @@ class Reports:
 
 
 #: The questions, in the order in which an agent meets them.
-QUESTIONS = ("reports", "overview", "ranges", "kernels", "view", "explain", "compare", "doctor")
+QUESTIONS = ("reports", "overview", "fixes", "idle", "ranges", "kernels", "view", "explain", "compare", "doctor")
 
 
 def _detail(top: int) -> Detail:

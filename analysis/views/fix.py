@@ -9,6 +9,7 @@ from typing import Any
 from ..document import Column, Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures.fixes import ADDS, LEAST_SHARE, Fix, Fixes, fixes_of
+from ..report import Report
 from ..support.units import UNITS_NS, digits_text, share_text
 from ..support.units import time_in_digits as time
 from ..vocabulary import PATH_SEPARATOR
@@ -44,9 +45,13 @@ def view(subject: Subject) -> Document:
 
     Raises ReportError where the recorded steps cannot be replayed.
     """
-    report = subject.report
-    require_measured(report)
+    require_measured(subject.report)
     found = fixes_of(subject.attribution, unrecorded_step_ns=subject.unrecorded_step_ns)
+    return shown(subject.report, found)
+
+
+def shown(report: Report, found: Fixes) -> Document:
+    """Show what was found in a report; raises ReportError where its steps could not be replayed."""
     if found.refused:
         raise ReportError(REFUSED.format(found.refused))
     notes = [
@@ -55,8 +60,9 @@ def view(subject: Subject) -> Document:
     ]
     notes += [ONE_RANK.format(report.ranks)] if report.ranks > 1 else []
     tables = [fix_table(found, found.fixes), *([_evidence(found)] if found.fixes else [])]
-    shown, accounting = [table for table in tables if table.rows], headings.accounting_per_step(report)
-    document = headings.answer(report, shown, (*notes, *report.notes), accounting=accounting)
+    accounting = headings.accounting_per_step(report)
+    filled = [table for table in tables if table.rows]
+    document = headings.answer(report, filled, (*notes, *report.notes), accounting=accounting)
     return replace(document, verdict=nothing(found) if not found.fixes else "")
 
 

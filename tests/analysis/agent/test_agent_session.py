@@ -14,6 +14,8 @@ mcp = pytest.importorskip("mcp")
 CALLS = [
     ("reports", {}),
     ("overview", {"report": OURS.name}),
+    ("fixes", {"report": OURS.name}),
+    ("idle", {"report": OURS.name}),
     ("view", {"report": OURS.name, "name": "balance"}),
     ("view", {"report": OURS.name, "name": "memory"}),
     ("overview", {"report": "../README.md"}),
