@@ -144,7 +144,8 @@ CAST = re.compile(
 )
 IN_ATTENTION = (SOFTMAX, MASK, SCALE, ROPE)
 ELSEWHERE = (NORM, ACTIVATION, RESIDUAL, LOSS, CASTS, COPIES, REST)
-OF_FORWARD = "% is of the forward's kernel time"
+OF_FORWARD, OF_ALL = "% is of the forward's kernel time", "% is of the kernel time of all phases"
+FORWARD_TITLE = "(c) Forward kernel time by kind of kernel"
 DEFINITIONS = (
     "An operation has the kernels in the ranges named after it; –: there are none. residual: element-wise kernels "
     "in the range around a norm, in no inner one. casts, copies: in no such range, by the kernel's name. "
@@ -170,16 +171,12 @@ def besides_gemms(sweep: Sweep) -> Answer:
             key, title, columns, lambda report: _shares(report, operations_of(report)), caption, FORWARD
         )
 
-    by_category = [_by_category(report) for report in sweep.counted]
-    shares = [_shares(report, time_ns) for report, time_ns in zip(sweep.counted, by_category, strict=True)]
-    largest = {
-        category: max(of_report.get(f"{category}_share", 0) for of_report in shares)
-        for category in set().union(*by_category) - {"gemm"}
-    }
-    ranked = sorted(largest, key=lambda category: (-largest[category], category))
-    kinds = by_phase(sweep, no_kernels, lambda _: _categories(sweep, ranked), (FORWARD,))
+    ranked = _ranked(sweep, (FORWARD,))
+    kinds = by_phase(
+        sweep, no_kernels, lambda _: _categories(sweep, ranked, (FORWARD,), "c", FORWARD_TITLE), (FORWARD,)
+    )
     sentence = ""
-    if sweep.alone and (of_alone := shares[0]):
+    if sweep.alone and (of_alone := _shares(sweep.alone, _by_category(sweep.alone))):
         parts = [f"{name} {percent(of_alone[f'{name}_share'])}" for name in ranked[:CATEGORIES_SHOWN]]
         not_gemm = percent(1 - of_alone.get("gemm_share", 0))
         sentence = f"(c) {not_gemm} of forward's kernel time is not GEMM{': ' if parts else ''}{', '.join(parts)}."
@@ -206,7 +203,7 @@ def _longest_besides_gemms(sweep: Sweep) -> Table:
     longest = longest_first(added(kernels, ("kernel", "category")))
     longest = longest if sweep.detail.whole else longest[:KERNELS_SHOWN]
     names = names_by_kernel((row.kernel for row in longest), sweep.detail.full_names)
-    forward_ns = _forward_ns(report)
+    forward_ns = _time_ns(report, (FORWARD,))
     rows = [
         Row((names[row.kernel], row.category, row.count, row.total_ns, share(row.total_ns, forward_ns)))
         for row in longest
@@ -247,45 +244,55 @@ def named(name: str) -> str:
     return next((operation for operation, pattern in NAMES.items() if pattern.fullmatch(bare)), "")
 
 
-def _categories(sweep: Sweep, ranked: Sequence[str]) -> Table:
+def _ranked(sweep: Sweep, phases: Sequence[str]) -> list[str]:
+    """Return the kinds of kernel that are no GEMMs, those first that have a large share in some report."""
+    by_category = [_by_category(report, phases) for report in sweep.counted]
+    shares = [_shares(*of_report, phases) for of_report in zip(sweep.counted, by_category, strict=True)]
+    names = set().union(*by_category) - {"gemm"}
+    largest = {name: max(of_report.get(f"{name}_share", 0) for of_report in shares) for name in names}
+    return sorted(names, key=lambda name: (-largest[name], name))
+
+
+def _categories(sweep: Sweep, ranked: Sequence[str], phases: Sequence[str], key: str, title: str) -> Table:
+    """Show the share of each kind of kernel in some phases; `ranked` are those that are no GEMMs."""
     top = ranked if sweep.detail.whole else ranked[:CATEGORIES_SHOWN]
     others = ranked[len(top) :]
     columns = headed(gemm_share="GEMMs %", other_share="all else %", **_share_headings(top))
     columns += headed(rest_share="rest %") if others else ()
 
     def cells(report: Answered) -> Cells:
-        by_category = dict.fromkeys(("gemm", *top), 0) | _by_category(report)
-        other_ns = _forward_ns(report) - by_category["gemm"]
+        by_category = dict.fromkeys(("gemm", *top), 0) | _by_category(report, phases)
+        other_ns = _time_ns(report, phases) - by_category["gemm"]
         rest_ns = sum(by_category.get(name, 0) for name in others)
-        return _shares(report, by_category | {"other": other_ns, "rest": rest_ns})
+        return _shares(report, by_category | {"other": other_ns, "rest": rest_ns}, phases)
 
-    caption = f"{OF_FORWARD}; the categories sum to all else."
+    is_forward = tuple(phases) == (FORWARD,)
+    caption = f"{OF_FORWARD if is_forward else OF_ALL}; the categories sum to all else."
     caption += f" rest: {', '.join(others)}." if others else ""
-    title = f"(c) Forward kernel time by kind of kernel, %, {sweep.scope}"
-    return sweep.table("c", title, columns, cells, caption, FORWARD)
+    return sweep.table(key, f"{title}, %, {sweep.scope}", columns, cells, caption, FORWARD if is_forward else "")
 
 
 def _share_headings(names: Iterable[str]) -> dict[str, str]:
     return {f"{name}_share": f"{name} %" for name in names}
 
 
-def _shares(report: Answered, time_ns: Mapping[str, Number]) -> Cells:
-    """Return the shares of the forward's kernel time, by the keys of their columns; none where it has none."""
-    forward_ns = _forward_ns(report)
-    return {f"{name}_share": part_ns / forward_ns for name, part_ns in time_ns.items()} if forward_ns else {}
+def _shares(report: Answered, time_ns: Mapping[str, Number], phases: Sequence[str] = (FORWARD,)) -> Cells:
+    """Return the shares of some phases' kernel time, by the keys of their columns; none where they have none."""
+    whole_ns = _time_ns(report, phases)
+    return {f"{name}_share": part_ns / whole_ns for name, part_ns in time_ns.items()} if whole_ns else {}
 
 
-def _forward_ns(report: Answered) -> Number:
-    return sum(row.kernel_ns for row in report.phases if row.phase == FORWARD)
+def _time_ns(report: Answered, phases: Sequence[str]) -> Number:
+    return sum(row.kernel_ns for row in report.phases if row.phase in phases)
 
 
 def _forward_kernels(report: Report) -> list[KernelRow]:
     return [row for row in kernels_of(report) if row.phase == FORWARD]
 
 
-def _by_category(report: Answered) -> dict[str, Number]:
-    """Return the time of the forward's kernels, ns; `other` is what tables call all that is no GEMM."""
-    rows = added(_forward_kernels(report), ("category",))
+def _by_category(report: Answered, phases: Sequence[str] = (FORWARD,)) -> dict[str, Number]:
+    """Return the time of some phases' kernels, ns; `other` is what tables call all that is no GEMM."""
+    rows = added((row for row in kernels_of(report) if row.phase in phases), ("category",))
     return {UNKNOWN if row.category == OTHER else row.category: row.total_ns for row in rows}
 
 
@@ -297,7 +304,7 @@ SHARES, COUNTS = (FORWARD, "both", OPTIMIZER, "step"), (FORWARD, BACKWARD, OPTIM
 
 
 def gemm_share(sweep: Sweep) -> Answer:
-    """Show the GEMMs' share of the kernel time and their launches, by phase and in total."""
+    """Show the GEMMs' share of the kernel time and their launches, by phase and in total, and all other kinds."""
 
     def absent(keys: Sequence[str]) -> str:
         """Return what a dash means, where there is one."""
@@ -313,7 +320,12 @@ def gemm_share(sweep: Sweep) -> Answer:
         sweep.table("d", title, shares, _gemms, of_what),
         sweep.table("d_launches", f"(d) GEMM launches, {sweep.scope}", launches, _gemms, helpers),
     ]
-    names = {FORWARD: "the forward", "step": "the whole step" if sweep.per_step else "all work"}
+    whole = "the whole step" if sweep.per_step else "all work"
+    ranked = _ranked(sweep, PHASES)
+    if ranked and any(_time_ns(report, PHASES) > _time_ns(report, (FORWARD,)) for report in sweep.counted):
+        title = f"(d) Kernel time of {whole} by kind of kernel"
+        tables.insert(1, _categories(sweep, ranked, PHASES, "d_kinds", title))
+    names = {FORWARD: "the forward", "step": whole}
     of_alone = _gemms(sweep.alone) if sweep.alone else {}
     parts = {name: of_alone.get(f"{key}_gemm_share") for key, name in names.items()}
     texts = [f"{percent(part)} of the kernel time of {name}" for name, part in parts.items() if part is not None]

@@ -113,10 +113,22 @@ def test_operations_and_categories_sum_to_all_that_is_no_gemm(path):
         (attention,), (elsewhere,) = table(answer, "c_attention"), table(answer, "c_elsewhere")
         told = [value for row in (attention, elsewhere) for key, value in row.items() if key != "report"]
         assert sum(value or 0 for value in told) == pytest.approx(row("c", path)["other_share"])
-    for found in table(answer, "c") + table(asked(path), "c") if "c" in keys(answer) else ():
+    shown = [
+        one
+        for whole in (answer, asked(path))
+        for key in {"c", "d_kinds"} & {*keys(whole)}
+        for one in table(whole, key)
+    ]
+    for found in shown:
         parts = [value for key, value in found.items() if key not in ("report", "gemm_share", "other_share")]
         assert sum(parts) == pytest.approx(found["other_share"])
         assert found["gemm_share"] + found["other_share"] == pytest.approx(1)
+
+
+@every_report
+def test_the_kinds_of_kernel_of_a_step_have_the_gemms_share_of_the_step(path):
+    for kinds in table(asked(path), "d_kinds") if "d_kinds" in keys(asked(path)) else ():
+        assert kinds["gemm_share"] == pytest.approx(row("d", path)["step_gemm_share"])
 
 
 def test_softmax_is_the_same_among_operations_and_in_attention():
