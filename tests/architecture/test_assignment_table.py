@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ LINES = re.findall(r"`nvtx-kernels ([^`]+)`", TABLE)
 
 @pytest.mark.parametrize("line", LINES)
 def test_a_command_of_the_assignments_table_exists(line):
-    name, *words = line.split()
+    name, *words = shlex.split(line)
     module = importlib.import_module(f"nvtx_kernels.{COMMANDS[name].module}")
     if words[:1] == ["--attention"]:
         module, words = importlib.import_module("nvtx_kernels.profiling.attention"), words[1:]
