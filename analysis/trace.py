@@ -27,6 +27,7 @@ class Provenance:
     models: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # And what PyTorch calls each module: vocabulary/modules.py has both.
     attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    names_joined: int = 0  # how many names of kernels and ranges are joined, as there were too many
     #: By a path of ranges, joined by `/`, what PyTorch's trace with stacks calls its module: `Linear_7`.
     trace_modules: Mapping[str, str] = field(default_factory=dict)
     steps: str = ""  # what the ranges that annotation opened as steps count: "steps of AdamW"

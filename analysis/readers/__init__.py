@@ -79,6 +79,7 @@ def read(path: Path | str, *, functions: Functions = "") -> Trace:
     Raises NotAReport, with a sentence on what the file is and a next step, for anything else, and if the report
     is written meanwhile; UsageError for functions of another format.
     """
+    from .many_names import with_joined_names
     from .module_names import with_module_names
     from .requirements import require_plausible
 
@@ -94,7 +95,7 @@ def read(path: Path | str, *, functions: Functions = "") -> Trace:
         raise
     require_unchanged(path, before)
     require_plausible(trace, path)
-    return with_module_names(with_bounded_names(trace))
+    return with_joined_names(with_module_names(with_bounded_names(trace)))
 
 
 def reader_of(path: Path) -> Reader:

@@ -16,6 +16,7 @@ import pandas as pd
 
 from ..attribution.nesting import Nesting
 from ..document import SHORT, Column, Detail, Document, Row, Table, headed
+from ..errors import ReportError
 from ..kernel_names.short import names_by_kernel
 from ..trace import KERNEL, PUSH_POP, Trace
 from . import headings
@@ -31,12 +32,20 @@ NO_RANGES = (
     "`nvtx_kernels.annotate.range` or `torch.cuda.nvtx`, and record with `-t cuda,nvtx`."
 )
 
+NAMES_JOINED = (
+    "nsys has a row for each name, and {:,} names of this report are joined, as it has too many. Leave out "
+    "--like-nsys, or ask `nsys stats`."
+)
+
 
 def like_nsys(trace: Trace, detail: Detail = SHORT) -> Document:
     """Return nsys's kernel summary and projection summary per range.
 
-    People get a range's kernels below it; programs get every row by itself, as in nsys's CSV.
+    People get a range's kernels below it; programs get every row by itself, as in nsys's CSV. Raises ReportError
+    where names are joined, of which nsys has a row each.
     """
+    if joined := trace.provenance.names_joined:
+        raise ReportError(NAMES_JOINED.format(joined))
     inside = work_in_ranges(trace)
     kernels = kernel_summary(inside)
     source, draw = trace.provenance, _table if detail.whole else _grouped
