@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import optimizers, places, range_stack, regions
+from . import optimizers, places, range_stack, recursion, regions
 from .compiled.ranges import CompiledCall
 from .range_stack import AutomaticRange, Label
 from .regions import Names, in_backward
@@ -118,11 +118,20 @@ def _annotated(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
     """Call a module, in its ranges if it is annotated."""
     if _is_compiling():
         return _call(self, *args, **kwargs)
-    # Where its __init__ has not run, it has no hooks: the error is PyTorch's to raise.
-    plans = _plans.get(id(getattr(self, "_forward_hooks", None)))
-    if plans is None or (plans[0].quiet and not self.training) or not range_stack.active:
-        return _in_no_range(self, args, kwargs)
-    return _in_ranges(plans, self, args, kwargs)
+    thread, room = _local.thread, 0
+    thread.module_calls += 1
+    try:
+        if thread.module_calls > recursion.DEEP:
+            room = recursion.make_room(thread.module_calls)
+        # Where its __init__ has not run, it has no hooks: the error is PyTorch's to raise.
+        plans = _plans.get(id(getattr(self, "_forward_hooks", None)))
+        if plans is None or (plans[0].quiet and not self.training) or not range_stack.active:
+            return _in_no_range(self, args, kwargs)
+        return _in_ranges(plans, self, args, kwargs)
+    finally:
+        thread.module_calls -= 1
+        if room:
+            recursion.give_back(room)
 
 
 def _in_no_range(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -133,6 +133,7 @@ class Thread:
     ranges: list[OpenRange] = field(default_factory=list)
     # Dies with the outermost call of an annotated module that runs here, however that call ends.
     calls: Callable[[], Any] = lambda: None
+    module_calls: int = 0  # that run in one another, annotated or not
     # The category of the ranges of a compiled model's forward that runs here.
     compiled_call: str = "model/forward"
     innermost: Any = None  # the part that runs

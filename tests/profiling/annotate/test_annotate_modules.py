@@ -349,3 +349,50 @@ def interrupted_everywhere(phase):
         assert [signal.getsignal(number) for number in HELD_SIGNALS] == handlers
         if interrupted_at or annotation:
             assert heard_from(lambda model=model: step(model)) == []
+
+
+class Recursive(nn.Module):
+    """Calls itself until nothing is left to do; `in_between` runs at the innermost call."""
+
+    def __init__(self, in_between=lambda: None):
+        super().__init__()
+        self.linear, self.in_between = nn.Linear(4, 4), in_between
+
+    def forward(self, x, times):
+        if times:
+            return self(x, times - 1)
+        self.in_between()
+        return self.linear(x)
+
+
+def deepest(model):
+    """Return how often a model can call itself in itself."""
+    works, fails = 1, sys.getrecursionlimit()
+    while fails - works > 1:
+        times = (works + fails) // 2
+        try:
+            model(leaf(), times)
+            works = times
+        except RecursionError:
+            fails = times
+    return works
+
+
+@pytest.mark.parametrize("is_annotated", [True, False])
+def test_a_recursive_model_runs_as_deep_while_it_is_recorded(is_annotated):
+    model, limit = Recursive(), sys.getrecursionlimit()
+    plain, found = deepest(model), []
+    with annotate.annotate_modules(model if is_annotated else nn.Linear(4, 4)):
+        heard_from(lambda: found.append(deepest(model)))
+    assert plain <= found[0] <= plain + 20
+    assert sys.getrecursionlimit() == limit
+
+
+def test_a_limit_that_the_program_sets_in_a_deep_call_stays():
+    limit, model = sys.getrecursionlimit(), Recursive(lambda: sys.setrecursionlimit(5000))
+    try:
+        with annotate.annotate_modules(model):
+            heard_from(lambda: model(leaf(), 100))
+        assert sys.getrecursionlimit() == 5000
+    finally:
+        sys.setrecursionlimit(limit)
