@@ -190,10 +190,15 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
                 recording.discard_saved()
                 sys.stderr.write(f"{error}\n")
                 return
-            except TraceFileError as error:
-                recording.leave(error)
-                left = f"What was written of it is in {trace.unfinished}." if trace.unfinished.exists() else ""
-                raise TraceFileError(f"{error} {left}".rstrip()) from error
+            except (TraceFileError, MemoryError) as error:
+                if isinstance(error, MemoryError):
+                    reason = TraceFileError(f"cannot write {self._path}: there was not enough memory.")
+                    reason.__cause__ = error
+                else:
+                    reason = error
+                recording.leave(reason)
+                left = f". What was written of it is in {trace.unfinished}." if trace.unfinished.exists() else ""
+                raise TraceFileError(f"{str(reason).rstrip('.')}{left}") from error
             recording.is_written = True
         if not self._quiet:
             sys.stderr.write(f"{recording.outcome(trace.path)}\n")

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from traceback import clear_frames
 
 from nvtx_kernels.analysis.support import heap
 from nvtx_kernels.analysis.support.units import bytes_text, time_text
@@ -179,6 +180,9 @@ class Recording:
 
     def leave(self, error: TraceFileError) -> None:
         """Leave what could be written, with the reason why it is no report, where the report was being written."""
+        # What was being read can fill the memory that the reason needs.
+        for raised in (error, error.__cause__):
+            clear_frames(raised.__traceback__ if raised else None)
         with suppress(TraceFileError):
             self._trace.commit(
                 {"META_DATA_EXPORT": self._metadata("", f"it could not be written: {reason_of(error)}")}
@@ -219,9 +223,9 @@ class Recording:
         self._sessions += 1
         try:
             failure = session.stop(path)
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             path.unlink(missing_ok=True)
-            raise TraceFileError(f"cannot write {self.path}: {error}") from error
+            raise TraceFileError(f"cannot write {self.path}: {_why(error)}") from error
         self._saved.append(path)
         if failure:
             self._end_early(f"the GPU failed ({failure}) and its last work is missing")
@@ -254,10 +258,12 @@ class Recording:
         while self._saved:
             try:
                 seen = self._read(self._saved[0])
+                self._rows.add(seen, self.ranges)
             except Exception as error:
                 kept = f"What PyTorch recorded is in {self._saved[0]}, which nvtx-kernels rank reads"
-                raise TraceFileError(f"cannot write {self.path}: {error} {kept}, without our ranges.") from error
-            self._rows.add(seen, self.ranges)
+                raise TraceFileError(
+                    f"cannot write {self.path}: {_why(error).rstrip('.')}. {kept}, without our ranges."
+                ) from error
             self._saved.pop(0).unlink(missing_ok=True)
             count += len(seen.blocks) + len(seen.work) + len(seen.calls)
             if seen.lost_gpu_ns is not None:
@@ -312,11 +318,18 @@ class Recording:
         return [{"name": name, "value": str(value)} for name, value in about.items()]
 
 
+def _why(error: BaseException) -> str:
+    """Return what an error says, in words where it says nothing."""
+    if isinstance(error, MemoryError):
+        return "there was not enough memory"
+    return str(getattr(error, "strerror", None) or error)
+
+
 def reason_of(error: TraceFileError) -> str:
     """Return why writing failed, without the paths that the whole sentence names."""
     cause = error.__cause__
-    if isinstance(cause, OSError | sqlite3.Error):
-        return str(getattr(cause, "strerror", None) or cause)
+    if isinstance(cause, OSError | sqlite3.Error | MemoryError):
+        return _why(cause)
     return "what PyTorch recorded could not be read" if cause is not None else str(error)
 
 

@@ -276,3 +276,27 @@ def test_ranges_have_the_category_that_annotation_gives_them(path):
 
 
 NAMES = ("Sequential", "Sequential 0")
+
+
+OUT_OF_MEMORY = """
+import resource, sys, torch
+from profiling import annotate, recorder
+with recorder.record(sys.argv[1], device="cpu", operators=True, steps=None), annotate.range("step"):
+    for _ in range(4000):
+        torch.ones(3) + 1
+    with open("/proc/self/statm") as file:
+        taken = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + (int(sys.argv[2]) << 20),) * 2)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mebibytes", [0, 4, 32, 48, 64])
+def test_a_recording_that_runs_out_of_memory_while_it_is_written_leaves_the_reason(path, mebibytes):
+    done = python("-c", OUT_OF_MEMORY, path, mebibytes)
+    if done.returncode == 0:  # there was enough
+        assert range_names(path) == ["step"]
+        return
+    assert "there was not enough memory" in done.stderr.splitlines()[-1]
+    (unfinished,) = path.parent.glob("*.unfinished-*[0-9]")
+    assert metadata(unfinished)["NVTX_KERNELS_ENDED_EARLY"].endswith("there was not enough memory")

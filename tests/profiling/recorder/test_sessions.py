@@ -101,7 +101,7 @@ def test_pytorchs_file_is_kept_where_it_cannot_be_converted(path, monkeypatch):
         raise ValueError("no reader reads this")
 
     monkeypatch.setattr(nk, "session_reader", lambda: refuse)
-    refused = pytest.raises(TraceFileError, match=r"no reader reads this What PyTorch recorded is in ")
+    refused = pytest.raises(TraceFileError, match=r"no reader reads this. What PyTorch recorded is in ")
     with refused, recorder.record(path, device="cpu"):
         train(steps=1)
     (trace,) = path.parent.glob("*.pt.trace.json")
