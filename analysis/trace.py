@@ -22,6 +22,7 @@ class Provenance:
     schema: str = ""
     gpus: tuple[str, ...] = ()
     unit_of_work: str = "GPU"  # "CPU" where operators' self times take the place of kernels
+    gpu_operator: str = ""  # an operator that only GPUs run, where nothing of the GPU's work was recorded
     run: Mapping[str, Any] = field(default_factory=dict)  # what the run wrote about itself in its mark
     # What annotated models wrote: by a model's name, each module's class by its path of ranges below the model.
     models: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from ..kernel_names.short import names_by_kernel
 from ..report import as_object as report_object
 from ..report import tree_order
 from ..support import noise
-from ..support.units import count_text
+from ..support.units import count_text, counted
 from ..views import headings
 from ..views.rows import NOWHERE, common_length, label
 from .answer import answer
@@ -116,8 +116,8 @@ def steps(comparison: Comparison) -> tuple[Table, ...]:
 
 def _launches(of_sides: tuple[float, float]) -> str:
     """Name a kind of steps by what each of it launches."""
-    counts = dict.fromkeys(count_text(launches) for launches in of_sides)
-    return f"{' and '.join(counts)} launches"
+    *first, last = dict.fromkeys(of_sides)
+    return " and ".join([*map(count_text, first), counted(last, "launch", "launches")])
 
 
 def _whole_steps(comparison: Comparison) -> tuple[Table, ...]:

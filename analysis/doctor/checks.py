@@ -23,9 +23,9 @@ from ..report import LAUNCHED_OUTSIDE, NO_LAUNCH, Number, Report
 from ..summary import caveats
 from ..summary.caveats import by_arithmetic, launches_by_arithmetic
 from ..support.findings import Finding
-from ..support.units import share_text, time_text
+from ..support.units import counted, share_text, time_text
 from ..trace import GRAPH, KERNEL, Trace, marked
-from ..views.headings import MUCH_OTHER, share_of_other, worded
+from ..views.headings import MUCH_OTHER, kernel_time_in_text, share_of_other, worded
 from ..vocabulary import AUTOGRAD_THREADS, PHASES, is_step, phase_of
 from ..vocabulary.calls import KERNEL_LAUNCH
 from ..vocabulary.step_ends import NO_STEP
@@ -103,7 +103,8 @@ def _content(patient: Patient) -> Iterator[Finding]:
     trace = patient.trace
     kernels = int((trace.work.kind == KERNEL).sum())
     launches = len(np.unique(trace.work.launch[trace.work.launch >= 0]))
-    counts_text = f"{kernels:,} kernels, {launches:,} launches, {len(trace.ranges):,} ranges"
+    launched = counted(launches, "launch", "launches")
+    counts_text = f"{counted(kernels, 'kernel')}, {launched}, {counted(len(trace.ranges), 'range')}"
     counts = worded(counts_text, trace.provenance)
     if kernels or (trace.work.kind == GRAPH).any():
         yield Finding("good", f"{counts}, {trace.provenance.tool or 'by an unknown tool'}")
@@ -119,9 +120,9 @@ def _graphs(patient: Patient) -> Iterator[Finding]:
         share = work.duration_ns[graphs].sum() / max(work.duration_ns.sum(), 1)
         yield Finding(
             "problem",
-            f"{share_text(share)} of the {patient.work} is inside {int(graphs.sum())} CUDA graph launches, whose "
-            "kernels are hidden",
-            "record with `nsys profile --cuda-graph-trace=node`",
+            f"{share_text(share)} of the {patient.work} is inside "
+            f"{counted(int(graphs.sum()), 'CUDA graph launch', 'CUDA graph launches')}, whose kernels are hidden",
+            f"record with {words_of(patient.trace.provenance).graph_nodes}",
         )
     if doubt := caveats.of_replays(patient.attribution):
         yield Finding("warning", doubt, caveats.how_to_tell_replays(patient.trace.provenance))
@@ -132,8 +133,11 @@ def _unknown_kernels(patient: Patient) -> Iterator[Finding]:
     if share > MUCH_OTHER:
         yield Finding(
             "warning",
-            f"{share_text(share)} of the kernel time is in kernels that no rule knows: what counts as GEMM, "
-            "communication or another category can miss them",
+            worded(
+                f"{share_text(share)} of the {kernel_time_in_text(patient.report)} is in kernels that no rule "
+                "knows: what counts as GEMM, communication or another category can miss them",
+                patient.trace.provenance,
+            ),
             f"nvtx-kernels {shlex.quote(patient.path.name)} --by kernel names them (category other)",
         )
 
@@ -182,8 +186,8 @@ def _ranges(patient: Patient) -> Iterator[Finding]:
         some = ", ".join(dict.fromkeys(never[:6])) + (", …" if len(set(never)) > 6 else "")
         yield Finding(
             "problem" if measured else "warning",
-            f"{len(never)} ranges were never closed ({some}): the run was cut off or a range_pop is missing, and "
-            "what came later counts into them",
+            f"{counted(len(never), 'range was', 'ranges were')} never closed ({some}): the run was cut off or a "
+            "range_pop is missing, and what came later counts into them",
             "let the run end by itself, and open ranges in `with` blocks",
         )
 
@@ -297,15 +301,18 @@ def _dropped_kernels(patient: Patient) -> Iterator[Finding]:
         is_launched & ((work.start_ns == 0) | (work.end_ns == 0)) & (work.start_ns != work.start_ns.max())
     )
     if without_time.any():
-        yield Finding("problem", f"{without_time.sum():,} kernels or copies have a time of zero", remedy)
+        have = counted(int(without_time.sum()), "kernel or copy has", "kernels or copies have")
+        yield Finding("problem", f"{have} a time of zero", remedy)
     launch_ns = np.append(launches.start_ns, 0)[work.launch]
     early = is_launched & ~without_time & (work.start_ns < launch_ns - EARLIER_BY_NS)
     if early.any():
         most = time_text(int((launch_ns - work.start_ns)[early].max()))
+        start = counted(
+            int(early.sum()), "kernel or copy starts before its call", "kernels or copies start before theirs"
+        )
         yield Finding(
             "problem",
-            f"{early.sum():,} kernels or copies start before the call that launched them, by up to {most}: the "
-            "clocks of CPU and GPU differ, or ids were given twice",
+            f"{start}, by up to {most}: the clocks of CPU and GPU differ, or ids were given twice",
             remedy,
         )
     # Of a capture, no call has a kernel of its own.

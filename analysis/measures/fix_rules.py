@@ -15,7 +15,7 @@ import numpy as np
 
 from ..kernel_names.arithmetic import arithmetic_of, is_fp32_convolution
 from ..support.small_numbers import rows_of_each
-from ..support.units import count_text, time_in_digits
+from ..support.units import count_text, counted, time_in_digits
 from ..trace import Bools, Int64s
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES
 from .fix_subject import AT_ONCE_NS, FixSubject
@@ -304,10 +304,10 @@ def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         if least_ns and time > TIMES_LEAST * least_ns
         else ""
     )
-    sentence = f"The optimizer launches {count_text(round(launches))} kernels{moves}: {name}(fused=True)"
+    sentence = f"The optimizer launches {counted(round(launches), 'kernel')}{moves}: {name}(fused=True)"
     if called is None:
         sentence = (
-            f"The optimizer launches {count_text(round(launches))} kernels{moves}: fused=True, where it has that"
+            f"The optimizer launches {counted(round(launches), 'kernel')}{moves}: fused=True, where it has that"
         )
     yield Found(change, sentence, work, {"floor_ns": least_ns or 0.0})
 

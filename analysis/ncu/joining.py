@@ -17,6 +17,7 @@ from ..kernel_names.short import short_name
 from ..kernel_names.spelling import abridged, spelled_like
 from ..report import Path
 from ..support.text import fit
+from ..support.units import counted
 from ..vocabulary.modules import naming
 from .counters import Launch
 from .filters import function_name
@@ -67,8 +68,9 @@ def join(kernels: Kernels, launches: Sequence[Launch], steps: int) -> Joined:
         counts = " or ".join(map(str, sorted(rounds)))
         notes.append(f"ncu's file has {counts} steps of these kernels, the report {steps}.")
     if strangers:
+        launches = counted(len(strangers), "launch in ncu's file is", "launches in ncu's file are")
         names = fit(", ".join(dict.fromkeys(short_name(launch.kernel) for launch in strangers[:200])), 120)
-        notes.append(f"{len(strangers):,} launches in ncu's file are of no kernel in these ranges ({names}).")
+        notes.append(f"{launches} of no kernel in these ranges ({names}).")
     return Joined(tuple(joined), sum(map(len, launches_of.values())), tuple(notes))
 
 
@@ -116,8 +118,10 @@ def _problem(twins: Sequence[Twin], profiled: Sequence[Launch], period: int) -> 
     """Return why launches cannot be joined; empty where they can."""
     if not profiled or len(profiled) % period:
         return (
-            f"{len(twins):,} launches in the report, {len(profiled):,} in ncu's file; its counters are left out."
+            f"{counted(len(twins), 'launch', 'launches')} in the report, {len(profiled):,} in ncu's file; its "
+            "counters are left out."
         )
     grids = [(twins[place % period].blocks, launch.blocks) for place, launch in enumerate(profiled)]
     other = sum(ours != theirs for ours, theirs in grids if ours and theirs)
-    return f"{other:,} launches have other grids in ncu's file; its counters are left out." if other else ""
+    have = counted(other, "launch has", "launches have")
+    return f"{have} other grids in ncu's file; its counters are left out." if other else ""

@@ -12,6 +12,7 @@ from ..document import Column, Detail, Document, Kind, Row, Table, headed, with_
 from ..kernel_names.short import names_by_kernel
 from ..report import Path
 from ..summary.selection import naming_for
+from ..support.units import counted
 from ..views.rows import common_length, label
 from ..vocabulary import PHASES
 from .counters import Launch
@@ -88,10 +89,11 @@ def document(kernels: Kernels, joined: Joined, file: File, detail: Detail) -> Do
     if len(groups) > len(keys):
         notes.append(f"{len(groups) - len(keys)} more rows: --top {len(groups)} shows them.")
     requested, profiled = int(kernels.requested.sum()), joined.profiled
+    launches = counted(requested, "launch", "launches")
     if requested == profiled and not joined.notes:
-        notes.append(f"The file has the report's {requested:,} launches, all joined.")
+        notes.append(f"The file has the report's {launches}, all joined.")
     else:
-        notes.append(f"{requested:,} launches in the report, {profiled:,} of these kernels in ncu's file.")
+        notes.append(f"{launches} in the report, {profiled:,} of these kernels in ncu's file.")
     heading = [source.file, " + ".join(source.gpus[:2]), source.tool, f"counters: {file.name}"]
     table = table if detail.whole else _for_people(table)
     return Document(" · ".join(filter(None, heading)), (table,), notes=tuple(notes))

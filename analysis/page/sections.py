@@ -12,7 +12,7 @@ from ..measures.balance import GPU_BOUND_FROM
 from ..measures.steps import steps_of
 from ..presenters import cell_text
 from ..support.text import fit
-from ..support.units import bytes_text, count_text, share_text, si_text, time_text
+from ..support.units import bytes_text, counted, share_text, si_text, time_text
 from ..views import communication, idle, memory
 from ..views.headings import worded
 from ..views.registry import Subject, viewer
@@ -173,7 +173,7 @@ def _balance(tables: Mapping[str, Table]) -> Iterator[str]:
         yield (
             f"{NO_PHASE if phase == OTHER else phase} {waits}{where}: {least.get('gpu', 'the GPU')} is busy "
             f"{share_text(least['busy_share'])} of {time_text(least['span_ns'])}"
-            f"{unlaunched if verdict == 'launch-bound' else ''} ({count_text(least['kernels'])} kernels)."
+            f"{unlaunched if verdict == 'launch-bound' else ''} ({counted(least['kernels'], 'kernel')})."
         )
     if all(row["verdict"] == "GPU-bound" for row in phases):
         yield f"The GPU is busy for at least {GPU_BOUND_FROM:.0%} of each phase: kernels bound them."

@@ -10,7 +10,7 @@ from ..document import Column, Row, Table, headed
 from ..kernel_names.short import names_by_kernel
 from ..measures import attention_parts as attention
 from ..report import KernelRow, Number, Report, added
-from ..support.units import count_text, time_text
+from ..support.units import counted, time_text
 from ..views.rows import kernels_of, longest_first, share
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES, opens_phase
 from .sweep import Answer, Answered, Cells, Sweep, by_phase, lacking, led, longest_kernel, no_kernels, percent
@@ -98,7 +98,7 @@ def _longest_sentence(sweep: Sweep, cells: Mapping[str, Cells]) -> str:
         return ""
     figures = {
         scope: f"{time_text(of_scope['kernel_ns'])} ({percent(of_scope['share'])}), "
-        f"{count_text(of_scope['launches'])} launches"
+        f"{counted(of_scope['launches'], 'launch', 'launches')}"
         for scope, of_scope in cells.items()
     }
     most = f"(b) In forward, {cells[FORWARD]['kernel']} takes the most cumulative time"

@@ -36,7 +36,8 @@ def times(sweep: Sweep) -> Answer:
     """Show kernel time, GPU span and CPU range of forward and backward, also against times without a profiler."""
 
     def missing(report: Answered, phase: str) -> str:
-        unopened = f"No range opens {phase}: its kernels are known by their thread alone."
+        known = "by autograd's numbers" if phase == FORWARD else "by their thread"
+        unopened = f"No range opens {phase}: its kernels are known {known} alone."
         return "" if _times(report, phase) else no_kernels(report, phase) or unopened
 
     def cells(phase: str, report: Answered) -> Cells:

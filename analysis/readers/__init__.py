@@ -7,6 +7,7 @@ lives. The first that recognises the file reads it; a reader's module, which imp
 from __future__ import annotations
 
 import importlib
+import shlex
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,15 @@ STACKS = "Record with torch.profiler.profile(with_stack=True), and use its trace
 SQLITE_MAGIC = b"SQLite format 3\0"
 GZIP_MAGIC = b"\x1f\x8b"
 LFS_MAGIC = b"version https://git-lfs"
+#: How packed files begin, what they are called, and what unpacks them.
+PACKED = (
+    (b"\xfd7zXZ\0", "xz", "xz -dk"),
+    (b"(\xb5/\xfd", "zstd", "zstd -dk"),
+    (b"BZh", "bzip2", "bzip2 -dk"),
+    (b"PK\x03\x04", "zip", "unzip"),
+    (b"7z\xbc\xaf\x27\x1c", "7-Zip", "7z x"),
+    (b"\x04\x22M\x18", "LZ4", "lz4 -dk"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +69,7 @@ READERS = (
     Reader("nsys Parquet folder", lambda path, _: path.is_dir() and any(path.glob("*.parquet")), "nsys_parquet"),
     Reader(
         PYTORCH_TRACE,
-        lambda _, head: head.startswith(GZIP_MAGIC) or head.lstrip().startswith(b"{"),
+        lambda _, head: head.startswith(GZIP_MAGIC) or head.lstrip().startswith((b"{", b"[")),
         "pytorch_trace",
         (".pt.trace.json", ".pt.trace.json.gz"),
     ),
@@ -129,6 +139,8 @@ def reader_of(path: Path) -> Reader:
         cause = "is empty: its recording or export did not finish. Record it, or export the .nsys-rep, again"
     elif head.startswith(LFS_MAGIC):
         cause = "is a Git LFS pointer, not the report itself. Fetch it with `git lfs pull`"
+    elif packed := next((packed for packed in PACKED if head.startswith(packed[0])), None):
+        cause = f"is packed with {packed[1]}. Unpack it first: {packed[2]} {shlex.quote(str(path))}"
     elif not head.strip(b"\0"):
         cause = "begins with zeros: its export was interrupted. Run `nsys export --type sqlite` again"
     else:

@@ -2,7 +2,7 @@
 
 A trace is one JSON object, `{"schemaVersion": 1, …, "traceEvents": [{…}, …], "traceName": …}`, perhaps gzipped.
 The array is cut between two events every few megabytes and each piece is decoded by itself; what surrounds
-the array is decoded last, so a trace that breaks off is noticed.
+the array is decoded last, so a trace that breaks off is noticed. Kineto's traces of 2021 are the bare array.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from ..errors import NotAReport
 from ..support import arrow
 from ..trace import Int64s
-from . import GZIP_MAGIC
+from . import GZIP_MAGIC, SQLITE_MAGIC
 from .safety import require_within
 
 SEPARATORS = b" \t\r\n,"
@@ -98,6 +98,7 @@ class Envelope(msgspec.Struct):
 
 # A fixed text comes first: a search that begins by looking back takes forty times as long.
 _BEGINS = re.compile(rb'"traceEvents"(?<!\\"traceEvents")\s*:\s*\[')
+_BARE = b"["
 _EVENTS = msgspec.json.Decoder(list[Event])
 _ENVELOPE = msgspec.json.Decoder(Envelope)
 _KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -148,6 +149,10 @@ class TraceFile:
                 raise NotAReport(f"{self.path} is damaged: one of its events has no end. Copy or record it again.")
         yield self._decoded(self.decoder, b"[" + waiting[:end].rstrip(SEPARATORS) + b"]")
         after = self._more(file, LARGEST_BYTES)
+        if header == _BARE:
+            if (waiting[end:] + after)[1:].strip():
+                raise NotAReport(f"{self.path} is damaged: more follows its events. Copy or record it again.")
+            return
         if len(after) == LARGEST_BYTES:
             too_much = f"more than {LARGEST_BYTES >> 20} MiB follow its events. Copy or record it again."
             raise NotAReport(f"{self.path} is damaged: {too_much}")
@@ -173,10 +178,14 @@ class TraceFile:
         # Twice as much each time, for it is searched from its beginning.
         while len(head) < LARGEST_BYTES and (more := self._more(file, max(self.block_bytes, len(head)))):
             head += more
+            if (bare := head.lstrip()).startswith(_BARE):
+                return _BARE, bare[len(_BARE) :]
             if not head.lstrip().startswith(b"{"):
                 break
             if begins := _BEGINS.search(head):
                 return head[: begins.end()], head[begins.end() :]
+        if head.startswith(SQLITE_MAGIC):
+            raise NotAReport(f"{self.path} is a packed SQLite export. Unpack it first: gunzip -k {self.path.name}")
         where = f" in its first {LARGEST_BYTES >> 20} MiB" if len(head) >= LARGEST_BYTES else ""
         raise NotAReport(
             f"{self.path} is not a trace of PyTorch's profiler: it has no traceEvents{where}. "

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import numpy as np
 from ..errors import NotAReport
 from ..support.heap import give_back
 from ..support.progress import advance
+from ..support.units import counted
 from ..trace import (
     FUNCTION,
     KERNEL,
@@ -42,6 +44,7 @@ from ..trace import (
     Work,
     sorted_ranges,
 )
+from ..vocabulary.calls import COPY, GPU_OPERATOR, KERNEL_LAUNCH, OTHER_LAUNCH, kinds_of_calls
 from .allocations import plausible
 from .calls import named_calls
 from .chrome_columns import MESSAGE, Id, TraceColumns, whole_number
@@ -58,18 +61,32 @@ NO_GPU = (
     "The trace contains no GPU work: operators' own CPU time is counted instead. If the model ran on a GPU, "
     "record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
 )
-UNTRACED_GPU = (
-    "The trace contains no GPU work although there was {}: record with "
-    "activities=[ProfilerActivity.CPU, ProfilerActivity.{}]."
+IDLE_GPU = (
+    "The trace contains no GPU work and no launch of any, though the machine has a GPU ({}): operators' own CPU "
+    "time is counted. If the model ran on the GPU, record with "
+    "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
 )
-#: What is called, and its activity, by Kineto's names of devices; a GPU without calls can be any vendor's.
-ACTIVITIES = {
-    "xpu": ("an XPU", "XPU"),
-    "mtia": ("an MTIA device", "MTIA"),
-    "privateuse1": ("a device", "PrivateUse1"),
-}
+UNRECORDED_GPU = (
+    "The program ran on a GPU ({}), and the trace contains nothing of the GPU's work: operators' own CPU time is "
+    "counted, which is mostly the time to launch that work. Record with "
+    "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
+)
+LOST_RECORDS = (
+    "The GPU's own records are missing: {} launched work, and the profiler got none of it. Let nothing "
+    "else profile the GPU, let the user profile it (ERR_NVGPUCTRPERM), call torch.cuda.synchronize() before the "
+    "profiler stops, and record again with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
+)
+#: What is said of devices whose calls, but not whose work, Kineto's categories know.
+UNREAD_DEVICE = (
+    "It is of {}, whose events are not read. Record with activities=[ProfilerActivity.CPU] alone to rank the CPU "
+    "time of operators."
+)
+#: What is called, by Kineto's names of devices.
+DEVICES = {"xpu": "an XPU", "mtia": "an MTIA device", "privateuse1": "a device of PrivateUse1"}
+#: The calls that launch work of a GPU's.
+LAUNCHING = (KERNEL_LAUNCH, OTHER_LAUNCH, COPY)
 WHOLE_MICROSECONDS = (
-    "All times are whole microseconds, as older PyTorch wrote them: each kernel's is up to 1 µs too short."
+    "All times are whole microseconds, as older PyTorch wrote them: each {}'s is up to 1 µs too short."
 )
 # Fewer times than this can all be whole microseconds by chance, or because they were made up.
 ENOUGH_TIMES = 20
@@ -128,7 +145,8 @@ class Assembly:
         info, _ = fitting(DistributedInfo, self.envelope.distributed)
         run = msgspec.to_builtins(info) if info else {}  # its rank among several
         ranges, modules = self.with_modules(self.ranges())
-        on_cpu = not (self.columns.work.rows or self.columns.launches.rows or gpus)
+        on_cpu = not (self.columns.work.rows or self.launched())
+        self.describe(on_cpu, gpus)
         work, launches = self.operators_as_work(ranges) if on_cpu else self.gpu_work(ranges)
         names = self.columns.thread_names
         threads = [
@@ -136,7 +154,6 @@ class Assembly:
             for process, (pid, tid) in zip(self.process_of, self.columns.threads, strict=True)
         ]
         memory = self.memory(on_cpu)
-        self.describe(on_cpu, len(work))
         processes = list(self.process)
         trace = Trace(
             work=work,
@@ -152,8 +169,9 @@ class Assembly:
                 file=self.path.name,
                 tool=TOOL,
                 schema=str(self.envelope.schema or ""),
-                gpus=gpus,
+                gpus=() if on_cpu else gpus,
                 unit_of_work="CPU" if on_cpu else "GPU",
+                gpu_operator=self.gpu_operator() if on_cpu else "",
                 run=run,
                 models=modules.tables() if modules else {},
                 trace_modules=modules.traced() if modules else {},
@@ -362,7 +380,9 @@ class Assembly:
         track = gpu_of_track[self.columns.work["place"]]
         owner = np.where(owner >= 0, owner, _sole_owner(track[owner >= 0], owner[owner >= 0], track))
         if (unknown := owner < 0).any():
-            self.notes.append(f"{unknown.sum()} pieces of GPU work could be any of {len(candidates)} processes'.")
+            self.notes.append(
+                f"{counted(int(unknown.sum()), 'piece')} of GPU work could be any of {len(candidates)} processes'."
+            )
         return np.where(unknown, 0, owner).astype(np.int32), np.where(unknown, -1, correlation)
 
     def operators_as_work(self, ranges: Ranges) -> tuple[Work, Launches]:
@@ -401,19 +421,34 @@ class Assembly:
         )
         return work, row
 
-    def describe(self, on_cpu: bool, work: int) -> None:
-        """Return notes on what had to be decided."""
-        if on_cpu or not work:
+    def launched(self) -> int:
+        """Return how many calls launched work of a GPU's; of other devices, all calls."""
+        kinds = kinds_of_calls(list(self.columns.calls))
+        if self.columns.called_devices - {"cuda"} or not self.columns.launches.rows:
+            return self.columns.launches.rows
+        return int(np.isin(kinds[self.columns.launches["call"]], LAUNCHING).sum())
+
+    def gpu_operator(self) -> str:
+        """Return an operator that only GPUs run, empty if the trace has none."""
+        return next(filter(GPU_OPERATOR.match, self.columns.names), "")
+
+    def describe(self, on_cpu: bool, gpus: Sequence[str]) -> None:
+        """Add notes on what had to be decided."""
+        if on_cpu:
+            operator, machine = self.gpu_operator(), " + ".join(gpus)
+            of_machine = IDLE_GPU.format(machine) if machine else NO_GPU
+            self.notes.append(UNRECORDED_GPU.format(operator) if operator else of_machine)
+        elif not self.columns.work.rows:
             called = next(iter(sorted(self.columns.called_devices - {"cuda"})), "")
-            self.notes.append(
-                NO_GPU if on_cpu else UNTRACED_GPU.format(*ACTIVITIES.get(called, ("a GPU", "CUDA")))
-            )
+            lost = LOST_RECORDS.format(counted(self.launched(), "call"))
+            self.notes.append(UNREAD_DEVICE.format(DEVICES[called]) if called else lost)
         if self.columns.without_duration:
-            self.notes.append(f"{self.columns.without_duration} events without a duration are left out.")
+            lacking = "event without a duration is", "events without a duration are"
+            self.notes.append(f"{counted(self.columns.without_duration, *lacking)} left out.")
         tables = (self.columns.work, self.columns.launches, self.columns.ranges)
         pieces = [piece for table in tables for column in ("start", "end") for piece in table.pieces[column]]
         if sum(map(len, pieces)) >= ENOUGH_TIMES and not any((times % 1000).any() for times in pieces):
-            self.notes.append(WHOLE_MICROSECONDS)
+            self.notes.append(WHOLE_MICROSECONDS.format("operator" if on_cpu else "kernel"))
 
 
 def _spots(ranges: Ranges, rows: Int64s) -> Spots:

@@ -14,6 +14,7 @@ WORK = {"GPU": "kernel, copy or memset", "CPU": "operator"}
 #: How a note begins that repeats a message of nsys.
 NSYS_SAYS = "nsys says: "
 RECORD = "nsys profile -t cuda,nvtx python train.py"
+RAW_TIMES = "CuptiUseRawGpuTimestamps=false"
 RECORD_ROCM = "rocprofv3 --marker-trace --kernel-trace --memory-copy-trace --hip-trace -f rocpd -- python train.py"
 REPLAYS = "record the capture too (from the program's start, or with it inside the capture range)"
 
@@ -27,6 +28,7 @@ class Words(NamedTuple):
     record: str
     numbered: str  # backward's work, by autograd's numbers
     replayed: str  # modules of replayed graphs
+    graph_nodes: str  # with which the kernels inside graphs are recorded
 
 
 _NSYS = Words(
@@ -36,6 +38,7 @@ _NSYS = Words(
     f"record: {RECORD}",
     "record with emit_nvtx or `nsys profile --pytorch=autograd-nvtx`, which records where it belongs",
     f"annotate them and {REPLAYS}, with `nsys profile --cuda-graph-trace=node`",
+    "`nsys profile --cuda-graph-trace=node`",
 )
 _RECORDER = _NSYS._replace(
     ranges="ranges",
@@ -47,7 +50,8 @@ _PYTORCH = Words(
     "CUDA",
     "record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
     "record with the CPU's activities, whose operators have numbers, which say where it belongs",
-    f"{_NSYS.replayed}, or let PyTorch 2.15 annotate its graphs (torch.cuda.graph_annotations)",
+    f"annotate them and {REPLAYS}, or let PyTorch 2.15 annotate its graphs (torch.cuda.graph_annotations)",
+    "a profiler that runs before the graphs are captured",
 )
 _ROCPROF = Words(
     "roctx ranges",
@@ -56,6 +60,7 @@ _ROCPROF = Words(
     f"record: {RECORD_ROCM}",
     "record with emit_nvtx, whose ranges have numbers, which say where it belongs",
     "run the program without graphs: rocprofv3 does not record where a graph's kernels were captured",
+    "the program run without graphs",
 )
 
 
@@ -100,7 +105,8 @@ def require_work(trace: Trace) -> Trace:
         cause = (
             f"has {launches:,} CUDA API calls but no kernel, copy or memset: the GPU's own activity was not "
             "recorded. Check that the user may profile the GPU (ERR_NVGPUCTRPERM), that nsys is as new as the "
-            f"driver and that the capture range includes the work; then record again: {again}"
+            "driver and that the capture range includes the work; in a cloud sandbox or under WSL, put "
+            f'{RAW_TIMES} into nsys\'s configuration: echo {RAW_TIMES} >> "$(nsys -z)". Then record again: {again}'
         )
     elif ranges:
         cause = (

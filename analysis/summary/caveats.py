@@ -20,7 +20,7 @@ from ..kernel_names.arithmetic import UNKNOWN, arithmetic_of
 from ..readers.requirements import words_of
 from ..report import KernelRow, Number, RangeRow
 from ..support.small_numbers import distinct
-from ..support.units import count_text, share_text, time_text
+from ..support.units import counted, share_text, time_text
 from ..trace import GRAPH, KERNEL, MODEL_BACKWARD, MODEL_FORWARD, START_END, Bools, Int8s, Provenance
 from ..vocabulary import BACKWARD, DECODE, FORWARD, FUSED, OTHER, PHASES, PREFILL, fused_parts, spans_layers
 from ..vocabulary.served import held
@@ -69,14 +69,15 @@ def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow
     yield from _of_annotation(attribution)
     if graphs := int((work.kind == GRAPH).sum()):
         yield (
-            f"{graphs} CUDA graph launches are counted whole, as work without kernels: the report hides "
-            "theirs. Record with `nsys profile --cuda-graph-trace=node` to see them."
+            f"{counted(graphs, 'CUDA graph launch is', 'CUDA graph launches are')} counted whole, as work without "
+            f"kernels: the report hides theirs. Record with {words_of(provenance).graph_nodes} to see them."
         )
     yield from _of_fusions(attribution, kernels)
     if replays := of_replays(attribution):
         yield f"{_sentence(replays)} {how_to_tell_replays(provenance)}"
     if open_ended := int(attribution.trace.ranges.open_ended.sum()):
-        yield f"{open_ended} ranges were never closed; they are assumed to end with the capture."
+        were = counted(open_ended, "range was", "ranges were")
+        yield f"{were} never closed, and assumed to end with the capture."
 
 
 def _sentence(doubt: str) -> str:
@@ -279,11 +280,11 @@ def of_serving(ranges: Iterable[RangeRow]) -> Iterator[str]:
     for phase, of_phase in served.items():
         if not of_phase.steps or not of_phase.kernel_ns:
             continue
-        steps = f"{phase.capitalize()}: {_counted(of_phase.steps, 'step')}"
-        requests, tokens = _counted(of_phase.requests, "request"), of_phase.tokens
+        steps = f"{phase.capitalize()}: {counted(of_phase.steps, 'step')}"
+        requests, tokens = counted(of_phase.requests, "request"), of_phase.tokens
         if tokens:
             yield (
-                f"{steps} for {_counted(tokens, 'token')} of {requests} (a request counts in each step), "
+                f"{steps} for {counted(tokens, 'token')} of {requests} (a request counts in each step), "
                 f"{time_text(of_phase.kernel_ns / tokens)} of kernel time a token{_rate(tokens, of_phase)}, "
                 "by the names of the steps."
             )
@@ -298,13 +299,13 @@ def _of_both(prompts: _Served, generating: _Served) -> str:
     """Describe the steps that held both, whose time cannot be divided between them."""
     parts = []
     for part, kind in ((prompts, "prompt"), (generating, "generating request")):
-        tokens = f"{_counted(part.tokens, 'token')} of " if part.tokens else ""
-        parts.append(f"{tokens}{_counted(part.requests, kind)}")
+        tokens = f"{counted(part.tokens, 'token')} of " if part.tokens else ""
+        parts.append(f"{tokens}{counted(part.requests, kind)}")
     both_known = prompts.tokens is not None and generating.tokens is not None
     all_tokens = (prompts.tokens or 0) + (generating.tokens or 0) if both_known else None
     time = f"{time_text(prompts.kernel_ns)} of kernel time together"
     return (
-        f"Prefill and decode in one: {_counted(prompts.steps, 'step')} for {' and '.join(parts)}, {time}"
+        f"Prefill and decode in one: {counted(prompts.steps, 'step')} for {' and '.join(parts)}, {time}"
         f"{_rate(all_tokens, prompts)}, by the names of the steps."
     )
 
@@ -314,7 +315,3 @@ def _rate(tokens: int | None, served: _Served) -> str:
     return (
         f", {tokens / served.span_ns * 1e9:,.0f} tokens a second of GPU span" if tokens and served.span_ns else ""
     )
-
-
-def _counted(count: float, thing: str) -> str:
-    return f"{count_text(count)} {thing}{'' if count == 1 else 's'}"

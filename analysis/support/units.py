@@ -75,8 +75,13 @@ def share_text(share: float, decimals: int = 1) -> str:
 
 
 def count_text(count: float) -> str:
-    """Return a count; per step it may be a fraction."""
-    return f"{count:,.0f}" if float(count).is_integer() else f"{count:,.2f}"
+    """Return a count; per step it may be a fraction, whose sums miss a whole number by rounding alone."""
+    return f"{count:,.0f}" if abs(count - round(count)) <= 1e-9 * abs(count) else f"{count:,.2f}"
+
+
+def counted(count: float, thing: str, things: str = "") -> str:
+    """Return a count with its noun: 1 kernel, 2 kernels; `things` is a plural that does not end in s alone."""
+    return f"{count_text(count)} {thing if count == 1 else things or f'{thing}s'}"
 
 
 def digits_text(value: float, digits: int) -> str:

@@ -47,6 +47,7 @@ KINDS_OF_WORK = {
     "graph": ("CUDA graph", "CUDA graphs"),
 }
 NO_GPU = "CPU time of operators, no GPU"
+UNRECORDED_GPU = "CPU time of operators, the GPU's work was not recorded"
 #: Why a range has no span.
 LINKED = (
     "–: none, for work was led to the range by autograd's numbers or a graph's capture, not launched inside it."
@@ -63,7 +64,7 @@ def facts(report: Report) -> list[str]:
     source = report.provenance
     parts = [source.file, " + ".join(source.gpus[:2]), source.tool]
     if source.unit_of_work == "CPU":
-        parts.append(NO_GPU)
+        parts.append(UNRECORDED_GPU if source.gpu_operator else NO_GPU)
     parts += run_facts(source)
     if report.steps:
         parts.append(f"{report.steps} step{'s' if report.steps > 1 else ''} measured")
@@ -122,6 +123,11 @@ def work(report: Report) -> str:
 def kernel_time(report: Report) -> str:
     """Name the time that is counted: the kernels', or a CPU's operators' own time."""
     return "Operators' own CPU time" if report.provenance.unit_of_work == "CPU" else "Kernel time"
+
+
+def kernel_time_in_text(report: Report) -> str:
+    """Name the time that is counted within a sentence."""
+    return "self CPU time of operators" if report.provenance.unit_of_work == "CPU" else "kernel time"
 
 
 def span(report: Report) -> str:
@@ -201,7 +207,10 @@ def doubts_of_absence(report: Report, shortfalls: Sequence[str] = ()) -> str:
     doubts = {
         f"the job has {ranks:,} ranks": ranks > 1,
         "the recording is not complete": bool(shortfalls),
-        f"{share_text(unknown)} of the kernel time is in kernels that no rule knows": unknown > MUCH_OTHER,
+        worded(
+            f"{share_text(unknown)} of the {kernel_time_in_text(report)} is in kernels that no rule knows",
+            report.provenance,
+        ): unknown > MUCH_OTHER,
     }
     return " and ".join(doubt for doubt, holds in doubts.items() if holds)
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 from ..report import BusyRow, Number, Report
 from ..report.recording import NO_MARK, Recording
 from ..report.step_time import StepTime
-from ..support.units import count_text, time_in_digits, time_text
+from ..support.units import counted, time_in_digits, time_text
 from ..vocabulary import OTHER, PHASES
 from . import graphs, headings, idle_words
-from .rows import kernels_of, time_of
+from .rows import count_of, kernels_of, time_of
 
 #: What is measured in addition to phases, and its name in a sentence.
 WHOLE = {"step": "the step", "all work": "the time"}
-#: What is said of phases by what bounds them: of one, and of several.
-BOUNDS = {
-    "copy-bound": ("is busy with copies", "are busy with copies"),
-    "communication-bound": ("is busy with communication", "are busy with communication"),
-}
+#: What the GPU is busy with where that bounds a phase, and what is said of one phase and of several.
+WITH = {"copy-bound": "copies", "communication-bound": "communication"}
+BOUNDS = {bound: (f"is busy with {work}", f"are busy with {work}") for bound, work in WITH.items()}
 NO_PHASE = "no phase"
+UNRECORDED_GPU = "The GPU's work was not recorded: what follows is CPU time."
 #: The share of the work, or of a phase's, from which the answer says what lies in no step.
 MUCH_OUTSIDE = 0.1
 #: And the share of a step that the GPU is idle before its work, or that was taken out, from which it says so.
@@ -26,14 +25,15 @@ MUCH_BETWEEN = MUCH_TAKEN_OUT = 0.1
 
 def verdict(report: Report) -> str:
     """Return the sentences; empty if no kernel ran."""
-    counted = graphs.counted(report)
-    kernel_ns = time_of(kernels_of(counted))
+    with_graphs = graphs.counted(report)
+    kernel_ns = time_of(kernels_of(with_graphs))
     if not kernel_ns:
-        return ""
+        return _without_kernels(report)
     time = report.step_time if _is_whole(report) else None
-    sentences = [_step(report, time)] if time else []
+    sentences = [UNRECORDED_GPU] if report.provenance.gpu_operator else []
+    sentences += [_step(report, time)] if time else []
     sentences += _left_out(report)
-    sentences.append(_time(report, counted, kernel_ns, time))
+    sentences.append(_time(report, with_graphs, kernel_ns, time))
     unknown = headings.share_of_other(report)
     if unknown > headings.MUCH_OTHER:
         sentences.append(f"{_percent(unknown, 1)} of it is in kernels of unknown category.")
@@ -42,6 +42,21 @@ def verdict(report: Report) -> str:
     cost = report.recording if time else None
     sentences += [cost.reason] if cost and not cost.trusted and cost.reason != NO_MARK else []
     return headings.worded(" ".join(filter(None, sentences)), report.provenance)
+
+
+def _without_kernels(report: Report) -> str:
+    """Return what a report without kernels contains, and how busy the GPU is with it; empty if it has no work."""
+    parts = [
+        f"{counted(count_of(rows), *headings.KINDS_OF_WORK[kind])} ({time_text(time_of(rows))})"
+        for kind in ("memcpy", "memset")
+        if (rows := [row for row in report.kernels if row.kind == kind])
+    ]
+    if not parts:
+        return ""
+    over = headings.scope(report)
+    over = " in a step" if report.per_step else "" if over == "total" else f" {over}"
+    sentences = [f"No kernels ran{over}: the work is {' and '.join(parts)}."]
+    return " ".join([*sentences, *([] if headings.is_of_ranges(report) else [_busy(report)])]).rstrip()
 
 
 def _is_whole(report: Report) -> bool:
@@ -120,9 +135,9 @@ def commands(report: Report, target: str) -> tuple[str, ...]:
     return (f"nvtx-kernels view {next_view(report)} {target}", f"nvtx-kernels page {target} -o page.html")
 
 
-def _time(report: Report, counted: Report, kernel_ns: Number, time: StepTime | None) -> str:
+def _time(report: Report, with_graphs: Report, kernel_ns: Number, time: StepTime | None) -> str:
     """Return how long the kernels take, what that counts, and its parts."""
-    kernels = kernels_of(counted)
+    kernels = kernels_of(with_graphs)
     times = {phase: time_of(row for row in kernels if row.phase == phase) for phase in PHASES}
     phases = sorted((phase for phase in PHASES if times[phase]), key=lambda phase: -times[phase])
     only_phase = phases[0] if len(phases) == 1 and phases[0] != OTHER else ""
@@ -194,7 +209,7 @@ def _busy(report: Report) -> str:
             *most, last = (WHOLE[row.phase] if row.phase in WHOLE else _called(row.phase) for row in bounded)
             names = f"{', '.join(most)} and {last}" if most else last
             kernels = sum(row.kernels for row in bounded)
-            counted_kernels = f" ({count_text(kernels)} kernels)" if kernels else ""
+            counted_kernels = f" ({counted(kernels, 'kernel')})" if kernels else ""
             bounds.append(f"{names} {wait if most else waits}{counted_kernels}")
     if report.step_time and _is_whole(report):
         bounded_by = ", ".join(bounds)
@@ -204,6 +219,9 @@ def _busy(report: Report) -> str:
         f"{_percent(row.busy_ns, row.span_ns)} of {WHOLE.get(row.phase, _called(row.phase))}" for row in rows
     )
     waiting = f"; {', '.join(bounds)}" if bounds else ""
+    if phases is rows:  # what it is busy with is of the same time
+        found = {row.verdict for row in rows}
+        waiting = "".join(f", mostly with {WITH[bound]}" for bound in BOUNDS if bound in found)
     return f"{gpus} busy {shares} (first start to last end of its work){waiting}."
 
 

@@ -13,6 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+#: Operators that only a GPU runs; on a CPU, others of PyTorch's take their place.
+GPU_OPERATOR = re.compile(
+    r"aten::(?:_?cudnn_(?:conv|batch_norm|rnn|attention|init|grid)|miopen_|_thnn_fused_|_fused_dropout|_cslt_"
+    r"|_(?:flash|efficient|cudnn)_attention_(?:forward|backward)"
+    r"|_scaled_dot_product_(?:flash|efficient|cudnn)_attention(?:_backward)?\Z)|nccl:"
+)
 #: What calls do; of those without a kind (cudaEventRecord, cudaGetDevice, …) nothing is said.
 CALL_KINDS = ("", "kernel launch", "other launch", "synchronization", "query", "allocation", "copy", "loading")
 NO_KIND, KERNEL_LAUNCH, OTHER_LAUNCH, SYNCHRONIZATION, QUERY, ALLOCATION, COPY, LOADING = range(len(CALL_KINDS))

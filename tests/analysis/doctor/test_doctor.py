@@ -55,17 +55,17 @@ WRONG = {
         "ranges": STEP, **launched((10, 20), (30, 40), kind="graph", name="graph")}),
     "launches without kernels": ("problem", "1 of 3 calls that launch a kernel have none", {
         "ranges": STEP, "launches": [*TWO["launches"], Launch(9, 50, 60)], "work": TWO["work"]}),
-    "kernels before their launch": ("problem", "1 kernels or copies start before the call that launched them", {
+    "kernels before their launch": ("problem", "1 kernel or copy starts before its call", {
         "ranges": [Range("step", 0, 9000)], "launches": [Launch(1, 10, 20), Launch(2, 8000, 8010)],
         "work": [Work(1, 30, 40, "sgemm"), Work(2, 3000, 3010, "sgemm")]}),
-    "times of zero": ("problem", "1 kernels or copies have a time of zero", {
+    "times of zero": ("problem", "1 kernel or copy has a time of zero", {
         "ranges": STEP, "launches": TWO["launches"], "work": [Work(1, 0, 0, "sgemm"), TWO["work"][1]]}),
     "no ranges": ("problem", "no NVTX ranges", TWO),
     "unknown kernels": ("warning", "50.0% of the kernel time is in kernels that no rule knows", {
         "ranges": STEP, "launches": TWO["launches"],
         "work": [TWO["work"][0], Work(2, 60, 70, "secret_kernel")]}),
     "no steps": ("warning", "no measured step ranges", {"ranges": STEP[1:], **TWO}),
-    "open step": ("problem", "1 ranges were never closed (step)", {"ranges": [Range("step", 0, None)], **TWO}),
+    "open step": ("problem", "1 range was never closed (step)", {"ranges": [Range("step", 0, None)], **TWO}),
     "open layer": ("warning", "(layer)", {"ranges": [*STEP, Range("layer", 300, None)], **TWO}),
     "cut step": ("problem", "some have far fewer: 1 (1)", {
         "ranges": [Range("step", n, n + 90) for n in (0, 100, 200)],

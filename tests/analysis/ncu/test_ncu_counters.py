@@ -125,7 +125,7 @@ def test_a_mismatch_is_said_and_its_counters_left_out(tmp_path, capsys):
     assert (rows[A]["launches"], rows[A]["profiled"], rows[A][TIME]) == (4, 0, None)
     assert rows[B][TIME] == 2_000
     assert "4 launches in the report, 3 in ncu's file; its counters are left out." in notes
-    assert "1 launches in ncu's file are of no kernel in these ranges (other)." in notes
+    assert "1 launch in ncu's file is of no kernel in these ranges (other)." in notes
 
 
 def test_a_name_that_ncu_spells_otherwise_is_taken_by_its_function(tmp_path, capsys):
@@ -237,7 +237,7 @@ def test_ranges_that_are_not_there_are_named(tmp_path, capsys):
 def test_other_grids_are_another_program(tmp_path, capsys):
     mine = [Twin(0, ("a",), 8), Twin(1, ("a",), 8)]
     there = read(written(tmp_path, wide([usual(A, 8), usual(A, 9)])))
-    assert _problem(mine, there, 2) == "1 launches have other grids in ncu's file; its counters are left out."
+    assert _problem(mine, there, 2) == "1 launch has other grids in ncu's file; its counters are left out."
     assert ncu_csv.usual(A).blocks == 0
 
 

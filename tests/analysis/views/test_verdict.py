@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from nvtx_kernels.analysis import kernels
 from nvtx_kernels.analysis.measures.balance import balance
+from nvtx_kernels.analysis.support.units import counted
 from nvtx_kernels.analysis.views.verdict import commands, verdict
 
 from nvtx_kernels.__main__ import main
@@ -193,3 +194,23 @@ def test_a_phase_outside_the_steps_is_refused_with_the_way_to_see_it(tmp_path, c
     assert kernels.main([str(path), "--phase", "optimizer"]) == 1
     assert "no optimizer work in the measured steps (--totals counts all work)" in capsys.readouterr().err
     assert kernels.main([str(path), "--phase", "optimizer", "--totals"]) == 0
+
+
+COPIES = {
+    "launches": [Launch(1, 10, 20), Launch(2, 30, 40)],
+    "work": [Work(n, start, start + 29, 1, "memcpy") for n, start in ((1, 30), (2, 60))],
+}
+
+
+def test_copies_alone_have_a_first_sentence_that_names_the_gpu_once(tmp_path):
+    sentence = verdict(subject(build(tmp_path, ranges=[Range("step", 0, 50)], **COPIES)).report)
+    begins = "No kernels ran: the work is 2 copies (58 ns). The GPU is busy 98% of the time"
+    assert sentence == f"{begins} (first start to last end of its work), mostly with copies."
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(1, "1 kernel"), (2, "2 kernels"), (137 / 3 + 137 / 3 + 137 / 3, "137 kernels"), (0.5, "0.50 kernels")],
+)
+def test_count_has_its_noun_and_no_decimals_that_rounding_made(count, text):
+    assert counted(count, "kernel") == text
