@@ -68,9 +68,9 @@ def join(kernels: Kernels, launches: Sequence[Launch], steps: int) -> Joined:
         counts = " or ".join(map(str, sorted(rounds)))
         notes.append(f"ncu's file has {counts} steps of these kernels, the report {steps}.")
     if strangers:
-        launches = counted(len(strangers), "launch in ncu's file is", "launches in ncu's file are")
+        are = counted(len(strangers), "launch in ncu's file is", "launches in ncu's file are")
         names = fit(", ".join(dict.fromkeys(short_name(launch.kernel) for launch in strangers[:200])), 120)
-        notes.append(f"{launches} of no kernel in these ranges ({names}).")
+        notes.append(f"{are} of no kernel in these ranges ({names}).")
     return Joined(tuple(joined), sum(map(len, launches_of.values())), tuple(notes))
 
 

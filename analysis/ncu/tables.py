@@ -89,11 +89,11 @@ def document(kernels: Kernels, joined: Joined, file: File, detail: Detail) -> Do
     if len(groups) > len(keys):
         notes.append(f"{len(groups) - len(keys)} more rows: --top {len(groups)} shows them.")
     requested, profiled = int(kernels.requested.sum()), joined.profiled
-    launches = counted(requested, "launch", "launches")
+    asked = counted(requested, "launch", "launches")
     if requested == profiled and not joined.notes:
-        notes.append(f"The file has the report's {launches}, all joined.")
+        notes.append(f"The file has the report's {asked}, all joined.")
     else:
-        notes.append(f"{launches} in the report, {profiled:,} of these kernels in ncu's file.")
+        notes.append(f"{asked} in the report, {profiled:,} of these kernels in ncu's file.")
     heading = [source.file, " + ".join(source.gpus[:2]), source.tool, f"counters: {file.name}"]
     table = table if detail.whole else _for_people(table)
     return Document(" · ".join(filter(None, heading)), (table,), notes=tuple(notes))
