@@ -16,8 +16,18 @@ from .analysis.errors import NotAReport
 from .analysis.readers import chrome_events
 from .analysis.readers.chrome_columns import Table, TraceColumns, whole_number
 from .analysis.readers.pytorch_trace import Assembly
-from .analysis.trace import KERNEL, Int64s
-from .profiling.recorder.seen import SEQUENCE_BITS, Allocated, Blocks, Calls, Column, GpuWork, Seen, SelfTimes
+from .analysis.trace import KERNEL, Int64s, Spots
+from .profiling.recorder.seen import (
+    SEQUENCE_BITS,
+    Allocated,
+    Blocks,
+    Calls,
+    Column,
+    GpuWork,
+    Seen,
+    SelfTimes,
+    Spans,
+)
 
 
 class _Args(chrome_events.Args, gc=False, frozen=True):
@@ -69,8 +79,11 @@ class _Columns(TraceColumns):
         self.of_calls.add(name=name, event_class=np.array([event.cat.endswith("driver") for event in events]))
 
 
-def read(path: Path) -> Seen:
-    """Read a session's file. Raises NotAReport for one that is damaged, as Kineto leaves it on a full disk."""
+def read(path: Path, spans: Spans | None = None) -> Seen:
+    """Read a session's file, given the ranges that the program opened meanwhile.
+
+    Raises NotAReport for a file that is damaged, as Kineto leaves it on a full disk.
+    """
     with path.open("rb") as file:
         base = _BASE.search(file.read(_HEAD_BYTES))
     base_ns = int(base[1]) if base else 0
@@ -87,7 +100,7 @@ def read(path: Path) -> Seen:
         (whole_number(tid) or 0, _WRAPPED.sub(r"\1", columns.thread_names.get((pid, tid), "")))
         for pid, tid in columns.threads
     ]
-    blocks, self_times = _operators(columns, assembly, threads, base_ns)
+    blocks, self_times = _operators(columns, assembly, threads, base_ns, spans)
     calls, work = _calls(columns, base_ns), _work(columns, base_ns)
     allocated = {on_gpu: _allocated(columns.memory, base_ns, on_gpu=on_gpu) for on_gpu in (False, True)}
     names = [*columns.names]
@@ -113,7 +126,7 @@ def _escape(path: Path, escaped: Path) -> None:
 
 
 def _operators(
-    columns: _Columns, assembly: Assembly, threads: list[tuple[int, str]], base_ns: int
+    columns: _Columns, assembly: Assembly, threads: list[tuple[int, str]], base_ns: int, spans: Spans | None
 ) -> tuple[Blocks, SelfTimes]:
     ranges, table = assembly.ranges(), columns.ranges
     blocks = Blocks(
@@ -132,9 +145,19 @@ def _operators(
     )
     if columns.work.rows or columns.launches.rows:
         none = np.empty(0, np.int64)
-        return blocks, SelfTimes(none, none, none)
-    work, rows = assembly.self_times(ranges)
-    return blocks, SelfTimes(work.start_ns + base_ns, work.end_ns + base_ns, rows.astype(np.int64))
+        return blocks, SelfTimes(none, none, none, none, none)
+    work, rows, calls = assembly.self_times(ranges, _on_threads(spans, threads, base_ns) if spans else None)
+    times = (work.start_ns, work.end_ns), (calls.start_ns, calls.end_ns)
+    (start_ns, end_ns), called_ns = (tuple(column + base_ns for column in pair) for pair in times)
+    return blocks, SelfTimes(start_ns, end_ns, rows.astype(np.int64), *called_ns)
+
+
+def _on_threads(spans: Spans, threads: list[tuple[int, str]], base_ns: int) -> Spots:
+    """Return ranges by the session's numbers of threads, and without those of threads that it did not see."""
+    number = {tid: place for place, (tid, _) in enumerate(threads)}
+    thread = np.array([number.get(tid, -1) for tid in spans.thread.tolist()], np.int32)
+    rows = np.flatnonzero(thread >= 0)
+    return Spots(spans.start_ns[rows] - base_ns, spans.end_ns[rows] - base_ns, thread[rows])
 
 
 def _sequence(joined: Int64s, thread: Column, table: Table, tids: Column) -> Column:

@@ -9,7 +9,6 @@ of kernels, as in our recordings.
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +53,7 @@ from .graph_annotations import THREAD_NAME, paths_in, push_pop_ranges, side_file
 from .launches import RowsById
 from .marks import DistributedInfo, fitting
 from .module_calls import ModuleTree, innermost_calls, module_tree, without_gradient
+from .self_times import self_times, spots_of, with_inner
 from .stack_frames import FUNCTION_CALL, MODULE_CALL, UPDATE, Functions
 
 TOOL = "PyTorch profiler"
@@ -94,8 +94,6 @@ ENOUGH_TIMES = 20
 # `thread 4711 (pt_autograd_0)`
 _WRAPPED = re.compile(r"\Athread -?\d+ \((.*)\)\s*\Z")
 _SEQUENCE_BITS = 32
-# As lists of Python's integers, all of a trace's columns would take more memory than the trace.
-ROWS_AT_ONCE = 1 << 16
 # How PyTorch names the block around an optimizer's update.
 OPTIMIZER_STEP = "Optimizer.step#"
 # c10::DeviceType of the CPU, which `[memory]` events name by number.
@@ -266,7 +264,7 @@ class Assembly:
             return replace(ranges, category=category), None
         weights = np.flatnonzero(weight >= 0)
         rows = np.concatenate([calls, weights])
-        around = innermost_calls(_spots(ranges, rows), np.arange(len(rows)) < len(calls))
+        around = innermost_calls(spots_of(ranges, rows), np.arange(len(rows)) < len(calls))
         names, shapes = list(self.columns.names), list(self.columns.shapes)
         process, traced = self.process_of[ranges.thread[calls]], [names[name] for name in ranges.name_id[calls]]
         tree, module = module_tree(process, traced, ranges.start_ns[calls], around[: len(calls)])
@@ -282,7 +280,7 @@ class Assembly:
         outermost = calls[around[: len(calls)] < 0]
         operators = np.flatnonzero(self.columns.ranges["is_operator"])
         sequence = self.columns.ranges["sequence"][operators]
-        is_without = without_gradient(_spots(ranges, outermost), _spots(ranges, operators), sequence)
+        is_without = without_gradient(spots_of(ranges, outermost), spots_of(ranges, operators), sequence)
         category[outermost[is_without]] = NO_GRADIENT
         return replace(ranges, name_id=name_id, category=category), tree
 
@@ -387,22 +385,25 @@ class Assembly:
 
     def operators_as_work(self, ranges: Ranges) -> tuple[Work, Launches]:
         """Return the self time of operators as kernels, each its own launch, as in our recordings."""
-        work, row = self.self_times(ranges)
-        return work, Launches(ranges.start_ns[row], ranges.end_ns[row], ranges.thread[row])
+        work, _, launches = self.self_times(ranges)
+        return work, launches
 
-    def self_times(self, ranges: Ranges) -> tuple[Work, Int64s]:
-        """Return the self time of operators as kernels, and which range is the operator of each.
+    def self_times(self, ranges: Ranges, own: Spots | None = None) -> tuple[Work, Int64s, Launches]:
+        """Return the self time of operators as kernels, which range is the operator of each, and their launches.
 
-        Self time need not be contiguous: a thread's kernels are laid out as on one stream, each starting when its
-        operator starts, or when the kernel before it ends.
+        What an operator does inside a range that opens within it, of the trace or of `own`, is a kernel of its own
+        that is launched there. Self time need not be contiguous: a thread's kernels are laid out as on one stream,
+        each starting when its operator or range starts, or when the kernel before it ends.
         """
-        operators = np.flatnonzero(self.columns.ranges["is_operator"])
-        start_ns, end_ns = ranges.start_ns[operators], ranges.end_ns[operators]
-        order, self_ns = _self_times(ranges.thread[operators], start_ns, end_ns)
-        row, self_ns = operators[order[self_ns > 0]], self_ns[self_ns > 0]
-        thread, elapsed = ranges.thread[row], np.cumsum(self_ns)
+        is_operator = self.columns.ranges["is_operator"] == 1
+        spots, row = with_inner(ranges, is_operator, own)
+        order, self_ns, operator, end_ns = self_times(spots, row >= 0)
+        counts = (self_ns > 0) & (operator >= 0)
+        order, self_ns, row, until_ns = order[counts], self_ns[counts], row[operator[counts]], end_ns[counts]
+        launches = Launches(spots.start_ns[order], until_ns, spots.thread[order])
+        thread, elapsed = launches.thread, np.cumsum(self_ns)
         # When each kernel ends that starts no sooner than the one before it on its thread has ended.
-        latest = ranges.start_ns[row] - (elapsed - self_ns)  # how much later than without any pause
+        latest = launches.start_ns - (elapsed - self_ns)  # how much later than without any pause
         for rows in np.split(latest, np.flatnonzero(np.diff(thread)) + 1):
             np.maximum.accumulate(rows, out=rows)
         end_ns = latest + elapsed
@@ -419,7 +420,7 @@ class Assembly:
             launch=np.arange(count, dtype=np.int32),
             grid=np.zeros(count, np.int32),
         )
-        return work, row
+        return work, row, launches
 
     def launched(self) -> int:
         """Return how many calls launched work of a GPU's; of other devices, all calls."""
@@ -449,36 +450,6 @@ class Assembly:
         pieces = [piece for table in tables for column in ("start", "end") for piece in table.pieces[column]]
         if sum(map(len, pieces)) >= ENOUGH_TIMES and not any((times % 1000).any() for times in pieces):
             self.notes.append(WHOLE_MICROSECONDS.format("operator" if on_cpu else "kernel"))
-
-
-def _spots(ranges: Ranges, rows: Int64s) -> Spots:
-    return Spots(ranges.start_ns[rows], ranges.end_ns[rows], ranges.thread[rows])
-
-
-def _self_times(thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the order of operators by thread and start, and their durations without their child operators.
-
-    All of them sum to the time of the outermost operators.
-    """
-    order = np.lexsort((-end_ns, start_ns, thread))
-    # By position in this order; those of the operators that are open are not final.
-    self_ns = array("q", (end_ns - start_ns)[order].tobytes())
-    open_rows: list[tuple[int, int]] = []  # of one thread, with their ends, outer before inner
-    open_thread = -1
-    for first in range(0, len(order), ROWS_AT_ONCE):
-        rows = order[first : first + ROWS_AT_ONCE]
-        columns = (thread[rows].tolist(), start_ns[rows].tolist(), end_ns[rows].tolist())
-        for position, (on_thread, start, end) in enumerate(zip(*columns, strict=True), first):
-            if on_thread != open_thread:
-                open_thread = on_thread
-                open_rows.clear()
-            while open_rows and open_rows[-1][1] <= start:
-                open_rows.pop()
-            if open_rows:
-                parent, parent_end = open_rows[-1]
-                self_ns[parent] -= min(end, parent_end) - start
-            open_rows.append((position, end))
-    return order, np.maximum(np.array(self_ns, np.int64), 0)
 
 
 def _sole_owner(key: Int64s, owner: Int32s, keys: Int64s) -> Int32s:

@@ -19,7 +19,7 @@ from ..annotate.interrupts import Held
 from .open_blocks import is_open, may_be_open_elsewhere
 from .process import allowed_bytes, resident_bytes
 from .range_log import OUR_DOMAIN_ID, RangeLog
-from .rows import CATEGORY_NAMED, DOMAIN_CREATED, Rows, thread_name
+from .rows import CATEGORY_NAMED, DOMAIN_CREATED, Rows, spans_of, thread_name
 from .seen import Seen
 from .session import LAST, Session, of_all_threads
 from .trace_file import Row, TraceFile, TraceFileError, export_metadata, global_tid, gpu_rows, start_row
@@ -253,11 +253,12 @@ class Recording:
 
         Where a session has a block that nobody saw begin, the next one is of another kind.
         """
-        self._rows.add_ranges(self.ranges.take(close_ns), self.ranges)
-        count = 0
+        taken = self.ranges.take(close_ns)
+        self._rows.add_ranges(taken, self.ranges)
+        spans, count = spans_of(taken), 0
         while self._saved:
             try:
-                seen = self._read(self._saved[0])
+                seen = self._read(self._saved[0], spans)
                 self._rows.add(seen, self.ranges)
             except Exception as error:
                 kept = f"What PyTorch recorded is in {self._saved[0]}, which nvtx-kernels rank reads"

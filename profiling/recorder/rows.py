@@ -15,7 +15,7 @@ import numpy as np
 
 from ..annotate.others import OPTIMIZER_BLOCKS, original_name
 from .range_log import Event, RangeLog
-from .seen import Column, GpuWork, Seen
+from .seen import Column, GpuWork, Seen, Spans
 from .session import LAST
 from .trace_file import TraceFile, global_tid
 
@@ -102,7 +102,7 @@ class Rows:
         number = np.arange(len(row)) + self._launches + 1
         self._launches += len(row)
         name, thread = text_ids[blocks.name[row]], blocks.thread[row]
-        self._add_calls(blocks.start_ns[row], blocks.end_ns[row], thread_ids[thread], number, name, 0)
+        self._add_calls(times.call_start_ns, times.call_end_ns, thread_ids[thread], number, name, 0)
         streams = np.array([of for of, _ in seen.threads] or [0], np.int64)
         self._add_work(
             KERNEL, times.start_ns, times.end_ns, streamId=streams[thread], correlationId=number, deviceId=0,
@@ -181,6 +181,12 @@ class Rows:
             int64Value=[int(n) if isinstance(n, int) and n in INT64 else None for n in payload],
             doubleValue=[n if isinstance(n, float) else None for n in payload],
         )
+
+
+def spans_of(events: Iterable[Event]) -> Spans:
+    """Return the ranges among some events, which have ended."""
+    rows = [(event.start_ns, event.end_ns, event.thread) for event in events if event.end_ns is not None]
+    return Spans(*np.array(rows, np.int64).reshape(-1, 3).T)
 
 
 class _TextIds:

@@ -79,6 +79,8 @@ class SelfTimes:
     start_ns: Column
     end_ns: Column
     block: Column  # the operator's place in `Seen.blocks`
+    call_start_ns: Column  # of the operator, or of the range inside it in which it did this
+    call_end_ns: Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +114,16 @@ class Seen:
 
 #: Autograd's numbers count per thread; the thread is above these bits.
 SEQUENCE_BITS = 32
-Reader = Callable[[Path], Seen]
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Ranges that the program opened, and the system's ids of their threads."""
+
+    start_ns: Column
+    end_ns: Column
+    thread: Column
+
+
+#: Reads a session's file, given the ranges that were opened meanwhile.
+Reader = Callable[[Path, Spans | None], Seen]

@@ -97,7 +97,7 @@ def test_a_session_leaves_no_cycle_that_keeps_its_events(tmp_path):
 
 
 def test_pytorchs_file_is_kept_where_it_cannot_be_converted(path, monkeypatch):
-    def refuse(_):
+    def refuse(*_):
         raise ValueError("no reader reads this")
 
     monkeypatch.setattr(nk, "session_reader", lambda: refuse)
