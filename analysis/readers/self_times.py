@@ -57,7 +57,8 @@ def self_times(spots: Spots, is_operator: Bools) -> tuple[Int64s, Int64s, Int64s
     self_ns, until_ns = (array("q", values[order].tobytes()) for values in (end_ns - start_ns, end_ns))
     operates = is_operator[order].tobytes()
     operator_of = array("q", np.where(is_operator[order], order, -1).astype(np.int64).tobytes())
-    open_rows: list[tuple[int, int]] = []  # of one thread, with their ends, outer before inner
+    # Of one thread, outer before inner, with their ends and those of the operators that they are in.
+    open_rows: list[tuple[int, int, int]] = []
     open_thread = -1
     for first in range(0, len(order), ROWS_AT_ONCE):
         rows = order[first : first + ROWS_AT_ONCE]
@@ -71,14 +72,14 @@ def self_times(spots: Spots, is_operator: Bools) -> tuple[Int64s, Int64s, Int64s
             if open_rows:
                 if operator_of[position] < 0:  # a range, whose time is that of the operator around it
                     operator_of[position] = operator_of[open_rows[-1][0]]
-                    end = min(end, next(until for row, until in reversed(open_rows) if operates[row]))
+                    end = min(end, open_rows[-1][2])
                     self_ns[position], until_ns[position] = end - start, end
                 since = start
-                for outer, until in reversed(open_rows):  # ranges can end within, and operators go on
+                for outer, until, _ in reversed(open_rows):  # ranges can end within, and operators go on
                     self_ns[outer] -= max(0, min(end, until) - since)
                     since = max(since, min(end, until))
-                    if operates[outer]:
+                    if operates[outer] or since >= end:
                         break
-            open_rows.append((position, end))
+            open_rows.append((position, end, end if operates[position] else open_rows[-1][2]))
     itself, operator, until_ends = (np.array(column, np.int64) for column in (self_ns, operator_of, until_ns))
     return order.astype(np.int64), np.maximum(itself, 0), operator, until_ends
