@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ..support import arrow
 from .category_rules import RULES
-from .parts import in_words, split_name
+from .parts import in_words, operator_of_node, split_name
 
 #: Category -> what is in it, in the order of tables. The last three are not kernels; they repeat the kind.
 MEANINGS = {
@@ -27,7 +27,7 @@ MEANINGS = {
     "reduction": "sums, means, extrema, norms of vectors, losses, pooling",
     "softmax": "softmax and log-softmax in one kernel",
     "normalization": "layer, RMS, batch, group and weight norm",
-    "copy": "copies, casts, quantization, concatenation, transposition, padding",
+    "copy": "copies, casts, quantization, concatenation, transposition, padding; of operators, views",
     "index": "gather, scatter, indexing, embeddings",
     "rng": "random numbers and dropout",
     "scan": "sorting, prefix sums, selection, top-k",
@@ -60,9 +60,12 @@ def classify(names: Sequence[str]) -> list[tuple[str, bool]]:
     """
     answers: list[tuple[str, bool]] = []
     for begin in range(0, len(names), _AT_ONCE):
-        for group in _first_groups(tuple(names[begin : begin + _AT_ONCE])):
+        some = tuple(names[begin : begin + _AT_ONCE])
+        operators = [operator_of_node(name) for name in some]  # a node only calls the operators that compute
+        known = _first_groups(tuple(operator or name for operator, name in zip(operators, some, strict=True)))
+        for group, operator in zip(known, operators, strict=True):
             category, helper = _GROUPS[group][:2] if group >= 0 else ("other", False)
-            answers.append((category, category == "gemm" and not helper))
+            answers.append((category, category == "gemm" and not helper and not operator))
     return answers
 
 

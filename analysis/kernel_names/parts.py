@@ -15,6 +15,7 @@ _RETURN_TYPE = re.compile(r"void |(?:typename )?std::enable_if<[^;]{0,400}?>::ty
 _CUTE_DSL = re.compile(
     r"(\w*?kernel_cutlass\w*?)_(?:object_at_|tensor(?:ptr|0000)|TiledMMA_|TiledCopy_|CopyAtom_|ThrLayout)"
 )
+_NODE = re.compile(r"(?:autograd::engine::evaluate_function: )?(?:struct )?([A-Z]\w*?)Backward\d*(?:\[.*)?$")
 _SOURCE_NAME = re.compile(r"(\d{1,3})([A-Za-z_])")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NO_WORD = re.compile(r"[^A-Za-z0-9]+")
@@ -40,6 +41,12 @@ def split_name(name: str) -> tuple[str, str]:
     ends = [place for place in (text.find("<"), text.find("(")) if place >= 0]
     end = min(ends, default=len(text))
     return text[:end], text[end:]
+
+
+def operator_of_node(name: str) -> str:
+    """Return the operator whose gradient a node of autograd's computes, aten::addmm of AddmmBackward0, or ""."""
+    node = _NODE.match(name[:READ])
+    return f"aten::{in_words(node[1]).strip('_')}" if node else ""
 
 
 def in_words(head: str) -> str:

@@ -52,7 +52,7 @@ def test_every_category_is_described_and_every_rule_has_one():
     assert {rule.category for rule in RULES} == KERNEL_CATEGORIES
 
 
-UNKNOWN = ("", " ", "kernel", "my_model_step", "fft_kernel", "triton__0d1d2de", "aten::view")
+UNKNOWN = ("", " ", "kernel", "my_model_step", "fft_kernel", "triton__0d1d2de", "aten::viewer")
 MENTIONING = (
     "void foo<at::native::softmax_op>(gemm*)",
     "void scramble<cutlass::gemm::GemmShape<1, 2, 3> >(flash::Params)",
@@ -178,6 +178,41 @@ NEAR = {
 @pytest.mark.parametrize(("name", "category"), NEAR.items())
 def test_what_is_near_a_rule_keeps_its_own_category(name, category):
     assert categorize([name]) == [category]
+
+
+ON_A_CPU = {
+    "aten::view": ("copy", False),
+    "aten::t": ("copy", False),
+    "aten::tt": ("other", False),
+    "detach": ("copy", False),
+    "detached": ("other", False),
+    "aten::empty": ("elementwise", False),
+    "aten::empty_cache": ("other", False),
+    "aten::lstm": ("gemm", False),
+    "aten::lstm_hidden": ("other", False),
+    "aten::mkldnn_rnn_layer": ("gemm", True),
+    "aten::mkldnn_rnn_layer_backward": ("gemm", True),
+    "aten::mkldnn_rnn_layers": ("other", False),
+    "AddmmBackward0": ("gemm", False),
+    "autograd::engine::evaluate_function: AddmmBackward0": ("gemm", False),
+    "autograd::engine::evaluate_function: MkldnnRnnLayerBackward0": ("gemm", False),
+    "NativeLayerNormBackward0": ("normalization", False),
+    "LogSoftmaxBackward0": ("softmax", False),
+    "autograd::engine::evaluate_function: ReluBackward0": ("elementwise", False),
+    "MyFunctionBackward": ("other", False),
+    "AddmmBackwards_and_more": ("other", False),
+    "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad": ("elementwise", False),
+    "## Call CompiledFxGraph f4hlkwd7 ##": ("elementwise", False),
+    "## Call my model ##": ("other", False),
+    "Torch-Compiled Region: 0/0": ("elementwise", False),
+    "record_param_comms": ("communication", False),
+    "record_params": ("other", False),
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), ON_A_CPU.items())
+def test_operators_and_nodes_of_a_cpu_are_known(name, expected):
+    assert classify([name]) == [expected]
 
 
 PRODUCTS = (
