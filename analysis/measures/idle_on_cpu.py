@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..attribution.steps import measured_steps
 from ..report import IdleReport, IdleRow, Path
 from ..support.small_numbers import bounds, grouped_rows, summed
-from ..trace import Int64s
+from ..trace import Columns, Int64s
 from .idle import logical_threads
 from .layers import Layers, cut_at
 from .spans import Intervals, union
@@ -117,6 +118,29 @@ def outside_operators(
         tuple(sorted(_joined(found), key=lambda row: (-row.time_ns, row.path, row.function))),
         windows.has_steps,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class OutsidePieces(Columns):
+    """The time outside of operators in pieces of one range and function each, in order of time."""
+
+    cause: NDArray[np.object_]  # a name of CPU_CAUSES, or PYTHON
+    node: Int64s  # of the attribution: the innermost range of the program's thread; -1 for none
+    function: Int64s  # position in Trace.frame_names; -1 for none
+    start_ns: Int64s
+    end_ns: Int64s
+
+
+def pieces_between(attribution: Attribution, start_ns: int, end_ns: int) -> OutsidePieces:
+    """Return what the program's thread does between two moments while it runs no operator."""
+    everything = attribution.of_all_work
+    times = Intervals(np.array([start_ns], np.int64), np.array([end_ns], np.int64))
+    windows = replace(_windows(everything, False), times=times, step=np.zeros(1, np.int64))
+    _, node, function, start, end = _pieces(everything, windows)
+    paths, names = Paths(everything), ("", *everything.trace.frame_names)
+    places = zip(paths.names_of_node[node].tolist(), (function + 1).tolist(), strict=True)
+    causes = np.array([_cause((*paths.names[path], names[name])) for path, name in places], object)
+    return OutsidePieces(causes, node, function, start, end)
 
 
 def _joined(rows: Iterable[OutsideOperators]) -> Iterator[OutsideOperators]:

@@ -17,6 +17,7 @@ from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..measures.gaps import gaps_of
 from ..measures.idle import CAUSES, idle_in
+from ..measures.idle_on_cpu import pieces_between
 from ..measures.idle_windows import Windows
 from ..measures.layers import Layers, cut_at
 from ..measures.spans import Extents
@@ -48,8 +49,10 @@ class Shown:
 
 def lanes(shown: Shown, above: int) -> list[dict[str, Any]]:
     """Return the lanes of GPUs, then those of threads; `above` is how many ranges contain everything shown."""
-    if shown.attribution.trace.provenance.unit_of_work == "CPU" or not len(shown.rows):
+    if not len(shown.rows):
         return []
+    if shown.attribution.trace.provenance.unit_of_work == "CPU":
+        return list(_outside_operators(shown))
     return [*_of_gpus(shown), *(lane for thread in _threads(shown) for lane in _of_thread(shown, thread, above))]
 
 
@@ -79,6 +82,21 @@ def _of_gpus(shown: Shown) -> Iterator[dict[str, Any]]:
                 for cause, path in zip(pieces.cause[rows].tolist(), where, strict=True)
             ],
         )
+
+
+def _outside_operators(shown: Shown) -> Iterator[dict[str, Any]]:
+    """Yield what the program on a CPU does while it runs no operator."""
+    found = pieces_between(shown.attribution, shown.first_ns, shown.until_ns)
+    if not len(found):
+        return
+    paths, naming = Paths(shown.attribution), naming_of(shown.attribution.trace)
+    where = [paths.names[number] for number in paths.names_of_node[found.node].tolist()]
+    causes = found.cause.tolist()
+    key = np.unique(found.cause.astype(str), return_inverse=True)[1]
+    texts = [
+        (cause, fit(label(naming(path)), LONGEST_KERNEL), cause) for cause, path in zip(causes, where, strict=True)
+    ]
+    yield _lane(shown, "outside of operators", "idle", (found.start_ns, found.end_ns), key, texts)
 
 
 def _threads(shown: Shown) -> list[int]:
@@ -190,7 +208,9 @@ def _begins(start: Int64s, end: Int64s, key: Int64s, width: int) -> Bools:
     begins[1:] = (key[1:] != key[:-1]) | (start[1:] - reach[:-1] > width * SMALLEST_GAP)
     if begins.sum() <= MAX_BOXES:
         return begins
-    part = start * MAX_BOXES // max(width, 1)
+    part = np.maximum(start, 0) * MAX_BOXES // max(width, 1)
     is_long = end - start > width // MAX_BOXES
     begins[1:] = (part[1:] != part[:-1]) | is_long[1:] | is_long[:-1]
+    if begins.sum() > 3 * MAX_BOXES:  # many long ones that overlap
+        begins[1:] = part[1:] != part[:-1]
     return begins

@@ -28,18 +28,25 @@ LIMITS = {**BOUNDS, "launch-bound": ("is limited by the CPU", "are limited by th
 class Section(NamedTuple):
     """A view's section: its title, whether it is open although nothing in it stands out, and of GPUs alone.
 
-    Where the view has no data for one of the reasons `absent`, there is no section.
+    Where the view has no data for one of the reasons `absent`, there is no section. On a CPU it may have another
+    title.
     """
 
     title: str
     open: bool
     of_gpus: bool = False
     absent: tuple[str, ...] = ()
+    on_cpu: str = ""
 
 
 SECTIONS = {
     "balance": Section("Does the GPU wait for launches?", open=True, of_gpus=True),
-    "idle": Section("Why is the GPU idle?", open=True, of_gpus=True, absent=(idle.NEVER_IDLE,)),
+    "idle": Section(
+        "Why is the GPU idle?",
+        open=True,
+        absent=(idle.NEVER_IDLE,),
+        on_cpu="What does the program do outside of operators?",
+    ),
     "agreement": Section("Do the clocks agree?", open=False),
     "attention": Section("What the parts of attention cost", open=True),
     "overlap": Section("Communication and copies behind compute", open=False, of_gpus=True),
@@ -97,7 +104,7 @@ def sections(
         shown.append(
             {
                 "name": name,
-                "title": section.title,
+                "title": section.title if on_gpu else section.on_cpu or section.title,
                 "command": f"nvtx-kernels view {name}",
                 "open": (section.open or name in about) and isinstance(answer, Document),
                 "tables": tables,

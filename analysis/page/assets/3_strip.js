@@ -18,6 +18,10 @@ const CAUSE_COLOURS = {
   queue: "#12a594",
   profiler: "#46a758",
   unknown: "#c9ccd3",
+  // On a CPU, outside of operators.
+  Python: "#a86a10",
+  "data loading": "#12a594",
+  waiting: "#8e4ec6",
 };
 // A call has the colour of the idle time that it would be.
 const CALL_COLOURS = {
@@ -30,11 +34,16 @@ const CALL_COLOURS = {
   loading: CAUSE_COLOURS["module loading"],
 };
 
+const onCpu = () => "kernel" in contents.words;
+
 function stripScope(report) {
   const { step, steps, span_ns: span, streams, lanes, left_out: left } = report.strip;
   const which = step === null ? "All work" : `Step ${step} of ${steps} measured ones (from 0), whose time is the median`;
   const more = left ? ` ${count(left)} streams with less work are not shown.` : "";
-  const cpu = lanes.length ? " Below the streams: why the GPU is idle, then the ranges and calls of the CPU's threads." : "";
+  const below = onCpu()
+    ? " Below: what the program does while it runs no operator."
+    : " Below the streams: why the GPU is idle, then the ranges and calls of the CPU's threads.";
+  const cpu = lanes.length ? below : "";
   return `${which}: ${withUnit(span)} from the first to the last work on ${count(streams.length)} ${streams.length === 1 ? "stream" : "streams"}.${cpu}${more}`;
 }
 
@@ -95,7 +104,7 @@ function outerRow(strip, boxes, stream) {
 function laneBox(lane, n) {
   const [name, detail, tone] = [lane.name[n], lane.detail[n], lane.tone[n]].map((position) => lane.texts[position]);
   const pieces = lane.count[n] > 1 ? ` in ${count(lane.count[n])} pieces` : "";
-  const of = { idle: "idle: ", calls: "in calls: ", ranges: "" }[lane.kind];
+  const of = { idle: onCpu() ? "" : "idle: ", calls: "in calls: ", ranges: "" }[lane.kind];
   const colour = { idle: CAUSE_COLOURS[tone], calls: CALL_COLOURS[tone] ?? "#b6bac2" }[lane.kind];
   return {
     start: lane.start[n],
@@ -104,7 +113,7 @@ function laneBox(lane, n) {
     colour: colour ? mixed(colour, css("card"), 0.12) : mixed(phaseColour(tone), css("card"), 0.3 + 0.22 * (lane.name[n] % 3)),
     lines: [
       lane.mixed[n] ? `mostly ${name}` : name,
-      ...(detail === name ? [] : [lane.kind === "idle" ? `while the CPU was in ${detail}` : detail]),
+      ...(detail === name ? [] : [lane.kind === "idle" ? onCpu() ? `in ${detail}` : `while the CPU was in ${detail}` : detail]),
       lane.label,
       `from ${withUnit(lane.start[n])}, for ${withUnit(lane.end[n] - lane.start[n])}; ${of}${withUnit(lane.ns[n])}${pieces}`,
     ],
@@ -124,7 +133,7 @@ function idleKey(report) {
     entry.append(dot, `${cause} ${withUnit(ns)}`);
     return entry;
   });
-  return entries.length ? ["GPU idle:", ...entries] : [];
+  return entries.length ? [onCpu() ? "Outside of operators:" : "GPU idle:", ...entries] : [];
 }
 
 function drawStrip(report) {
