@@ -10,7 +10,9 @@ from typing import Any, get_args
 
 from ..attribution.causes import Attribution
 from ..compare import tables
+from ..compare.answer import answer
 from ..compare.changes import Axis, Change, Comparison, changes, compare, notes
+from ..compare.sides import Side, recorded
 from ..document import Detail
 from ..errors import ReportError
 from ..measures.efficiency import counts_of
@@ -59,7 +61,10 @@ def contents(answers: Sequence[Opened]) -> Contents:
     return Contents(
         title=" and ".join(dict.fromkeys(fit(report.provenance.file, LONGEST_FACT) for report in reports)),
         reports=tuple(map(_report, answers)),
-        differences=tuple(differences(reports[0], report) for report in reports[1:]),
+        differences=tuple(
+            differences(reports[0], report, (recorded(answers[0]), recorded(opened)))
+            for report, opened in zip(reports[1:], answers[1:], strict=True)
+        ),
         on_cpu=all(report.provenance.unit_of_work == "CPU" for report in reports),
     )
 
@@ -282,13 +287,14 @@ def _statistics(values: Sequence[float]) -> dict[str, float]:
     return {"median": median(values), "min": min(values), "max": max(values), "mean": fmean(values), "std": std}
 
 
-def differences(a: Report, b: Report) -> dict[str, Any]:
+def differences(a: Report, b: Report, sides: tuple[Side, Side] = ((), ())) -> dict[str, Any]:
     """Return both totals as texts, and the largest differences along each axis with the sum of the others.
 
-    Two reports that cannot be compared say why instead.
+    `sides` are the steps of both, by which the answer says whether B is faster. Two reports that cannot be compared
+    say why instead.
     """
     try:
-        comparison = compare(a, b)
+        comparison = compare(a, b, sides=sides)
     except ReportError as error:
         return {"refused": str(error), "lead": "", "fused": []}
     total, launches = comparison.total(), worded("launches", a.provenance)
@@ -310,22 +316,16 @@ def differences(a: Report, b: Report) -> dict[str, Any]:
 
 
 def _lead(comparison: Comparison) -> str:
-    """Describe what changed in the step, and which phase and category changed most."""
-    total = comparison.total()
-    scope_text = "A step" if comparison.per_step else "All of it"
-    a, b = time_text(total.a_ns), time_text(total.b_ns)
-    if not total.delta_ns:
-        return f"{scope_text} takes as long in B as in A: {a}."
-    change = "" if total.change is None else f", {_signed(share_text(total.change), total.delta_ns)}"
-    difference = f"{_signed(time_text(total.delta_ns), total.delta_ns)}{change}"
+    """Say whether B is faster, and which phase and category changed most."""
     most = [
         f"by {axis} {category(row.key[0])} ({_signed(time_text(row.delta_ns), row.delta_ns)})"
         for axis in ("phase", "category")
         for row in [max(changes(comparison, axis), key=lambda row: abs(row.delta_ns))]
         if row.delta_ns and row.key[0] != OTHER
     ]
-    parts = f" Most changed {' and '.join(most)}." if most else ""
-    return f"{scope_text} takes {b} in B and {a} in A: {difference}.{parts}"
+    time = worded(headings.kernel_time(comparison.a), comparison.a.provenance)
+    parts = f" {time} changed most {' and '.join(most)}." if most else ""
+    return f"{answer(comparison).sentence}{parts}"
 
 
 def _signed(text: str, value: float) -> str:

@@ -146,8 +146,8 @@ def test_differences_of_two_reports_are_drawn_along_each_axis(two):
     figures = two.do("return [...document.querySelectorAll('#difference-figures dd')].map(dd => dd.textContent)")
     assert figures == ["750.00 µs", "780.00 µs", "+30.00 µs"]
     assert two.text("#differences .verdict") == (
-        "A step takes 780.00 µs in B and 750.00 µs in A: +30.00 µs, +4.0%. "
-        "Most changed by phase backward (+30.00 µs) and by category GEMM (+30.00 µs)."
+        "Not known whether B differs: a step takes 1.00 and 1.06 ms (+6.0%). Two steps a side are too few: record "
+        "five or more. Kernel time changed most by phase backward (+30.00 µs) and by category GEMM (+30.00 µs)."
     )
     assert two.column("difference-table", 1) == ["forward", "backward"], "it opens on phases"
     two.click("#difference-axis [data-value=range]")
