@@ -290,7 +290,7 @@ def _statistics(values: Sequence[float]) -> dict[str, float]:
 def differences(a: Report, b: Report, sides: tuple[Side, Side] = ((), ())) -> dict[str, Any]:
     """Return both totals as texts, and the largest differences along each axis with the sum of the others.
 
-    `sides` are the steps of both, by which the answer says whether B is faster. Two reports that cannot be compared
+    `sides` are the steps of both, by which the answer says whether B is faster. Reports that cannot be compared
     say why instead.
     """
     try:
@@ -320,7 +320,7 @@ def _lead(comparison: Comparison) -> str:
     most = [
         f"by {axis} {category(row.key[0])} ({_signed(time_text(row.delta_ns), row.delta_ns)})"
         for axis in ("phase", "category")
-        for row in [max(changes(comparison, axis), key=lambda row: abs(row.delta_ns))]
+        for row in sorted(changes(comparison, axis), key=lambda row: -abs(row.delta_ns))[:1]
         if row.delta_ns and row.key[0] != OTHER
     ]
     time = worded(headings.kernel_time(comparison.a), comparison.a.provenance)
