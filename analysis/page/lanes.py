@@ -16,7 +16,7 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..measures.gaps import gaps_of
-from ..measures.idle import CAUSES, idle_in
+from ..measures.idle import CAUSES, Pieces, idle_in
 from ..measures.idle_on_cpu import pieces_between
 from ..measures.idle_windows import Windows
 from ..measures.layers import Layers, cut_at
@@ -64,24 +64,30 @@ def _of_gpus(shown: Shown) -> Iterator[dict[str, Any]]:
     no_step, no = np.full(len(used), -1, np.int32), np.zeros(len(used), np.bool_)
     gaps = gaps_of(shown.attribution.trace, extents.gpu_of_all)
     found = idle_in(extents, gaps, Windows(used, begin, end, no_step, no), some=True)
-    paths, pieces, naming = Paths(found.attribution), found.pieces, naming_of(shown.attribution.trace)
     for gpu in used.tolist():
-        rows = np.flatnonzero(found.gaps.gpu[pieces.gap] == gpu)
-        if not len(rows):
+        pieces = found.pieces.take(found.gaps.gpu[found.pieces.gap] == gpu)
+        if not len(pieces):
             continue
-        rows = rows[np.argsort(pieces.start_ns[rows], kind="stable")]
-        where = [paths.names[number] for number in paths.names_of_node[pieces.node[rows]].tolist()]
-        yield _lane(
-            shown,
-            f"{extents.gpus[gpu]} idle",
-            "idle",
-            (pieces.start_ns[rows], pieces.end_ns[rows]),
-            pieces.cause[rows].astype(np.int64),
-            [
-                (CAUSES[cause], fit(label(naming(path)), LONGEST_KERNEL), CAUSES[cause])
-                for cause, path in zip(pieces.cause[rows].tolist(), where, strict=True)
-            ],
-        )
+        pieces = pieces.take(np.argsort(pieces.start_ns, kind="stable"))
+        causes = [CAUSES[cause] for cause in pieces.cause.tolist()]
+        texts = [(cause, where, cause) for cause, where in zip(causes, _where(shown, pieces), strict=True)]
+        times = pieces.start_ns, pieces.end_ns
+        yield _lane(shown, f"{extents.gpus[gpu]} idle", "idle", times, pieces.cause.astype(np.int64), texts)
+
+
+def _where(shown: Shown, pieces: Pieces) -> Iterator[str]:
+    """Yield in which range and function the CPU was during each piece, and after which call that waited."""
+    trace, paths = shown.attribution.trace, Paths(shown.attribution)
+    naming, functions = naming_of(trace), ("", *trace.frame_names)
+    calls = trace.calls
+    called = np.append(calls.of_launch.astype(np.int64), -1)[pieces.exposed_by] if calls else pieces.exposed_by
+    columns = zip(
+        paths.names_of_node[pieces.node].tolist(), (pieces.function + 1).tolist(), called.tolist(), strict=True
+    )
+    for path, function, call in columns:
+        parts = [label(naming(paths.names[path])), functions[function]]
+        parts.append(f"after {plain_name(calls.names, call)}" if calls and call >= 0 else "")
+        yield fit(", ".join(filter(None, parts)), LONGEST_KERNEL)
 
 
 def _outside_operators(shown: Shown) -> Iterator[dict[str, Any]]:

@@ -29,6 +29,9 @@ ALONE = {
     "host code": "has {} more of host code than any other",
     "module loading": "loads modules: {}",
     "allocation": "allocates memory: {}",
+    "Python": "spends {} more in Python than any other",
+    "data loading": "loads data for {} longer than any other",
+    "waiting": "waits for {} longer than any other",
 }
 #: What a program does on a CPU outside of operators, as a part of a sentence.
 ON_CPU = {"Python": "in its own Python", "data loading": "loading data", "waiting": "waiting"}
@@ -51,6 +54,11 @@ def sentences(report: Report) -> Iterator[str]:
         yield from _of_a_pause(idle)
     elif is_idle(report):
         yield _largest(idle, report)
+    yield from _in_one_step(idle)
+
+
+def _in_one_step(idle: IdleReport) -> Iterator[str]:
+    """Yield what one step has more of than any other, if it is much."""
     alone = max(
         (row for row in idle.rows if row.alone_step is not None), key=lambda row: row.alone_ns, default=None
     )
@@ -77,6 +85,7 @@ def is_idle(report: Report) -> bool:
 def _on_cpu(idle: IdleReport) -> Iterator[str]:
     """Yield what the program's thread does outside of operators: the causes with a tenth of the time or more."""
     if idle.idle_ns < SAID_FROM * idle.span_ns:
+        yield from _in_one_step(idle)
         return
     said = [row for row in idle.rows if row.median_ns >= SAID_FROM * idle.span_ns] or idle.rows[:1]
     causes = [
@@ -88,6 +97,7 @@ def _on_cpu(idle: IdleReport) -> Iterator[str]:
     where = "of a typical step" if idle.per_step else "of the time"
     outside = f"The program runs no operator for {time_text(idle.idle_ns)} {where}"
     yield f"{outside}{', but is ' if len(idle.rows) == 1 else ': '}{', '.join(causes)}."
+    yield from _in_one_step(idle)
 
 
 def _largest(idle: IdleReport, report: Report) -> str:

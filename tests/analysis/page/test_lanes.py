@@ -63,6 +63,19 @@ def test_gaps_have_their_causes_on_the_strips_clock(made):
     assert sum(lane["ns"]) == 240 * US
 
 
+def test_gaps_name_the_range_and_the_call_that_exposed_them(tmp_path):
+    ranges = [Range("step", 0, 900 * US), Range("load", 90 * US, 600 * US)]
+    calls = [
+        Launch(1, 4 * US, 6 * US, name="cudaLaunchKernel_v7000"),
+        Launch(None, 8 * US, 50 * US, name="cudaDeviceSynchronize_v3020"),
+        Launch(2, 600 * US, 605 * US, name="cudaLaunchKernel_v7000"),
+    ]
+    work = [Work(1, 10 * US, 49 * US), Work(2, 606 * US, 700 * US)]
+    (lane,) = of_kind(build(tmp_path, ranges=ranges, launches=calls, work=work), "idle").values()
+    details = {lane["texts"][detail] for detail in lane["detail"]}
+    assert "step > load, after cudaDeviceSynchronize" in details
+
+
 def test_calls_and_ranges_are_those_of_the_threads_that_launch(made):
     calls, ranges = of_kind(made, "calls"), of_kind(made, "ranges")
     main, autograd = list(calls)

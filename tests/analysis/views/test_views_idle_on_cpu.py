@@ -102,3 +102,16 @@ def test_the_overview_says_what_the_program_does_instead(tmp_path, operator, is_
     assert next_view(report) == ("idle" if is_said else "steps")
     rows = nk.rank(path).report.idle_on_cpu.rows
     assert {row.cause: row.alone_step for row in rows}.get("data loading", 2) == 2
+
+
+@pytest.mark.parametrize(("lasts", "is_said"), [(400, True), (110, False)])
+def test_what_one_step_alone_has_is_a_note_on_that_step(tmp_path, lasts, is_said):
+    ranges = [
+        ("step", 0, 100),
+        ("step", 100, 200),
+        ("step", 200, 200 + lasts),
+        ("load batch", 220, 200 + lasts - 70),
+    ]
+    path = recorded(tmp_path, ranges, [(start + 10, start + 20) for start in (0, 100, 200)])
+    said = verdict(subject(path, per_step=True).report)
+    assert ("Step 2 loads data for 310.00 µs longer than any other." in said) is is_said
