@@ -18,7 +18,7 @@ from ..support.units import time_text
 from . import headings, idle_on_cpu
 from .idle_words import MEANING
 from .registry import Subject
-from .rows import common_length, label, more, per_step, require_measured, share
+from .rows import common_length, function_column, label, more, per_step, require_measured, share
 
 #: A share of the idle time below which people see causes in one row.
 SMALL = 0.005
@@ -125,18 +125,10 @@ def _places(subject: Subject, places: Sequence[PlaceSum]) -> Table:
         figures = (per_step(report, idle_ns), share(idle_ns, total_ns), per_step(report, row.gaps), row.largest_ns)
         waited = row.waited_ns / idle_ns if row.waited_ns else ""
         alone = row.alone_ns / idle_ns if row.alone_step is not None else ""
-        where = (label(row.path, common), *([row.function] if has_functions else []))
+        where = label(row.path, common), row.function
         rows.append(Row((row.cause, *where, *figures, waited, row.waited_for, alone)))
-    columns = headed(
-        "cause",
-        "range",
-        *(["function"] if has_functions else []),
-        idle_ns="idle",
-        share="%",
-        gaps="gaps",
-        largest_ns="largest",
-    )
-    columns += headed(waited_share="waited %")
+    columns = (*headed("cause", "range"), function_column(has_functions))
+    columns += headed(idle_ns="idle", share="%", gaps="gaps", largest_ns="largest", waited_share="waited %")
     columns += (Column("waited_for", "call", seen_by="programs"), *headed(alone_share="1 step %"))
     title = f"Idle time by cause and range, between steps too, {{unit}} {headings.scope(report)}"
     calls = ", ".join(dict.fromkeys(row.waited_for for row in places[: detail.top] if row.waited_for))

@@ -7,7 +7,7 @@ from ..measures.idle_on_cpu import outside_operators
 from ..summary.selection import naming_for
 from . import headings
 from .registry import Subject
-from .rows import common_length, label, more, per_step, share
+from .rows import common_length, function_column, label, more, per_step, share
 
 
 def view(subject: Subject) -> Document:
@@ -44,7 +44,7 @@ def view(subject: Subject) -> Document:
             (
                 row.cause,
                 label(row.path, common),
-                *([row.function] if has_functions else []),
+                row.function,
                 per_step(report, row.time_ns),
                 share(row.time_ns, total_ns),
                 per_step(report, row.pieces),
@@ -53,15 +53,8 @@ def view(subject: Subject) -> Document:
         )
         for row in found.rows[: detail.top]
     ]
-    columns = headed(
-        "cause",
-        "range",
-        *(["function"] if has_functions else []),
-        time_ns="time",
-        share="%",
-        pieces_count="pieces",
-        largest_ns="largest",
-    )
+    columns = (*headed("cause", "range"), function_column(has_functions))
+    columns += headed(time_ns="time", share="%", pieces_count="pieces", largest_ns="largest")
     title = f"Time outside of operators by range, {{unit}} {scope}"
     caption = "% is of the time outside of operators."
     caption += more(found.rows, detail.top, "row" if has_functions else "range")
