@@ -34,8 +34,8 @@ Decisions that a reader may want to know:
 - The last rules have one word each that other names use for something else: they see what no other rule knows.
 - Operators recorded on a CPU (`aten::mm`) go through the same table. `aten::linear` and `aten::matmul` only call
   the operator that multiplies, which counts as the GEMM. Views are copies, as in Triton's names, and what
-  allocates is element-wise, as what fills. A node of autograd's (`AddmmBackward0`) has the category of its operator,
-  and is no GEMM itself.
+  allocates is element-wise, as what fills. A node of autograd's (`AddmmBackward0`) has the category of its
+  operator, and is no GEMM itself.
 """
 
 from __future__ import annotations
