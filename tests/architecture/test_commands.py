@@ -99,6 +99,7 @@ def test_a_shell_completes_commands_views_and_options():
 
 
 def test_an_option_of_record_after_the_program_is_the_programs_and_said_so(tmp_path):
+    pytest.importorskip("torch")
     program = tmp_path / "train.py"
     program.write_text("import sys; print(sys.argv[1:])\n")
     command = [sys.executable, "-m", "nvtx_kernels", "record", str(program), "-o", "mine.txt"]

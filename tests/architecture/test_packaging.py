@@ -9,6 +9,7 @@ import tarfile
 import venv
 import zipfile
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from nvtx_kernels.commands import COMMANDS
 from tests.packaged import REPORT, TRAINING, USES, copy_of_checkout, prepare, trouble_of
 
 ROOT = Path(__file__).parents[2]
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 OURS = ("__editable__", "nvtx_kernels")
 PACKAGED = (
     "analysis/", "model/", "profiling/", "nvtx_kernels/", "pyproject.toml", "setup.py", "README", "LICENSE",
@@ -201,6 +203,7 @@ def test_recording_works_among_files_of_the_same_names(python_of, crowded):
     assert "backward > layer 0" in ranked.stdout
 
 
+@needs_torch
 def test_a_standard_library_of_our_folders_name_is_left_alone(python_of, tmp_path):
     """From Python 3.15 on there is one called profiling, which cProfile imports."""
     (tmp_path / "ahead" / "profiling").mkdir(parents=True)
@@ -225,6 +228,7 @@ FROM_3_15 = """if True:
 """
 
 
+@needs_torch
 def test_a_checkout_runs_where_the_standard_library_has_profiling(tmp_path):
     (tmp_path / "profiling" / "tracing").mkdir(parents=True)
     (tmp_path / "profiling" / "__init__.py").touch()
@@ -247,6 +251,7 @@ def test_without_torch_annotation_says_what_to_install(python_of, tmp_path):
     assert done.stderr.splitlines()[-1].endswith("annotation needs PyTorch: pip install 'nvtx-kernels[profiling]'")
 
 
+@needs_torch
 def test_without_nvtx_our_recorder_records(python_of, tmp_path):
     (tmp_path / "train.py").write_text(TRAINING)
     ours = python_of("without_nvtx"), "-m", "nvtx_kernels"
@@ -257,6 +262,7 @@ def test_without_nvtx_our_recorder_records(python_of, tmp_path):
     assert "backward" in ranked.stdout
 
 
+@needs_torch
 def test_without_nvtx_annotation_refuses_under_nsys(python_of, tmp_path):
     words = ("-m", "nvtx_kernels", "run", "--size", "tiny", "--device", "cpu", "--steps", "1")
     done = run(python_of("without_nvtx"), *words, cwd=tmp_path, NSYS_PROFILING_SESSION_ID="1")
@@ -278,7 +284,10 @@ ORDERS = {
 }
 
 
-@pytest.mark.parametrize("order", ORDERS)
+ORDERS_HERE = [pytest.param(order, marks=[needs_torch] * (order == STACK)) for order in ORDERS]
+
+
+@pytest.mark.parametrize("order", ORDERS_HERE)
 def test_both_spellings_are_one_module(order):
     done = run(sys.executable, "-c", f"{order}print({ORDERS[order]})", cwd=ROOT)
     assert done.stdout == "True\n", done.stderr
