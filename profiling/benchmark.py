@@ -81,7 +81,7 @@ def parser(prog: str = "python -m profiling.benchmark") -> argparse.ArgumentPars
     add("--repeats", type=times, default=1, metavar="N", help="measure everything N times, and pool")
     add("--study", choices=STUDIES, default="times", help="the question (default times)")
     add("--against", metavar="PROGRAM", help="a second script with its arguments: is it faster than the first?")
-    add("--within", type=_percentage, metavar="2%%", help="how narrow the interval of the difference must get")
+    add("--within", type=_percentage, metavar="2%", help="how narrow the interval of the difference must get")
     add("--fail-on", action="append", metavar="RULE", help="such as 'step time > +5%%' (several)")
     add("program", nargs=argparse.REMAINDER, help="a script of one's own, and its arguments")
     running = options.add_argument_group("running")
