@@ -89,14 +89,20 @@ def with_bounded_names(trace: Trace) -> Trace:
 def identity(path: Path) -> Identity:
     """Return what changes when a report is written, moved or replaced: of a folder, that of its Parquet files.
 
-    Raises OSError where it cannot be looked at.
+    Raises NotAReport where one of those is no file, as a pipe or a link to nothing, and OSError where the report
+    cannot be looked at.
     """
-    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
-    return tuple(
-        (file.name, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        for file in files
-        for status in [file.stat()]
-    )
+    if not path.is_dir():
+        return (_entry(path),)
+    files = sorted(path.glob("*.parquet"))
+    if other := next((file for file in files if not file.is_file()), None):
+        raise NotAReport(f"{other} is not a regular file. Export the folder again, or remove it.")
+    return tuple(map(_entry, files))
+
+
+def _entry(file: Path) -> tuple[str, int, int, int, int, int]:
+    status = file.stat()
+    return file.name, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def require_unchanged(path: Path, before: Identity) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import io
 import json
+import os
 import re
 import sqlite3
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 from random import Random
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from nvtx_kernels.analysis import compare, doctor, kernels, page, questions, scrub, timeline, view
 from nvtx_kernels.analysis.presenters.as_csv import FORMULA_STARTS
 
@@ -121,11 +123,62 @@ def survives_damaged_parquet(out, folder):
             for _ in range(random.choice((1, 1, 4, 40))):
                 content[random.randrange(len(content))] = random.randrange(256)
             file.write_bytes(content)
-        status, found, err = said(kernels, str(tables), *ADDED_UP.split()[1:])
-        assert SENTENCE.fullmatch(err) if status else not err, err
-        assert HARMLESS.fullmatch(err), err
-        if not status:
-            adds_up(found, folder)
+        _adds_up_or_is_refused(tables)
+
+
+def _adds_up_or_is_refused(tables):
+    status, found, err = said(kernels, str(tables), *ADDED_UP.split()[1:])
+    assert SENTENCE.fullmatch(err) if status else not err, err
+    assert HARMLESS.fullmatch(err), err
+    if not status:
+        adds_up(found, tables)
+
+
+# What is done to a file of a Parquet folder, given another one.
+PARQUET_PARTS = {
+    "gone": lambda file, other: file.unlink(),
+    "empty": lambda file, other: file.write_bytes(b""),
+    "another table": lambda file, other: file.write_bytes(other.read_bytes()),
+    "rows again": lambda file, other: _rewritten(file, lambda table: pa.concat_tables([table, table])),
+    "in parts": lambda file, other: _rewritten(file, lambda table: table, row_group_size=2),
+    "no rows": lambda file, other: _rewritten(file, lambda table: table.slice(0, 0)),
+    "a column twice": lambda file, other: _rewritten(file, lambda table: table.append_column("again", table[0])),
+    "a column gone": lambda file, other: _rewritten(file, lambda table: table.drop_columns(table.column_names[1])),
+    "a column renamed": lambda file, other: _rewritten(
+        file, lambda table: table.rename_columns([*table.column_names[:-1], table.column_names[0]])
+    ),
+    "columns of lists": lambda file, other: _rewritten(file, _in_lists),
+    "a folder": lambda file, other: (file.unlink(), file.mkdir()),
+    "a link to nothing": lambda file, other: (file.unlink(), file.symlink_to("nothing")),
+    "a link to itself": lambda file, other: (file.unlink(), file.symlink_to(file.name)),
+    "a pipe": lambda file, other: (file.unlink(), os.mkfifo(file)),
+}  # fmt: skip
+
+
+def _in_lists(table):
+    return pa.table(
+        {name: pa.array([[value] for value in table[name].to_pylist()]) for name in table.column_names}
+    )
+
+
+def _rewritten(file, change, **how):
+    pq.write_table(change(pq.read_table(file)), file, **how)
+
+
+def survives_other_parquet_parts(out, folder):
+    """A Parquet folder of which files are others is refused, or its work adds up."""
+    if not sound(folder / "whole.sqlite"):
+        return
+    with tempfile.TemporaryDirectory(dir=folder.parent) as beside:
+        tables = as_parquet(folder / "whole.sqlite", Path(beside, "tables"))
+        random = Random(zlib.crc32((folder / "report.sqlite").read_bytes()))
+        files = sorted(tables.iterdir())
+        for file, other in zip(random.sample(files, 2), random.sample(files, 2), strict=True):
+            with contextlib.suppress(
+                pa.ArrowException, OSError, IndexError, ValueError
+            ):  # is no such table any more
+                PARQUET_PARTS[random.choice([*PARQUET_PARTS])](file, other)
+        _adds_up_or_is_refused(tables)
 
 
 def without_file(out):
@@ -173,6 +226,7 @@ CHECKS = (
     *[(kernels, ADDED_UP, adds_up)] * 4,
     *[(kernels, ADDED_UP, answers_as_parquet)] * 2,
     *[(kernels, ADDED_UP, survives_damaged_parquet)] * 2,
+    *[(kernels, ADDED_UP, survives_other_parquet_parts)] * 2,
     *[(scrub, "REPORT -o OUT", answers_alike)] * 4,
 )
 

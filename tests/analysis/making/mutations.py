@@ -100,6 +100,12 @@ IN_TABLES = {
     "longer": 'UPDATE "{table}" SET "end" = "end" + 1000 * rowid WHERE rowid >= {row} AND ? IS NOT 0.5',
     "another event": 'UPDATE "{table}" SET eventType = 34 + {row} % 42 WHERE rowid = {other} AND ? IS NOT 0.5',
 }
+# Ranges more, on the thread of one and from its start on.
+MANY_RANGES = """INSERT INTO NVTX_EVENTS (start, "end", eventType, text, globalTid, domainId)
+    WITH RECURSIVE
+    one AS (SELECT start, globalTid, domainId FROM NVTX_EVENTS WHERE eventType = 59 LIMIT 1 OFFSET {{row}}),
+    counted(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM counted WHERE n < {count})
+    SELECT start + {start}, start + {start} + {length}, 59, {name}, globalTid, domainId FROM counted, one"""
 OF_TABLES = {
     "no table": 'DROP TABLE "{table}"',
     "no column": 'ALTER TABLE "{table}" DROP COLUMN "{column}"',
@@ -108,6 +114,10 @@ OF_TABLES = {
     "a column more": 'ALTER TABLE "{table}" ADD COLUMN "rowid" TEXT DEFAULT \'x\'',
     "a mark": """INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid, domainId)
         SELECT start, 34, ?, globalTid, domainId FROM NVTX_EVENTS ORDER BY start LIMIT 1 OFFSET {row}""",
+    "crossing ranges": MANY_RANGES.format(
+        count="5 * {other}", start="7919 * n % 100000", length="104729 * n % 100000", name="'crossing'"
+    ),
+    "many names": MANY_RANGES.format(count="50 * {other}", start="3 * n", length="1", name="? || n"),
     "no rows": 'DELETE FROM "{table}"',
     "an index": 'CREATE INDEX "theirs" ON "{table}" ("{column}")',
     "a view": 'CREATE VIEW "theirs" AS SELECT * FROM "{table}"',
@@ -123,6 +133,17 @@ IN_EVENTS = {
     "backwards": ("rest", "dur", lambda value, old, other: -1),
     "longer": ("rest", "dur", lambda value, old, other: 1e6),
     "another event": ("one", "cat", lambda value, old, other: other),
+}
+#: Blocks more, as in tables: of which each crosses others, and each with a name of its own.
+MORE_EVENTS = {
+    "crossing ranges": lambda event, count, value: [
+        {**event, "ph": "X", "cat": "user_annotation", "ts": 7919 * n % 100_000, "dur": 104_729 * n % 100_000}
+        for n in range(5 * count)
+    ],
+    "many names": lambda event, count, value: [
+        {**event, "ph": "X", "cat": "user_annotation", "name": f"{value}{n}", "ts": 3 * n, "dur": 1}
+        for n in range(50 * count)
+    ],
 }
 FIELDS = (
     "ts", "dur", "name", "cat", "ph", "pid", "tid", "args", "args.correlation", "args.device", "args.stream",
@@ -200,6 +221,8 @@ def _change_trace(trace, change, value):
         events += [dict(event) for event in events[low : low + 50]]
     elif change.kind == "rows gone":
         del events[low : high + 1]
+    elif change.kind in MORE_EVENTS:
+        events += MORE_EVENTS[change.kind](events[low % len(events)] if events else {}, change.other, value)
     else:
         trace[AROUND[change.table % len(AROUND)]] = value
 
