@@ -11,10 +11,10 @@ out by default (NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES) and others may be dropped: t
 from __future__ import annotations
 
 import re
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path as FilePath
 
 import msgspec
@@ -45,10 +45,14 @@ TOO_FEW = f"there are fewer than {FEWEST}, too few to be found by their times"
 NO_FIT = "the times of its records fit those of the kernels nowhere"
 SIZES_DIFFER = "the times of its records fit at several places, whose bytes differ"
 SENDS = "one may be of several sends and receives"
+NO_RECORD = "it is not a record of NCCL Inspector, or names no communicator"
+TOO_MANY = "{} has more than {:,} records of collectives: name a file of fewer steps."
 CUT_OFF = "{} ends within a line: NCCL Inspector's records after that are missing."
 
 #: How many bytes of each file tell whose it is.
 HEAD_BYTES, BLOCK_BYTES = 1 << 16, 1 << 20
+#: Records that are kept in memory: of 1,000 collectives a step, a thousand steps.
+MOST_RECORDS = 1_000_000
 #: A kernel and a record of equal times: so many µs, or this share of the kernel's; of so many of those compared.
 EQUAL_US, EQUAL_SHARE, MOST_OF_THEM = 10.0, 0.1, 0.95
 #: How many kernels find the places that are then compared in full, and how many pairs are compared at most.
@@ -93,23 +97,7 @@ def _records(path: FilePath, notes: list[str], limit: int = 0) -> Iterator[tuple
     Raises NotAReport where a line is no record.
     """
     context: _Header | None = None
-    try:
-        most = limit or allowed_bytes(path) + 1
-        with opened(path) as file:
-            # Python sets aside as many bytes as are asked for.
-            blocks = iter(lambda: file.read(BLOCK_BYTES), b"")
-            text = b"".join(islice(blocks, -(-most // BLOCK_BYTES)))[:most]
-        require_within(path, len(text))
-    except (OSError, EOFError, ValueError) as error:
-        raise NotAReport(f"{path} cannot be read: {error}.") from error
-    *lines, last = text.split(b"\n")
-    if last.strip() and not limit:
-        try:
-            _LINES.decode(last)
-            lines.append(last)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            notes.append(CUT_OFF.format(path.name))
-    for number, text_of_line in enumerate(lines, 1):
+    for number, text_of_line in enumerate(_lines(path, notes, limit), 1):
         if not text_of_line.strip():
             continue
         try:
@@ -118,7 +106,7 @@ def _records(path: FilePath, notes: list[str], limit: int = 0) -> Iterator[tuple
             if line.header:  # of the records of a dump only if it begins one
                 context = line.header if line.dump_stats else None
             if header is None or not (collective or line.p2p_perf or line.dump_stats or line.proxy_trace):
-                raise ValueError("it is not a record of NCCL Inspector, or names no communicator")
+                raise ValueError(NO_RECORD)
             int(header.id, 16)
             if not 0 <= header.rank < header.n_ranks < MOST_RANKS:
                 raise ValueError("its rank is none of its communicator's")
@@ -134,6 +122,34 @@ def _records(path: FilePath, notes: list[str], limit: int = 0) -> Iterator[tuple
             yield header, collective
 
 
+def _lines(path: FilePath, notes: list[str], limit: int) -> Iterator[bytes]:
+    """Yield the lines of a file, or of its first bytes; a last one that breaks off is noted, and left out.
+
+    Raises NotAReport where the file cannot be read, unpacks to too much, or has a line without an end.
+    """
+    last, read_bytes, most = b"", 0, limit or allowed_bytes(path) + 1
+    try:
+        with opened(path) as file:
+            # Python sets aside as many bytes as are asked for.
+            while read_bytes < most and (block := file.read(min(BLOCK_BYTES, most - read_bytes))):
+                read_bytes += len(block)
+                *lines, last = (last + block).split(b"\n")
+                yield from lines
+                last = last if last.strip() else b""
+                if len(last) > BLOCK_BYTES:
+                    raise NotAReport(f"{path} has a line of more than {BLOCK_BYTES:,} bytes: {NO_RECORD}.")
+    except (OSError, EOFError, zlib.error) as error:
+        raise NotAReport(f"{path} cannot be read: {error}.") from error
+    require_within(path, read_bytes)
+    if last.strip() and not limit:
+        try:
+            _LINES.decode(last)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            notes.append(CUT_OFF.format(path.name))
+        else:
+            yield last
+
+
 def with_inspector(trace: Trace, path: FilePath) -> Trace:
     """Return a trace with the communicators and bytes that a file, or one in a folder, has of its kernels.
 
@@ -143,7 +159,9 @@ def with_inspector(trace: Trace, path: FilePath) -> Trace:
     of_kind: dict[str, dict[str, list[_Collective]]] = defaultdict(lambda: defaultdict(list))
     headers: dict[str, _Header] = {}
     exchanges = False
-    for header, collective in _records(_file_of(trace, path), notes):
+    for count, (header, collective) in enumerate(_records(_file_of(trace, path), notes)):
+        if count == MOST_RECORDS:
+            raise NotAReport(TOO_MANY.format(path, MOST_RECORDS))
         if headers.setdefault(header.id, header).rank != header.rank:
             raise NotAReport(
                 f"{path} has the records of several ranks of a process: they cannot be distinguished."
