@@ -4,7 +4,8 @@ The time of a kernel is what it is given of the union, as in `overlap`: where se
 at once, that time is given to the one that started first. So the kernels' times sum to that GPU's communication.
 
 Which collective a kernel is of, a trace says first; then PyTorch's range around its launch (`nccl:all_to_all`),
-then the kernel's name: NCCL's `SendRecv` kernel serves all_to_all and gathering, too.
+then the kernel's name: NCCL's `SendRecv` kernel serves all_to_all and gathering, too. Of a kernel whose name says
+nothing (RCCL's `ncclDevKernel_Generic_2`), the operator around its launch does: `vllm::all_reduce`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ OTHER = "other"
 SEND_RECV = "send/recv"
 #: Collectives, and what names of their kernels and PyTorch's names for them contain; the first that matches.
 _PATTERNS = (
-    ("all_reduce", r"all_?reduce|barrier"),
+    ("all_reduce", r"all_?reduce|cross_device_reduce|rsag|barrier"),
     ("reduce_scatter", r"reduce_?scatter"),
     ("all_gather", r"all_?gather"),
     ("all_to_all", r"all_?(?:to|2)_?all|a2a|dispatch|combine"),
@@ -49,6 +50,8 @@ _ALL_BUT_OWN = frozenset(("all_gather", "reduce_scatter", "all_to_all"))
 _WHOLE = frozenset(("broadcast", "reduce", SEND_RECV))
 
 _OF_PYTORCH = re.compile(r"nccl:(\w+)")
+#: An operator that may communicate; none of PyTorch's own (`aten::scatter`) does.
+_OPERATOR = re.compile(r"(?!aten::)(?:\w+::)+(\w+)\Z")
 _NO_RANGE = -1
 _LISTED = re.compile(r"\[(\d+(?:,\d+)*)\]$")
 
@@ -74,9 +77,11 @@ def collectives(trace: Trace, kernels: Int64s) -> Collectives:
     """Return what is known of these kernels, positions in `Work`, all of which communicate."""
     launch = trace.work.launch[kernels]
     collective = _by_name(trace, trace.work.name_id[kernels])
-    around = _around(trace, launch)
-    in_range = around != _NO_RANGE
-    collective[in_range] = _by_name(trace, around[in_range])
+    unnamed = collective == COLLECTIVES.index(OTHER)
+    for rows, tells in ((unnamed, _tells_as_operator), (np.ones_like(unnamed), _OF_PYTORCH.match)):
+        around = _around(trace, np.where(rows, launch, -1), tells)
+        in_range = around != _NO_RANGE
+        collective[in_range] = _by_name(trace, around[in_range])
     group, size, root_or_peer = np.full((3, len(kernels)), -1, np.int64)
     ranks = np.zeros(len(kernels), np.int64)
     if trace.messages is not None:
@@ -100,6 +105,12 @@ def named(text: str) -> str:
     return next((name for name, pattern in _PATTERNS if re.search(pattern, head)), OTHER)
 
 
+def _tells_as_operator(name: str) -> bool:
+    """Return whether a range is an operator that is named after a collective."""
+    operator = _OPERATOR.match(name)
+    return operator is not None and named(operator[1]) != OTHER
+
+
 def bus_factor(collective: str, ranks: int) -> float:
     """Return which part of a collective's bytes each GPU's link carries; NaN where that is not defined."""
     if collective in _WHOLE:
@@ -120,12 +131,12 @@ def _by_name(trace: Trace, name_id: Int32s) -> Int64s:
     return np.array([COLLECTIVES.index(named(trace.names[name])) for name in name_ids.tolist()], np.int64)[back]
 
 
-def _around(trace: Trace, launch: Int32s) -> Int32s:
-    """Return the name of PyTorch's innermost range around each launch of NCCL, or -1."""
+def _around(trace: Trace, launch: Int32s, tells: Callable[[str], object]) -> Int32s:
+    """Return the name of the innermost range around each launch that tells its collective, or -1."""
     names = np.full(len(launch), _NO_RANGE, np.int32)
     ids: Iterable[int] = distinct(trace.ranges.name_id).tolist()
-    of_pytorch = [name for name in ids if _OF_PYTORCH.match(trace.names[name])]
-    ranges = trace.ranges.take(np.isin(trace.ranges.name_id, of_pytorch))
+    telling = [name for name in ids if tells(trace.names[name])]
+    ranges = trace.ranges.take(np.isin(trace.ranges.name_id, telling))
     rows = np.flatnonzero(launch >= 0)
     if len(ranges) and len(rows):
         nesting = Nesting(ranges)

@@ -205,6 +205,25 @@ def test_pytorchs_range_says_what_a_send_recv_kernel_is_of(tmp_path):
     assert [(row["range"], row["collective"]) for row in rows] == [("moe", "all_to_all")] * 2
 
 
+GENERIC, CUSTOM = "ncclDevKernel_Generic_2(ncclDevKernelArgsStorage<4096ul>)", "vllm::cross_device_reduce_1stage"
+
+
+@pytest.mark.parametrize(
+    ("operator", "kernel", "collective"),
+    [
+        ("vllm::all_reduce", GENERIC, "all_reduce"),
+        ("c10d::_allgather_base_", GENERIC, "all_gather"),
+        ("aten::scatter", GENERIC, OTHER),  # PyTorch's own moves elements, not messages
+        ("vllm::all_reduced_norm", "ncclDevKernel_AllGather_RING_LL", "all_gather"),  # a kernel's own name first
+        ("vllm::outplace", GENERIC, OTHER),
+        ("layer", CUSTOM, "all_reduce"),
+    ],
+)
+def test_operator_says_what_a_kernel_without_a_name_is_of(tmp_path, operator, kernel, collective):
+    report = ranks_of(tmp_path, *[[(operator, kernel, 10, 20)]] * 2, ranges=[("moe", 0, 100)])
+    assert {row["collective"] for row in table(viewed("communication", report), "communication")} == {collective}
+
+
 @pytest.mark.parametrize(("per_step", "time_ns"), [(False, 40), (True, 20)])
 def test_steps_divide_each_gpus_figures_but_not_those_of_a_step(per_step, time_ns):
     document = viewed("communication", communicating(ranks=2), per_step=per_step)
@@ -379,6 +398,10 @@ def test_bus_factors(collective, ranks, factor):
         ("ncclDevKernel_Generic", OTHER), ("_allgather_base", "all_gather"), ("allreduce_coalesced", "all_reduce"),
         ("all_to_allv", "all_to_all"), ("barrier", "all_reduce"), ("send", "send/recv"), ("scatter", "scatter"),
         ("two_shot_all_reduce_kernel<ncclSendRecv>", "all_reduce"), ("dpsk::ep::internode::combine", "all_to_all"),
+        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)", "all_reduce"),
+        ("sglang::cross_device_reduce_2stage", "all_reduce"),
+        ("reduce_scatter_cross_device_store", "reduce_scatter"),
+        ("cross_device_copy", OTHER), ("ipc_rsag_ring_push_param_kernel", "all_reduce"),
     ],
 )  # fmt: skip
 def test_names_of_collectives(name, collective):
