@@ -125,7 +125,7 @@ def _graphs(patient: Patient) -> Iterator[Finding]:
             f"record with {words_of(patient.trace.provenance).graph_nodes}",
         )
     if doubt := caveats.of_replays(patient.attribution):
-        yield Finding("warning", doubt, caveats.how_to_tell_replays(patient.trace.provenance))
+        yield Finding("warning", doubt, caveats.how_to_tell_replays(patient.attribution))
 
 
 def _unknown_kernels(patient: Patient) -> Iterator[Finding]:

@@ -31,6 +31,11 @@ MODULE = "nn.Module: "
 ENDINGS = (".json", ".json.gz")
 #: What ends the capture of a graph.
 _END = re.compile(r"(?:cuda|hip)(?:StreamEndCapture|GraphInstantiate)")
+#: vLLM's second model runner ignores its flag for these traces (seen in 0.27.1 and 0.28.0).
+SECOND_RUNNER = (
+    "vLLM writes none with its second model runner, which dense models have from 0.25 on: set "
+    "VLLM_USE_V2_MODEL_RUNNER=0 and record again."
+)
 UNDECIDED = "The modules of {} of {} replays of CUDA graphs are undecided: {}."
 
 
@@ -56,7 +61,7 @@ def with_captures(trace: Trace, folder: FilePath) -> Trace:
     """
     files = [folder] if folder.is_file() else sorted(f for f in folder.glob("*") if f.name.endswith(ENDINGS))
     if not files:
-        raise UsageError(f"{folder} has no traces of a capture ({', '.join(ENDINGS)}).")
+        raise UsageError(f"{folder} has no traces of a capture ({', '.join(ENDINGS)}). {SECOND_RUNNER}")
     graphs_of_names: dict[Any, list[Graph]] = defaultdict(list)
     for file in files:
         for graph in captured_graphs(file):

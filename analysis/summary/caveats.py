@@ -17,6 +17,7 @@ from ..attribution.causes import HOW, Attribution
 from ..attribution.steps import kernels_per_step, measured_steps
 from ..attribution.user_ranges import named_phases, of_titles
 from ..kernel_names.arithmetic import UNKNOWN, arithmetic_of
+from ..readers.capture_traces import SECOND_RUNNER
 from ..readers.requirements import words_of
 from ..report import KernelRow, Number, RangeRow
 from ..support.small_numbers import distinct
@@ -74,7 +75,7 @@ def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow
         )
     yield from _of_fusions(attribution, kernels)
     if replays := of_replays(attribution):
-        yield f"{_sentence(replays)} {how_to_tell_replays(provenance)}"
+        yield f"{_sentence(replays)} {how_to_tell_replays(attribution)}"
     if open_ended := int(attribution.trace.ranges.open_ended.sum()):
         were = counted(open_ended, "range was", "ranges were")
         yield f"{were} never closed, and assumed to end with the capture."
@@ -101,9 +102,13 @@ def _of_fusions(attribution: Attribution, kernels: Iterable[KernelRow]) -> Itera
         )
 
 
-def how_to_tell_replays(provenance: Provenance) -> str:
-    """Return how to record a program so that replayed kernels have modules, with the tool that recorded it."""
-    return f"To have their modules, {words_of(provenance).replayed}."
+def how_to_tell_replays(attribution: Attribution) -> str:
+    """Return how replayed kernels get modules: by the tool that recorded them, or by a serving engine's traces."""
+    trace = attribution.trace
+    if trace.provenance.is_of_pytorch and any(held(name) for name in trace.names):
+        of_engine = "pass the traces that the engine wrote of the capture: --capture FOLDER."
+        return f"To have their modules, {of_engine} {SECOND_RUNNER}"
+    return f"To have their modules, {words_of(trace.provenance).replayed}."
 
 
 def of_replays(attribution: Attribution) -> str:

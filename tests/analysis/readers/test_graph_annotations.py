@@ -53,6 +53,20 @@ def paths_of(path):
     return {row.kernel: row.path for row in report.kernels}
 
 
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        ("execute_context_0(0)_generation_8(8)", ["--capture FOLDER", "VLLM_USE_V2_MODEL_RUNNER=0"]),
+        ("replay", ["let PyTorch 2.15 annotate"]),
+    ],
+)
+def test_note_on_replays_names_what_would_tell_their_modules(tmp_path, step, says):
+    program = replace(replays(annotated=False), blocks=[Block(step, 10, 40), Block(step, 1010, 1040)])
+    (note,) = (note for note in summary(write_kineto(tmp_path / "t.json", program)).notes if "replayed" in note)
+    assert all(text in note for text in says)
+    assert "nsys" not in note
+
+
 @pytest.mark.parametrize("lanes", [False, True])
 def test_a_replays_kernels_are_below_it_by_module(tmp_path, lanes):
     path = write_kineto(tmp_path / "t.pt.trace.json", replays(lanes=lanes), cudaGraphInlineAnnotated=True)
