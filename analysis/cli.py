@@ -111,7 +111,8 @@ def add_range_rules(parser: argparse.ArgumentParser) -> Any:
         "--capture",
         type=Path,
         metavar="TRACES",
-        help="PyTorch's traces of the capture of CUDA graphs (a folder or a file), for their kernels' modules",
+        help="PyTorch's traces of the capture of CUDA graphs (a folder or a file), for their kernels' modules; or "
+        "what dump_kernel_py_stacks saved, for their Python functions",
     )
     rules.add_argument(
         "--names",

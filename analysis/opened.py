@@ -112,8 +112,12 @@ def attributed(source: Source, choices: Choices) -> Attribution:
     trace = trace_of(source, choices.functions)
     if choices.capture:
         from .readers.capture_traces import with_captures
+        from .readers.graph_stacks import has_stacks, with_stacks
 
-        trace = with_captures(trace, choices.capture)
+        if choices.capture.is_file() and has_stacks(choices.capture):
+            trace = with_stacks(trace, choices.capture)
+        else:
+            trace = with_captures(trace, choices.capture)
     if choices.names:
         from .readers.given_names import with_names
 

@@ -304,6 +304,7 @@ class Trace:
     shortfalls: tuple[str, ...] = ()
     shortened: frozenset[str] = frozenset()  # names of ranges that say less than NVTX has: see module_names
     captures: Captures | None = None  # only where the report has the creation of graph nodes
+    graph_node: Int64s | None = None  # of each piece of work, -1 for none; only of PyTorch's traces that have some
     messages: Messages | None = None  # only where the report has what its collectives carry
     memory: Allocations | None = None  # only where they were recorded
     call_names: tuple[str, ...] = ()  # of CUDA API calls, without their versions; empty where they are unknown

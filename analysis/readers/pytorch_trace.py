@@ -179,6 +179,7 @@ class Assembly:
             memory=memory,
             calls=None if on_cpu else named_calls(self.columns.launches["call"], list(self.columns.calls)),
             overhead=None if on_cpu else self.overhead(),
+            graph_node=None if on_cpu else self.graph_nodes(),
             frames=self.frames(),
             frame_names=tuple(self.columns.functions),
         )
@@ -232,6 +233,14 @@ class Assembly:
             total_bytes=table["total"][rows],
         )
         return plausible(allocations, self.notes)
+
+    def graph_nodes(self) -> Int64s | None:
+        """Return the id of each piece of work's node in a CUDA graph; None without any."""
+        if not self.columns.nodes.rows:
+            return None
+        node = np.full(self.columns.work.rows, -1, np.int64)
+        node[self.columns.nodes["work"]] = self.columns.nodes["node"]
+        return node
 
     def with_annotated_graphs(self, trace: Trace) -> Trace:
         """Return the trace with where PyTorch says that graphs' nodes were made."""

@@ -1,9 +1,11 @@
 """CUDA graphs that PyTorch annotated: what export_chrome_trace writes of them, or a side file."""
 
+import gzip
 import json
 from dataclasses import replace
 
 import pytest
+from nvtx_kernels.analysis import kernels
 from nvtx_kernels.analysis.errors import NotAReport
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.readers.graph_annotations import module_path
@@ -65,6 +67,36 @@ def test_note_on_replays_names_what_would_tell_their_modules(tmp_path, step, say
     (note,) = (note for note in summary(write_kineto(tmp_path / "t.json", program)).notes if "replayed" in note)
     assert all(text in note for text in says)
     assert "nsys" not in note
+
+
+STACK = "blocks.py:7:attend\nblocks.py:20:forward\ntrain.py:3:<module>"
+FUNCTIONS = ("train.py(3): <module>", "blocks.py(20): forward", "blocks.py(7): attend")
+
+
+@pytest.mark.parametrize("low_bits", [False, True], ids=["whole ids", "graph and node apart"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzipped"])
+def test_stacks_of_the_capture_name_the_functions_of_a_replays_kernels(tmp_path, capsys, low_bits, pack):
+    path = write_kineto(tmp_path / "t.json", replays(annotated=False, low_bits=low_bits))
+    stacks = tmp_path / "stacks.json.gz"
+    stacks.write_bytes(pack(json.dumps({str(GRAPH + 2): STACK, str(GRAPH + 3): "loss.py:1:loss"}).encode()))
+    assert kernels.main([str(path), "--capture", str(stacks), "--format", "json"]) == 0
+    found = {row["kernel"]: tuple(row["path"]) for row in json.loads(capsys.readouterr().out)["kernels"]}
+    assert found["attention"] == ("replay", *FUNCTIONS)
+    assert (found["ffn"], found["embed"]) == (("replay", "loss.py(1): loss"), ("replay",))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"77": STACK}, "No kernel of the trace is of a graph's node with a stack"),
+        ({"77": STACK, "78": [1]}, "is not a file of graphs' stacks"),
+    ],
+)
+def test_stacks_of_another_run_and_other_files_are_refused(tmp_path, capsys, content, says):
+    path = write_kineto(tmp_path / "t.json", replays(annotated=False))
+    (tmp_path / "stacks.json").write_text(json.dumps(content))
+    assert kernels.main([str(path), "--capture", str(tmp_path / "stacks.json")]) > 0
+    assert says in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("lanes", [False, True])
