@@ -17,7 +17,13 @@ from tests.analysis.making.communicating import communicating
 ROOT = Path(__file__).parents[2]
 H200 = ROOT / "reports" / "h200"
 README = (ROOT / "README.md").read_text()
-PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", *(str(p.relative_to(ROOT)) for p in H200.glob("*.md")))
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    *(str(p.relative_to(ROOT)) for p in (*H200.glob("*.md"), *DOCS)),
+)
 REPORT = "tests/data/h200_train_fp32.sqlite"
 FOUND = re.findall(r"nvtx-kernels (\S[^`\n)#]+)", README)
 COMMANDS = sorted({line.strip() for line in FOUND if line.split()[0] in MODULES})
@@ -146,3 +152,9 @@ def test_one_line_leaves_the_report_and_the_overview(tmp_path, printed_by):
     said = printed_by(f"{PROGRAM}\n{example}", tmp_path)
     assert said.out.startswith("report.sqlite")
     assert "2 steps after 1 of warm-up (steps of SGD). Next: nvtx-kernels rank report.sqlite" in said.err
+
+
+def test_the_navigation_of_the_documentation_has_each_page_once():
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2].partition("\nplugins:")[0]
+    pages = [str(page.relative_to(ROOT / "docs")) for page in DOCS]
+    assert sorted(re.findall(r"\S+\.md", nav)) == sorted(pages)
