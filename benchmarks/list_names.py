@@ -10,27 +10,29 @@ PAGE = Path(__file__).parents[1] / "docs" / "names.md"
 INTRODUCTION = """\
 # Names of phases and steps
 
-The whole name of a range is compared with these names, without its NVTX domain, the marks around it (`## forward
-##`) and regardless of case. The nearest range around a kernel that matches decides; forward below backward is
-backward. A name marked *part* gives the work inside it that phase, but does not begin the phase: a loss next to
-the forward, FSDP's gathering, clipping. For your own names, use `--phase-names forward='fit *',backward=bp` and
+Ranges with these names are phases or steps. For your own names, use `--phase-names forward='fit *',backward=bp` and
 `--step 'minibatch *'`.
+
+The whole name of a range is compared, without its NVTX domain and the marks around it (`## forward ##`), and
+regardless of case. The nearest range around a kernel that matches decides; forward below backward is backward. A
+name marked *part* gives the work inside it that phase, but does not begin the phase: a loss next to the forward,
+FSDP's gathering, clipping.
 
 Each line is a row of `analysis/vocabulary/range_names.py`, with a name that it matches, and a similar one that it
 does not match.
 
-A forward of a serving engine is *prefill* where its step computes prompts, *decode* where it computes the next
-token of each request, and forward where it does both. A forward range inside such a step has the step's phase.
-Where the names of steps count requests and tokens, a note says the kernel time of each, and `view steps`
-lists them with tokens per second.
+A forward of a serving engine is *prefill* if its step computes prompts, *decode* if it computes the next token of
+each request, and forward if it does both. A forward range inside such a step has the step's phase. If the names of
+steps count requests and tokens, a note gives the kernel time of each, and `view steps` lists them with tokens per
+second.
 """
 MODULES = """\
 
 ## Modules of serving engines
 
 The names of these ranges are a dict as text, such as `{'Module': 'model.layers.0.mlp', 'Inputs': [[8, 4096]]}`.
-What is shown is the module's path below the module around it (`model > layers.0 > mlp`), whatever the shapes. A
-range with the shapes of the outputs, which vLLM pushes behind each call, is `mlp (outputs)`.
+Tables show the module's path below the module around it (`model > layers.0 > mlp`), without the shapes. The range
+that vLLM pushes after each call, with the shapes of the outputs, is `mlp (outputs)`.
 
 | written by | with |
 |---|---|
