@@ -79,12 +79,12 @@ CONFIGS = {
     "10B":    ModelConfig(d_model=4_608, d_ff=12_288, layers=50, heads=36),
 }
 # fmt: on
-# What a size of a year's handout is called here, where that is otherwise, and what is to be said of such a name.
+# Our names of the sizes whose name differs in a year's handout, and the remark on such a name.
 SIZES_OF_YEAR: Mapping[str, Mapping[str, str]] = {"2024": {}, "2025": {}, "2026": {"xl": "2.7B"}}
 YEARS_OF_SIZE = {"xl": "as of 2024 and 2025", "2.7B": "xl of 2026"}
 YEAR = "2025"
 
 
 def size_in(year: str | None, size: str) -> str:
-    """Return our name of a size of a year's handout, of YEAR's if None. Raises KeyError if there is none."""
+    """Return our name of a size in a year's handout (default: `YEAR`). Raises KeyError for an unknown year."""
     return SIZES_OF_YEAR[year or YEAR].get(size, size)

@@ -6,7 +6,7 @@ FLOPs are the model's arithmetic, whatever kernels do it:
 - the attention's softmax is 5 per score (maximum, subtract, exponential, sum, divide), its backward 4 per
   score (multiply, sum, subtract, multiply: dS = P * (dP - sum(dP * P)));
 - the scale is 1 per score in either direction;
-- nothing else is counted: norms, rotary positions, activation, mask, residuals and loss are bound by memory.
+- norms, rotary positions, activation, mask, residuals and loss are not counted: memory bounds them.
 
 Masked scores count like the others (the reference computes them); a fused attention's recomputation does
 not. Bytes are the least that a range must move: every operand read once and every result written once, per

@@ -90,7 +90,7 @@ __all__ = [
 
 
 def session_reader() -> Reader:
-    """Return what reads the file that Kineto saves of a session, for recording, which imports no reader."""
+    """Return the reader of the file that Kineto saves for a session: recording itself imports no reader."""
     from .sessions import read
 
     return read

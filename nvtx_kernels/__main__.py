@@ -1,4 +1,4 @@
-"""Rank the GPU kernels of each annotated part of a PyTorch model: forward, backward and optimizer alike.
+"""Where does your training step spend its time? This shows it for every module: forward, backward and optimizer.
 
 nvtx-kernels report.sqlite       rank the kernels of each range: start here
 nvtx-kernels record train.py     record a program that you can run, without changing it

@@ -49,7 +49,7 @@ class profile(Profile):  # noqa: N801 - called like a function, as torch.profile
 
     @cached_property
     def ranking(self) -> Ranking:
-        """Return the ranked report: per step, or including warm-up if nothing else ran.
+        """Return the ranked report: per step, or including warm-up if no step was measured.
 
         Raises UsageError under nsys, which writes the report when the program has ended.
         """
@@ -89,7 +89,7 @@ class profile(Profile):  # noqa: N801 - called like a function, as torch.profile
             raise UsageError(f"nsys writes the report when this program has ended. Then: {self.outcome.next}")
 
     def show(self) -> None:
-        """Print the overview, or why there is none; under nsys, how to get it."""
+        """Print the overview, or the reason why it is missing; under nsys, how to get it."""
         if self._capture.is_watched:
             print(self.outcome.text())  # noqa: T201
             return

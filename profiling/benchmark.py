@@ -35,7 +35,7 @@ DESCRIPTION = (
 )
 #: The options that a program can have; all others are settings of the course's model.
 OF_PROGRAMS = ("program", "warmup", "steps", "by", "columns", "phases", "format", "output", "plot", "help")
-#: The options of two programs, and those of them that nothing else has.
+#: The options for two programs, and those that only two programs have.
 OF_TWO_PROGRAMS = (
     "program",
     "against",
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
 
 
 def _unsuited(name: str, options: Mapping[str, Any]) -> str:
-    """Return why an option does not go with the script that is timed; empty if it does."""
+    """Return the error of an option that cannot be used with a timed script, or ""."""
     if options["against"] is not None:
         return "" if name in OF_TWO_PROGRAMS else "is not for --against, which times whole steps"
     if name in ONLY_OF_TWO:
@@ -146,7 +146,7 @@ def _unsuited(name: str, options: Mapping[str, Any]) -> str:
 
 
 def _percentage(text: str) -> float:
-    """Read `2%`, or `2`; raises ArgumentTypeError for what is none above 0."""
+    """Read `2%`, or `2`; raises ArgumentTypeError unless it is a percentage above 0."""
     try:
         value = float(text.removesuffix("%")) / 100
     except ValueError:

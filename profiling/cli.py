@@ -56,7 +56,7 @@ def add_longest(group: argparse._ActionsContainer) -> None:
 
 
 def text_of(path: Path) -> str:
-    """Return what a file says, empty where it cannot be read."""
+    """Return a file's text, or "" if it cannot be read."""
     try:
         return path.read_text(errors="replace")
     except OSError:

@@ -22,7 +22,7 @@ class NsysError(CommandError):
 
 
 def find_nsys() -> str:
-    """Return the nsys on PATH, else the newest in the usual places. Raises NsysError if there is none."""
+    """Return the nsys on PATH, else the newest in the usual places. Raises NsysError if neither exists."""
     on_path = shutil.which("nsys")
     if on_path is not None:
         return on_path

@@ -32,7 +32,7 @@ TEXT_OPTIONS = {
     "--optimizer": "reference (default: the course's AdamW, 16 kernels a tensor), forloop, foreach or fused",
     "--device": "cuda, cuda:1, cpu (default: cuda if available)",
 }
-# The settings that are numbers, and what is said of their defaults.
+# The numeric settings, and the text on their defaults.
 NUMBERS = {
     **dict.fromkeys(DIMENSIONS, ""),
     "context_length": " (default 512; 64 on a CPU)",

@@ -14,13 +14,12 @@ In a report the counts are NVTX marks in our domain, `MARK` followed by a JSON o
                          "ranges": {"backward": {"step > backward > GPT2 > layer *": [12, 4096, {"bf16": 8192}]}},
                          "uncounted": {"aten.gelu": [12, 65536]}}
 
-`ranges` has by phase and path how many ranges that is (`*` stands for an index), and of each the bytes and the
-FLOPs by arithmetic that it computes in no range inside it; `elementwise` is none of these, and counted apart
-(operator_cost.py). `uncounted` has operators without a formula, the ones that move most: how often they ran, and
-their bytes. `calls` says how often the counted step called the models.
-`peaks` has what `nvtx-kernels check-machine --peaks` measured of the GPU, where it did: reports are compared with
-what their GPU can do, not with what its data sheet promises. It is kept in the user's cache folder, in one file
-that has by the GPU's name `{"tflops": {"bf16": 812.3, …}, "gigabytes_per_s": 4100.0}`.
+`ranges` has, by phase and path (`*` stands for an index), the number of ranges, and the bytes and FLOPs by
+arithmetic of each outside of inner ranges. `elementwise` FLOPs are counted apart (operator_cost.py). `uncounted`
+has the operators without a formula that move the most bytes: how often they ran, and their bytes. `calls` counts
+the counted step's calls of models. `peaks` has the results of `nvtx-kernels check-machine --peaks` for the GPU, if
+they exist: reports are compared with what their GPU can do, not with its data sheet. A file in the user's cache
+folder keeps them by GPU: `{"tflops": {"bf16": 812.3, …}, "gigabytes_per_s": 4100.0}`.
 """
 
 from __future__ import annotations
@@ -153,7 +152,7 @@ def _place(owner: Thread, heard: _Ranges) -> tuple[str, Path]:
 
 
 class _Ranges:
-    """Hears annotation's ranges, so that they are open even where nothing else listens, and the program's own."""
+    """Listens to ranges of the program and of annotation, which opens them even if no tool records."""
 
     def __init__(self, calls: Counter[str]) -> None:
         self._calls = calls
@@ -373,7 +372,7 @@ class FirstStep(Counting):
 
 
 def known_peaks() -> dict[str, Any]:
-    """Return what was measured of the current GPU; nothing without one, or if it was not measured."""
+    """Return the measured peaks of the current GPU, or {} without a GPU or measurement."""
     measured = _kept_peaks().get(torch.cuda.get_device_name()) if torch.cuda.is_available() else None
     return measured if isinstance(measured, dict) else {}
 

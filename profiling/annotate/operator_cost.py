@@ -75,7 +75,7 @@ def elementwise_flops(func: Any, args: tuple[Any, ...], out: object) -> int:
 
 
 def arithmetic(func: Any, args: tuple[Any, ...]) -> str:
-    """Return what an operator multiplies: fp64, fp32, tf32, bf16, fp16, fp8, int8, or the type's own name."""
+    """Return the arithmetic of an operator: fp64, fp32, tf32, bf16, fp16, fp8, int8, or the type's own name."""
     tensor = next((leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)), None)
     if tensor is None:
         return "unknown"

@@ -1,14 +1,14 @@
 """What optimizers do while a model is annotated: a range `optimizer` around each update, and a mark at its end.
 
-The mark has the optimizer's name, a class with a number from the second of that class on; what a wrapper
-(Accelerate's) wraps is one with it. An update inside another is part of it, one that raises ends at the next
-update or forward, and what it calls itself (LBFGS runs forward and backward) is outside its range. An update that
-a CUDA graph captures did not happen; each replay of that graph is one. What a GradScaler does for an optimizer is
-its work, and an update that it was asked for and skipped, as gradients overflowed, is told as one.
+The mark has the optimizer's name: its class, with a number from the second of that class on. A wrapper
+(Accelerate's) and the optimizer inside count as one. An update inside another is part of it. An update that raises
+ends at the next update or forward. Forward and backward that an update calls itself (LBFGS) are outside its range.
+Capturing an update in a CUDA graph does not count; each replay of that graph does. The work of a GradScaler is the
+optimizer's, and an update that it skips because gradients overflowed counts.
 
-Where nothing else tells steps, a range `step` lasts from the first forward after an update of an optimizer until
-its next: a picture for nsys's timeline, as the analysis decides what a step is. The program's own ranges come
-first: no `step` where one of a phase or step is open, no `optimizer` where one of that phase is.
+If the program has no steps of its own, a range `step` lasts from the first forward after an update of an optimizer
+to its next update. It only serves nsys's timeline; the analysis decides what a step is. The program's own ranges
+take precedence: there is no `step` inside a range of a phase or step, and no `optimizer` inside one of that phase.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def own_range(*meanings: str) -> OpenRange | None:
 
 @functools.lru_cache(maxsize=1024)
 def meanings_of(name: str) -> frozenset[str | None]:
-    """Return what a range of this name means: a phase, `STEP`, `WARM_UP`, `WHOLE_PHASE`."""
+    """Return the meanings of a range's name: a phase, `STEP`, `WARM_UP`, `WHOLE_PHASE`."""
     meant = {STEP: is_step(name), WARM_UP: is_warm_up(name), WHOLE_PHASE: opens_phase(name)}
     return frozenset({phase_of(name), *(meaning for meaning, is_meant in meant.items() if is_meant)})
 
@@ -293,7 +293,7 @@ def _tell_update(name: str, **facts: object) -> None:
 
 
 def _is_inside_another() -> bool:
-    """Return whether the update whose hook this is runs inside another, of which it is part.
+    """Return whether the update whose hook this is runs inside another update.
 
     That one may be of the same optimizer: a class whose `step` calls its base class's.
     """

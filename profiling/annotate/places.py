@@ -28,10 +28,10 @@ from .range_stack import Thread
 
 Node = Any  # PyTorch's class of that name says that `metadata` were a method
 
-# Entries per thread: so many are kept anyway, for graphs whose nodes are not found in what a call returns, and so
-# many at most; of a graph that is older, the backward has no ranges.
+# Entries per thread. RECENT are always kept, for graphs whose nodes are not found in a call's result. MOST is the
+# limit: backward of older graphs has no ranges.
 RECENT, MOST = 2**12, 2**17
-# Tables of so many threads are kept, though the threads may have ended.
+# Tables are kept for this many threads, even after the threads have ended.
 THREADS = 64
 # A number above those of all nodes but leaves.
 LEAF_NUMBER = 2**64 - 1
@@ -170,7 +170,7 @@ def is_made_elsewhere(node: Node, places: Places) -> bool:
 
 
 def places_of(thread: Thread) -> Places:
-    """Return what is kept of the nodes of this thread."""
+    """Return this thread's table of nodes."""
     places: Places | None = thread.places
     if places is None:
         places = thread.places = Places()
@@ -195,7 +195,7 @@ def _nodes_in(value: Any, level: int) -> Iterator[Node]:
 
 
 def _elements(value: Any, kind: type) -> Iterable[object]:
-    """Return what a container or dataclass contains, without running the program's code."""
+    """Return the elements of a container or dataclass, without running the program's code."""
     for base, read in _READERS.items():
         if issubclass(kind, base):
             return islice(read(value), _MOST_ITEMS)

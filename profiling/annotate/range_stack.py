@@ -42,7 +42,7 @@ COLOURS = {
     "step": 0x17BECF,
 }
 
-# What the category of a range says of it; analysis/readers/written.py reads these.
+# The categories of ranges; analysis/readers/written.py reads them.
 FORWARD_CATEGORIES = ("model/forward", "model/no gradient", "model/evaluation")
 CATEGORIES = (*FORWARD_CATEGORIES, "model/backward", "phase", "gradient", "timeline")
 
@@ -186,7 +186,7 @@ _pop_from_tool: Callable[[], object] = _domain.pop_range if has_tool else lambda
 
 
 def here() -> Thread:
-    """Return what is kept of this thread."""
+    """Return this thread's state."""
     return local.thread
 
 
@@ -205,14 +205,14 @@ def push(opened: OpenRange) -> OpenRange:
 
 
 def drop_over() -> None:
-    """Pop this thread's innermost ranges that nothing else will close."""
+    """Pop this thread's innermost ranges that no other code will close."""
     ranges = local.thread.ranges
     while ranges and ranges[-1].over:
         pop(ranges)
 
 
 def close(opened: OpenRange | None) -> None:
-    """End a range that may have ended: it, the backward ranges left open in it, and nothing else."""
+    """End a range, unless it has ended, with the backward ranges left open in it."""
     if opened is None:
         return
     opened.ended = True
@@ -315,7 +315,7 @@ def _described(label: Label) -> Any:
     colour, payload = COLOURS[label.category], label.payload
     if label.category in ("phase", "timeline"):
         colour = COLOURS.get(label.name, colour)
-    # NVTX can carry an integer of 64 bits or a float, and nothing else.
+    # NVTX can only carry an integer of 64 bits or a float.
     if isinstance(payload, int):
         payload = int(payload) if -(2**63) <= payload < 2**63 else float(payload)
     elif type(payload) is not float:

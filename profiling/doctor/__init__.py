@@ -36,7 +36,7 @@ INSTALL_NSYS = "install nsight-systems-cli from NVIDIA's package repository, or 
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """Return what is good and what is wrong: with PyTorch, with nsys, with the system and its settings."""
+    """Return the findings, good and bad: on PyTorch, nsys, the system and its settings."""
     return [*_of_pytorch(facts), *_of_nsys(facts), *_of_system(facts)]
 
 

@@ -56,7 +56,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
 
     `warmup` steps come first, then `steps` are measured (None: all that follow); then the report is written, and
     the program goes on without a profiler. A step is a range `step` of the program, else it ends with an update of
-    an optimizer. Where there are none, the block is recorded until it ends.
+    an optimizer. Without either, the block is recorded until it ends.
 
     Where the environment has a RANK, as under torchrun, the path has it too: report.rank0.sqlite. Where another
     process is writing the same file, it is report.pid1234.sqlite.

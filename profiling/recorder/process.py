@@ -44,7 +44,7 @@ class Terminated(SystemExit):
 
 @contextmanager
 def terminated_by_signal() -> Iterator[None]:
-    """Let SIGTERM unwind the program, as Ctrl-C does, if nothing else handles it."""
+    """Let SIGTERM unwind the program, as Ctrl-C does, unless the program handles it."""
 
     def terminate(number: int, _frame: FrameType | None) -> None:
         raise Terminated(128 + number)

@@ -94,7 +94,7 @@ class RangeLog:
         self._ident = threading.get_ident()
         self._logs: list[_Log] = []
         self._of_thread = _OfThread(self._logs)
-        # By label, or what the program said of a range of its own.
+        # By annotation's label, or by the attributes of a range of the program's own.
         self._numbers: dict[Any, int] = {}
         self._kinds: list[_Kind] = []
         self._steps: set[int] = set()

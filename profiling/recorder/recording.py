@@ -89,7 +89,7 @@ class Recording:
         return f"The recording ended early: {self.ended_early}{dropped if self.ranges.dropped else ''}."
 
     def outcome(self, path: Path) -> str:
-        """Return what was written, what is missing, and the next command, for a report that is called so."""
+        """Return a sentence on what was written, what is missing, and the next command for this path."""
         if not self.works:
             return f"{path} is an empty recording: no work was seen. Next: run the training steps inside the block"
         steps = self.ranges.steps
@@ -126,7 +126,7 @@ class Recording:
                 self._go_on()  # where the program has grown, not its recording
 
     def _is_large(self, times: int = 1) -> bool:
-        """Return whether a session runs during which the process has grown by so many times the limit."""
+        """Return whether the process has grown by `times` the limit during a running session."""
         if self._session is None or not self.is_owner():
             return False
         return resident_bytes() - self._began_bytes > times * self._limit_bytes
@@ -327,7 +327,7 @@ def _why(error: BaseException) -> str:
 
 
 def reason_of(error: TraceFileError) -> str:
-    """Return why writing failed, without the paths that the whole sentence names."""
+    """Return the reason of a failed write, without the paths that the whole sentence names."""
     cause = error.__cause__
     if isinstance(cause, OSError | sqlite3.Error | MemoryError):
         return _why(cause)

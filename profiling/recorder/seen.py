@@ -56,8 +56,8 @@ class GpuWork:
 class Blocks:
     """Operators and record_function blocks, in the order of the file.
 
-    `sequence` is autograd's number and, above `SEQUENCE_BITS`, the system's id + 1 of the thread it counts in.
-    Where there is none it is -1.
+    `sequence` is autograd's number and, above `SEQUENCE_BITS`, the system's id + 1 of the thread it counts in;
+    -1 without a number.
     """
 
     start_ns: Column

@@ -22,7 +22,7 @@ NOT_SAVED = "PyTorch's profiler could not save its events next to it: is the dis
 
 
 def of_all_threads() -> Any:
-    """Return what has a profiler see all threads, None before PyTorch 2.6, whose profiler sees one."""
+    """Return the setting with which a profiler sees all threads; None before PyTorch 2.6, which lacks it."""
     try:
         return torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
     except TypeError:

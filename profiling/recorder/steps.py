@@ -47,7 +47,7 @@ class Bounds(NamedTuple):
         return self.warmup > 0 or self.steps is not None
 
     def facts(self) -> dict[str, int]:
-        """Return what a report should know of them."""
+        """Return the facts on these steps for the report."""
         return {"warmup": self.warmup, **({"fewest": self.fewest} if self.fewest else {})}
 
 

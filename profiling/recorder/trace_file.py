@@ -208,7 +208,7 @@ class TraceFile:
         return file
 
     def _leftovers(self) -> Iterator[tuple[int, Path]]:
-        """Yield what other processes, which may run or have been killed, have written of this report."""
+        """Yield the unfinished files of this report that other processes, running or killed, have written."""
         target = self._file.target
         for file in target.parent.glob(f"{glob.escape(target.name)}{UNFINISHED}*"):
             pid = file.name.removeprefix(f"{target.name}{UNFINISHED}").partition("-")[0]

@@ -49,7 +49,7 @@ class Case:
 
     @property
     def key(self) -> Row:
-        """Return what identifies the case in a file of results."""
+        """Return the values that identify the case in a file of results."""
         return asdict(self)
 
     @property

@@ -28,7 +28,7 @@ ALL_MEMORY = 1.0
 # Measurements so far apart may have been made on another host, or while other work ran.
 APART = timedelta(minutes=10)
 PHASES = ("forward", "backward", "optimizer", "step")
-# A phase's FLOPs are those of the forward's matrix products, so many times: recomputation does not count, and the
+# A phase's FLOPs are a multiple of those of the forward's matrix products: recomputation does not count, and the
 # share of the peak is the MFU of PaLM (Chowdhery et al. 2022, appendix B), with attention's products included.
 FORWARDS_OF_PHASE = {"forward": 1, "backward": 2, "optimizer": 0}
 # What distinguishes configurations, in the order of a table's columns, with its header.
@@ -96,7 +96,7 @@ def places(values: pd.Series) -> pd.Series:
 
 
 def configuration(row: Row) -> dict[str, Any]:
-    """Return what distinguishes a row's configuration from others."""
+    """Return the settings that distinguish a row's configuration from others."""
     values = {
         **row["cell"],
         "capture": results.capture_of(row),

@@ -128,7 +128,7 @@ def _allocations() -> Iterator[list[tuple[int, int]]]:
 
 
 def held_tensors(workload: Workload) -> Iterator[Tensor]:
-    """Yield what lives from step to step: weights, buffers, the batch, the optimizer's state."""
+    """Yield the tensors that live from step to step: weights, buffers, the batch, the optimizer's state."""
     yield from workload.model.parameters()
     yield from workload.model.buffers()
     yield from (workload.inputs_BT, workload.targets_BT)

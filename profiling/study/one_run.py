@@ -74,17 +74,17 @@ class Capture:
 
 
 def measure(workload: Workload, capture: Capture) -> tuple[Row, Recording | None]:
-    """Run the warm-up steps and the measured steps, of which only the latter are captured.
+    """Run the warm-up steps and the measured steps; capture the measured ones.
 
-    Return what a row has of them, and the recording, None without one: times in ms of every step, by phase and of
-    the whole `step`, and the peak of memory in bytes, that of tensors while measuring on a GPU, of the whole
+    Return the row, and the recording, or None without one. The row has the times of every step in ms, by phase and
+    of the whole `step`, and the peak of memory in bytes: that of tensors while measuring on a GPU, of the whole
     process on a CPU.
     """
     settings, counting = workload.settings, Counting()
     on_gpu = settings.device_type == "cuda"
     with ExitStack() as warming:
         if capture.record_to is not None:
-            # The warm-up is profiled, and what the profiler saw dropped: measuring begins with it warm.
+            # Profile warm-up and discard the events, so that the profiler is warm too.
             warming.callback(Session(on_gpu=on_gpu).stop, None)
         warming.enter_context(annotate.range("warmup"))
         warmup = list(timed_steps(workload, settings.warmup - capture.flops))

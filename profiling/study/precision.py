@@ -136,7 +136,7 @@ def layer_norm(device: str) -> Table:
 
 
 def effect_on_norm(line: Mapping[str, Any], dtype: torch.dtype) -> str:
-    """Return what a computed variance does to the normalized row, and why it is off."""
+    """Return a sentence on the effect of a computed variance on the normalized row, and its cause."""
     limits, exact = torch.finfo(dtype), line["variance"]
     if line["largest_square"] == float("inf"):
         return f"squares exceed {limits.max:,.0f}: the row becomes 0"

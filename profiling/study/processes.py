@@ -57,7 +57,7 @@ class Cell:
 
     @property
     def key(self) -> dict[str, Any]:
-        """Return what identifies the cell in a file of results; the optimizer does not where none runs."""
+        """Return the values that identify the cell in a file of results; without an optimizer if none runs."""
         identity = {**self.settings.by_name(), **asdict(self)}
         del identity["settings"]
         if "optimizer" not in self.settings.phases:
@@ -204,7 +204,7 @@ def measured(
 
 
 def under_nsys(cell: Cell, nsys: str, words: Sequence[str], report: Path, flags: Sequence[str]) -> list[str]:
-    """Return the arguments that run a program under a cell's nsys preset, of which its measured steps are kept."""
+    """Return the command line that captures a program's measured steps with a cell's nsys preset."""
     steps = MEASURED_STEPS[cell.settings.device_type]
     preset = cell.capture.removeprefix(NSYS)
     return profile_command(nsys, words, report, preset=preset, flags=(*steps, *flags))

@@ -99,7 +99,7 @@ class _Clock:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Time the call of a model, in a program that may do nothing else."""
+        """Time the call of a model, for programs that only call one."""
         if self._is_more or threading.get_ident() != self._thread:
             yield
             return
@@ -138,7 +138,7 @@ def _times(phases: list[_Phase]) -> dict[str, float]:
 
 
 def timed(program: Callable[[], int], wanted: int) -> Timed:
-    """Run a program, given as a function that returns its exit status, until so many steps are timed."""
+    """Run a program, given as a function that returns its exit status, until `wanted` steps are timed."""
     phases = Phases(Capture(flops=False, memory=False, facts=dict), Bounds.of(0, None), ())
     clock, status = _Clock(phases, wanted), None
     with ExitStack() as watching:

@@ -74,7 +74,7 @@ def of_cells(rows: list[Row], cells: Iterable[Mapping[str, Any]]) -> list[Row]:
 
 
 def identity(cell: Mapping[str, Any], state: Mapping[str, Any]) -> str:
-    """Return what two rows share if they measure the same on the same machine, both profiled or neither."""
+    """Return a key that rows share if they measure the same on the same machine, both profiled or neither."""
     machine = {name: state.get(name) for name in MACHINE}
     watcher = _uninvited(cell, state)
     return json.dumps([cell, {**machine, "watched_by": watcher} if watcher else machine], sort_keys=True)

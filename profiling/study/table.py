@@ -271,7 +271,7 @@ def steps_of(row: Row) -> Iterator[str]:
 def show(rows: Sequence[Row], options: Mapping[str, Any], table_of: Mapping[str, Any]) -> None:
     """Write the document of rows as the options `format` and `output` ask, and draw it with `plot`.
 
-    Raises ResultsError if there are none.
+    Raises ResultsError without rows.
     """
     if not rows:
         raise ResultsError("there are no measurements to show")

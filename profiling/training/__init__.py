@@ -100,7 +100,7 @@ class Profile:
 
     @property
     def outcome(self) -> Outcome:
-        """Return what was recorded, and the next command."""
+        """Return a summary of the recording, and the next command."""
         phases, capture = self._phases, self._capture
         warmed = f" after {phases.warmed} of warm-up" if phases.warmed else ""
         by = f" ({phases.counted_by})" if phases.counted_by and phases.measured else ""
@@ -168,7 +168,7 @@ class Profile:
             sys.stderr.write(f"{self.path}: {self.outcome.steps}. {GOES_ON}\n")
 
     def _facts(self) -> dict[str, Any]:
-        """Return what a report should know of the run."""
+        """Return the facts on the run for the report."""
         facts: dict[str, Any] = {}
         if self._models:
             facts["model"] = ", ".join(type(model).__name__ for model in self._models)

@@ -159,7 +159,7 @@ def _violates(limit: limits.Limit, a_ns: float, interval: Interval, verdict: Ver
 
 
 def as_object(a: Program, b: Program, interval: Interval, within: float, spent_s: float) -> dict[str, Any]:
-    """Return what was measured as JSON has it; times in ns, changes as a share of A's."""
+    """Return the result for JSON: times in ns, changes as a share of A's."""
     return {
         "a": {"command": a.command, "step_ns": a.median_ns, "runs_ns": a.step_ns},
         "b": {"command": b.command, "step_ns": b.median_ns, "runs_ns": b.step_ns},

@@ -39,11 +39,11 @@ WHOLE_BLOCK = "the whole block, in which nothing ended a step"
 
 
 class Phases:
-    """Tells what happens in one block of a program, and counts its steps as they seem at the time.
+    """Emits training marks for one block of a program, and counts its steps as far as they are known.
 
-    `bounds` are how many steps come first as warm-up, in the last of which FLOPs are counted if asked for, and how
-    many are then measured. `given` are the names of the optimizers given. `when_written` is called once the report
-    is written and the program goes on without a profiler: nothing listens from then on, and annotation stays.
+    `bounds` has the numbers of warm-up steps and of measured steps; FLOPs are counted in the last step of warm-up
+    if asked for. `given` are the names of the optimizers given. `when_written` is called once the report is
+    written and the program goes on without a profiler: nothing listens from then on, and annotation stays.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Phases:
 
     @property
     def counted_by(self) -> str:
-        """Return what ends the steps, as far as it can be known; empty if nothing has yet."""
+        """Return the name of the event that ends the steps, as far as it is known, or "" before the first."""
         if self._calls:
             return f"steps of {self.calls_by}" if self.calls_by else BY_HAND
         if name := self._own_steps[1]:
@@ -115,7 +115,7 @@ class Phases:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Tell what happens while the block runs."""
+        """Emit marks while the block runs."""
         with optimizers.guided(self), self._hearing_of_backward(), hear(self._own):
             optimizers.tell("begin", optimizers=self._given, **self._bounds.facts())
             if self._bounds.warmup:
@@ -226,7 +226,7 @@ class Phases:
         self._begin_step()
 
     def _own_step_begins(self) -> None:
-        """Finish where the program's own ranges are the steps, of which as many have ended as are measured."""
+        """Finish if the program's own ranges are the steps and all measured ones have ended."""
         if self._own_steps[0] and self._is_done():
             self._finish()
 

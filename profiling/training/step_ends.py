@@ -56,7 +56,7 @@ class Ends:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """End a step with the call of a model in a program that does nothing else."""
+        """End a step with the call of a model, for programs that only call one."""
         yield
         if not self._is_training:
             self._end()
@@ -94,7 +94,7 @@ class Ends:
 
 
 class _Watching(Phases):
-    """Phases whose steps' ends are told at once."""
+    """Phases that report each step's end immediately."""
 
     def __init__(self, ends: Ends) -> None:
         super().__init__(Capture(flops=False, memory=False, facts=dict), Bounds.of(0, None), ())
@@ -119,7 +119,7 @@ def _between_ns(first: Any, second: Any) -> float:
 
 
 def timed(program: Callable[[], int], warm_up: int, steps: int) -> dict[str, Any]:
-    """Run a program until so many steps were measured; return their times, losses, and the program's status.
+    """Run a program until `steps` were measured; return their times, losses, and the program's status.
 
     `program` is a function that returns its exit status.
     """

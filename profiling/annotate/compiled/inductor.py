@@ -41,7 +41,7 @@ _MAX_BEFORE = 256
 
 
 def missing() -> str:
-    """Return what this PyTorch lacks for ranges in compiled code; empty if nothing."""
+    """Return the names that this PyTorch lacks for ranges in compiled code, or ""."""
     try:
         from torch._inductor.codecache import FxGraphHashDetails
         from torch._inductor.codegen import common
@@ -94,7 +94,7 @@ def after_import(act: Callable[[], None]) -> None:
 
 
 def wrappers() -> dict[str, Any]:
-    """Return what generates wrapper code for each kind of device, as it is registered now."""
+    """Return the registered generators of wrapper code, by kind of device."""
     from torch._inductor.codegen import common
 
     common.init_backend_registration()

@@ -126,7 +126,7 @@ def _ends(part: Names) -> str:
 
 
 def work_of(node: torch.fx.Node) -> int:
-    """Return what a node does: VIEWS, MOVES or COMPUTES, from the least to the most."""
+    """Return the kind of a node's work: VIEWS, MOVES or COMPUTES, in increasing order."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:  # Python's: items of a tuple, arithmetic of sizes; or an operator of a higher order
         is_view = getattr(node.target, "__module__", "") == "_operator"

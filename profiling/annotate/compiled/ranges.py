@@ -6,9 +6,9 @@
         ...
         at(-1)              # and the next one to none
 
-Moving closes and opens as few ranges as it takes. The block closes what is open, also when it raises. Where the
-code is of a model whose own call is in no path, the block has the range of that call, if nothing else opened it.
-With no tool and no listener, nothing is opened, and a move costs a call of an empty function.
+Moving closes and opens as few ranges as it takes. The block closes what is open, also when it raises. If no
+path contains the model's own call, the block opens the range of that call, unless it is open already. With no tool
+and no listener, nothing is opened, and a move costs a call of an empty function.
 
 The generated code of a backward returns gradients; one node of autograd's per parameter (`AccumulateGrad`) then
 stores each, which copies it where its layout is not the parameter's, or adds it to an earlier one. These nodes run
