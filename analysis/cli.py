@@ -185,7 +185,7 @@ def trace_of(path: Path, functions: Functions = "") -> Trace:
 
 
 def choices_of(options: argparse.Namespace) -> Choices:
-    """Return what counts of a report by the options of `add_range_rules`, and of `kernels.add_part` where given.
+    """Return the choices of the options of `add_range_rules`, and of `kernels.add_part` if given.
 
     Formats for machines have sums where nothing is asked for.
     """

@@ -185,7 +185,7 @@ def _compared(paths: Sequence[Path], options: argparse.Namespace) -> Document:
 
 
 def read_all(paths: Sequence[Path], read: Callable[[Path], T], options: argparse.Namespace) -> list[Ranked[T]]:
-    """Return what `read` makes of each report; raises ReportError if it makes nothing of any."""
+    """Return the result of `read` for each report; raises ReportError if it fails for all."""
     from .summary.parallel import rank_all
 
     ranked = rank_all(paths, read, scheduler=options.scheduler)

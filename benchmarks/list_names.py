@@ -10,8 +10,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "names.md"
 INTRODUCTION = """\
 # Names of phases and steps
 
-Ranges with these names are phases or steps. For your own names, use `--phase-names forward='fit *',backward=bp` and
-`--step 'minibatch *'`.
+Ranges with these names are phases or steps. For your own names, use `--phase-names forward='fit *',backward=bp`
+and `--step 'minibatch *'`.
 
 The whole name of a range is compared, without its NVTX domain and the marks around it (`## forward ##`), and
 regardless of case. The nearest range around a kernel that matches decides; forward below backward is backward. A
@@ -21,10 +21,10 @@ FSDP's gathering, clipping.
 Each line is a row of `analysis/vocabulary/range_names.py`, with a name that it matches, and a similar one that it
 does not match.
 
-A forward of a serving engine is *prefill* if its step computes prompts, *decode* if it computes the next token of
-each request, and forward if it does both. A forward range inside such a step has the step's phase. If the names of
-steps count requests and tokens, a note gives the kernel time of each, and `view steps` lists them with tokens per
-second.
+A forward of a serving engine is *prefill* if its step computes prompts, *decode* if it computes the next token
+of each request, and forward if it does both. A forward range inside such a step has the step's phase. If the
+names of steps count requests and tokens, a note gives the kernel time of each, and `view steps` lists them with
+tokens per second.
 """
 MODULES = """\
 

@@ -92,7 +92,7 @@ class Reports:
     """The reports in one folder, and the questions that may be asked of them; paths outside it are refused."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the folder; raises UsageError if it is none."""
+        """Take the folder; raises UsageError if it is not a folder."""
         if not folder.is_dir():
             raise UsageError(f"{folder} is not a folder: name the one that holds the reports.")
         self.folder = folder.resolve()
@@ -254,7 +254,7 @@ def _detail(top: int) -> Detail:
 
 
 def _phases(phase: str) -> list[str]:
-    """Return the chosen phase, if any; raises UsageError for one that is none."""
+    """Return the chosen phase, if any; raises UsageError for an unknown phase."""
     if phase and phase not in PHASES:
         raise UsageError(f"There is no phase {phase!r}: choose from {', '.join(PHASES)}.")
     return [phase] if phase else []

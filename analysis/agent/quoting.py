@@ -46,7 +46,7 @@ def names_in(trace: Trace) -> Iterator[str]:
 
 
 def shown_names(report: Report) -> Iterator[str]:
-    """Yield what screens call a report's ranges: `GPT2.layers.*.mlp`."""
+    """Yield the names of a report's ranges on screens: `GPT2.layers.*.mlp`."""
     naming = naming_of(report)
     for row in report.ranges:
         yield from shown(naming(row.path)).split(PATH_SEPARATOR)

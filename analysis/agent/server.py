@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
 def server(folder: Path) -> MCPServer:
     """Return a server whose tools read the reports of a folder.
 
-    Raises UsageError without the extra `mcp`, or if the folder is none.
+    Raises UsageError without the extra `mcp`, or if `folder` is not a folder.
     """
     try:
         from mcp.server import MCPServer

@@ -78,7 +78,7 @@ class _Attributing:
         placing = Placing(self.nesting, self.adoption, self.rules)
 
         def unnamed() -> Unnamed | None:
-            """Return what finds the phase of work in no named one, if a node or a model can tell it."""
+            """Return a finder of phases for work outside of named phases, if nodes or models can tell them."""
             can_tell = self.own_ranges.of_model.any() or self.facts.backward_operator.any()
             return Unnamed(self.threads, self.own_ranges) if can_tell else None
 

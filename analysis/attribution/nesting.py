@@ -1,9 +1,9 @@
 """Find the ranges that contain a moment, fast, and exactly even if ranges cross.
 
-NVTX keeps a stack per thread *and domain*, so the ranges of one domain nest while those of two may cross.
-A *lane* is a set of ranges of which any two on one thread nest or do not overlap; almost every report is one
-lane. Within a lane the ranges that contain an interval are a chain of parents, found by one binary search;
-the chains of several lanes are merged by start. Everything is vectorised over rows.
+NVTX keeps a stack per thread *and domain*, so the ranges of one domain nest while those of two may cross. A *lane*
+is a set of ranges without crossings: any two on one thread nest or do not overlap. Almost every report is one
+lane. Within a lane the ranges that contain an interval are a chain of parents, found by one binary search; the
+chains of several lanes are merged by start. Everything is vectorised over rows.
 
 A *node* is a place in the resulting forest: a range, and the node above it. The first nodes are the ranges in
 their lanes; merging, adoption and linking append further ones.
@@ -73,7 +73,7 @@ class Forest:
         return self._levels
 
     def require_drawable(self, ranges: int) -> None:
-        """Raise TooTangled where the paths through so many ranges would fill the memory, as they cross or nest."""
+        """Raise TooTangled if the paths of this many crossing or nested ranges would fill the memory."""
         depths = sum(depth * len(nodes) for depth, nodes in enumerate(self.by_depth()))
         if depths > MAX_DEPTHS + MAX_DEPTHS_PER_RANGE * ranges:
             raise TooTangled(

@@ -87,7 +87,7 @@ def of_nodes(
 
 
 def _by_category(facts: NameFacts, ranges: Ranges) -> Int8s:
-    """Return the phase of ranges by what annotation says of them, or NO_PHASE: int8 (ranges,).
+    """Return the phases of ranges by annotation's categories, or NO_PHASE: int8 (ranges,).
 
     A gradient in no phase is forward if a backward follows before an update, else backward.
     """

@@ -80,7 +80,7 @@ class Attribution:
             np.empty(0, np.int32), np.empty(0, np.bool_), np.empty(0, np.bool_), np.empty(0, np.int64)
         )
     )
-    # The attribution of which this has only some of the work, and which: positions in its `Work`.
+    # If this has only a part of another attribution's work: that one, and positions in its `Work`.
     part_of: tuple[Attribution, Int64s] | None = None
 
     @property

@@ -58,7 +58,7 @@ class TrainingFacts:
         return by_process
 
     def add(self, mark: TrainingMark, at_ns: int) -> None:
-        """Add what a mark tells of a moment."""
+        """Add the event of a mark."""
         match mark.event:
             case "begin":
                 self.begin_ns, self.end_ns, self.error = at_ns, None, ""

@@ -25,8 +25,8 @@ NOBODY = -1
 class _Timeline:
     """The time of processes in segments, each after the one before: who owns what is launched in it.
 
-    Owners are numbered: the windows of each process, of which evaluation may interrupt a step. Segment n of
-    a process is after edge n - 1, and not after edge n. Segment 0 is that of processes without any.
+    Owners are numbered: the windows of each process, where evaluation may interrupt a step. Segment n of a process
+    is after edge n - 1, and not after edge n. Segment 0 belongs to processes without windows.
     """
 
     def __init__(self, trace: Trace, windows: dict[int, Windows]) -> None:

@@ -141,7 +141,7 @@ def with_steps(attribution: Attribution, updates: Bools, copying_threads: frozen
 
 
 def _facts_of_updates(attribution: Attribution, updates: Bools) -> Iterator[TrainingFacts]:
-    """Yield what ranges that are an optimizer's update tell of each process."""
+    """Yield each process's facts on training from the ranges that are an optimizer's update."""
     ranges = attribution.ranges
     rows = np.flatnonzero(of_titles(updates, ranges) & (attribution.home >= 0))
     rows = rows[np.argsort(ranges.end_ns[rows], kind="stable")]
@@ -153,10 +153,10 @@ def _facts_of_updates(attribution: Attribution, updates: Bools) -> Iterator[Trai
 def _ranges_called_steps(
     attribution: Attribution, by_calls: set[int], updates: Bools, copying_threads: frozenset[int]
 ) -> tuple[Int64s, Int64s, str, tuple[str, ...], str]:
-    """Return the program's own ranges that are steps, those of validation, what steps are called, and notes.
+    """Return the program's own ranges that are steps, those of validation, the steps' name, notes, and the reason.
 
-    The last is why there are none. Steps are of one group of names: those with backward or an optimizer's work if
-    there are any, else of that with the most work. Of groups that nest, the outermost counts.
+    The reason explains why there are no steps, or is "". Steps are one group of names: one with backward or an
+    optimizer's work if there is any, else the one with the most work. Of nested groups, the outermost counts.
     """
     ranges, home, called = attribution.ranges, attribution.home, attribution.rules.step
     is_step = of_titles(attribution.facts.measured & ~updates, ranges) & (home >= 0)
@@ -182,7 +182,7 @@ def _ranges_called_steps(
     lost = np.zeros(len(rows), np.bool_)
     if not called:
         lost = _with_lost_end(names, name, group, above) | _with_its_like(name, above, ranges.open_ended[rows])
-    while (skipped := (above >= 0) & lost[above]).any():  # a step that has lost its end is none
+    while (skipped := (above >= 0) & lost[above]).any():  # a range that has lost its end is not a step
         above = np.where(skipped, above[above], above)
     ancestors = []
     nearest = above

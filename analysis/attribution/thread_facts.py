@@ -48,7 +48,7 @@ class ThreadFacts:
 
     @cached_property
     def processes_with_autograd(self) -> frozenset[int]:
-        """The processes of which any thread is known to be autograd's."""
+        """The processes with a thread that is known to be autograd's."""
         return frozenset(self._process[thread] for thread in self._named_autograd | self._engine_threads)
 
     @cached_property

@@ -60,7 +60,7 @@ class NameFacts:
 
 
 def name_facts(trace: Trace, step: str, phase_names: PhaseNames) -> NameFacts:
-    """Return what each name means; names used only by kernels cost nothing.
+    """Return the meaning of each name; names used only by kernels cost nothing.
 
     `step` and `phase_names` are what the user calls a step and the phases, if not by their usual names; raises
     UsageError if no range has that name.

@@ -9,7 +9,7 @@ from ..support import noise
 from ..support.units import TIME_UNITS
 from .changes import Change, Comparison
 
-#: From this quotient of both times on, B is said to be so many times as fast, or to take so many times as long.
+#: From this ratio of both times on, the sentence gives a multiple: "1.96 times as fast", "1.96 times as long".
 MANIFOLD = 1.25
 NUMBERS = ("no", "one", "two", "three", "four", "five")
 REPEAT = "record each twice to be sure (compare A1 A2 --to B1 B2)"
@@ -68,7 +68,7 @@ def _sentence(comparison: Comparison, change: Change, subject: str, spread: floa
 
 
 def _reason(comparison: Comparison, change: Change) -> str:
-    """Say why it is not known, and what to do."""
+    """Return the reason of an unknown verdict, and the next step."""
     if not comparison.steps.are_known:
         return NO_COMMON_STEPS
     kinds = comparison.steps.kinds
@@ -86,7 +86,7 @@ def _reason(comparison: Comparison, change: Change) -> str:
 
 
 def _of_work(comparison: Comparison) -> str:
-    """Say what became of the GPU's work; empty where that is not known, or is what was said."""
+    """Return a sentence on the change of the GPU's work, or "" if it is unknown or the verdict is about it."""
     total = replace(comparison, all_work=True).total()
     on_cpu = comparison.a.provenance.unit_of_work == "CPU"
     name = "Operators' CPU time" if on_cpu else "GPU work"
@@ -133,7 +133,7 @@ def _a_side(a: int, b: int, what: str) -> str:
 def times(first_ns: float, second_ns: float, between: str) -> str:
     """Return two times in the unit of the larger, which `between` has in place of {}, or else is written behind.
 
-    Each has three digits, and more where both would look alike.
+    Each has three digits, and more if both would look the same.
     """
     largest = max(abs(first_ns), abs(second_ns))
     unit_ns, name = next(((ns, name) for ns, name in TIME_UNITS if largest >= ns), TIME_UNITS[-1])

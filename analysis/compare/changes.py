@@ -144,7 +144,7 @@ class Comparison:
         )
 
     def change(self, key: Key, *sides: Sequence[KernelRow]) -> Change:
-        """Return what changed from some rows of A to some of B."""
+        """Return the change from some rows of A to some of B."""
         (a_ns, b_ns), (a_count, b_count) = map(time_of, sides), map(count_of, sides)
         places = [{place(row) for row in rows} for rows in sides]
         judged, spreads_ns = self.steps.of_places(*places)

@@ -23,7 +23,7 @@ Values: TypeAlias = NDArray[np.float64]
 #: Where a row of kernels is: its path, phase, kind and kernel.
 Place: TypeAlias = tuple[Path, str, str, str]
 Measure = Literal["step_ns", "span_ns", "work_ns"]
-#: A kind of steps of which there are too few to know is left out of a verdict below this share of the steps.
+#: A kind with too few steps for a verdict is left out if it has less than this share of the steps.
 SELDOM = 0.25
 
 

@@ -40,7 +40,7 @@ GROUPS: dict[Group, str] = {
     "lost": "lost: longer in B",
     "unchanged": "unchanged",
 }
-#: From this change on, B is said to be so many times A.
+#: From this change on, a multiple is shown in place of a percentage.
 TIMES_FROM = 10
 MULTIPLES = " n×: B is n times A."
 STATES = {"new": "only in B", "gone": "only in A"}

@@ -228,7 +228,7 @@ def _nameless(patient: Patient) -> Iterator[Finding]:
 
 
 def _what_is_counted(patient: Patient) -> Iterator[Finding]:
-    """Look for steps that were cut off, and for phases of which warm-up leaves nothing."""
+    """Look for steps that were cut off, and for phases with all of their work in warm-up."""
     attribution, totals = patient.attribution, patient.report.totals
     if doubt := caveats.of_steps(kernels_per_step(attribution).tolist()):
         yield Finding("problem", doubt, "record again, with the capture around whole steps")

@@ -65,7 +65,7 @@ class Ranking:
         return _frame(self.report.step_time.rows if self.report.step_time else ())
 
     def overview(self) -> Document:
-        """Return what `nvtx-kernels rank` shows: phases by category, the longest ranges, the accounting."""
+        """Return the overview of `nvtx-kernels rank`: phases by category, the longest ranges, the accounting."""
         return overview(self.report, found=self.fixes)
 
     @cached_property

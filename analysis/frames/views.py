@@ -76,7 +76,7 @@ def balance(source: Source, **options: Unpack[Options]) -> Answer:
 
 
 def idle(source: Source, *, pieces: bool = False, **options: Unpack[Options]) -> pd.DataFrame:
-    """Return the GPU's idle time by the range whose work ended it, longest first; empty if there is none.
+    """Return the GPU's idle time by the range whose work ended it, longest first; empty without idle time.
 
     With `pieces`, a row for each stretch of one cause, in the order of GPUs and time: `gap` (a number), `gpu`,
     `step` (from 0; -1 without steps), `between_steps`, `cause`, `range` (open on the CPU then; None for none),
@@ -105,7 +105,7 @@ def steps(source: Source, **options: Unpack[Options]) -> Answer:
 
 
 def attention(source: Source, **options: Unpack[Options]) -> Answer:
-    """Return what scores, mask, softmax and the final product cost."""
+    """Return the costs of scores, mask, softmax and the final product."""
     return _view("attention", source, options)
 
 
@@ -115,7 +115,7 @@ def efficiency(source: Source, **options: Unpack[Options]) -> Answer:
 
 
 def fixes(source: Source, **options: Unpack[StepOptions]) -> Answer:
-    """Return what to change first, and how much of a step each change takes: docs/fix_first.md.
+    """Return the changes that save the most time of a step, and how much: docs/fix_first.md.
 
     `unrecorded_step_ns` is how long a step takes without recording; it narrows the figures.
     """
@@ -124,7 +124,7 @@ def fixes(source: Source, **options: Unpack[StepOptions]) -> Answer:
 
 
 def memory(source: Source, **options: Unpack[Options]) -> Answer:
-    """Return what each range allocated, kept for backward and freed, and what held memory at its peak."""
+    """Return the bytes that each range allocated, kept for backward, freed, and held at the peak."""
     return _view("memory", source, options)
 
 
@@ -139,7 +139,7 @@ def explain(source: Source, kernel: str, **options: Unpack[Options]) -> Answer:
 
 
 def compare(a: Source, b: Source, **options: Unpack[Options]) -> Answer:
-    """Return what changed from report `a` to report `b`: by phase, category, range and kernel.
+    """Return the changes from report `a` to report `b`, by phase, category, range and kernel.
 
     Figures are per step where both reports have steps; `per_step=False` compares whole reports.
     """

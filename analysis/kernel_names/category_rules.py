@@ -104,7 +104,7 @@ RULES = (
         r"(?:^|_)qkv(?:zba)?_split(?:_(?:gdn|kda|reshape|cat|contiguous|prefill|decode))*(?:_kernel)?$|"
         r"(?:^|_)qkvzba_(?:prefill|decode)",
     ),
-    # --- what is prepared, moved and listed for attention, experts and GEMMs is none of them
+    # --- kernels that prepare, move and list data for attention, experts and GEMMs, and are not part of these
     Rule(
         "copy",
         "_stage_compact_index_pages",

@@ -74,7 +74,7 @@ def _type_of(arguments: str) -> str:
     return _TYPES[first[0]] if first else ""
 
 
-#: How names begin that are one word of a library, with what is said of them.
+#: Beginnings of names that are one word of a library, with the parts that a short name keeps.
 _NUMBER_TYPE = r"(tf32|bf16|f16|f32|f64|c64|e4m3|e5m2|i8)"
 _XMMA = (
     re.compile(rf"(sm\d+_xmma_\w*?gemm)_{_NUMBER_TYPE}\w*?_([ntc]{{2}})_\w_tilesize([\dx]+)(?:_(stage\d+))?"),
@@ -190,7 +190,7 @@ def _plain(head: str, arguments: str) -> str:
 
 
 def _detail(argument: str) -> str:
-    """Return what is said of one template argument; nothing of flags and tuning policies."""
+    """Return the short form of a template argument, or "" for flags and tuning policies."""
     if argument in ("true", "false") or argument in _TYPES:
         return _TYPES.get(argument, "")
     if opaque := _OPAQUE.search(argument):
@@ -202,7 +202,7 @@ def _detail(argument: str) -> str:
 
 
 def names_by_kernel(kernels: Iterable[str], full: bool = False) -> dict[str, str]:
-    """Return what each kernel is called in a table: short and distinct among these, or as it is."""
+    """Return each kernel's name in a table: short and distinct among these, or with `full` unchanged."""
     distinct = list(dict.fromkeys(kernels))
     return dict(zip(distinct, distinct if full else distinct_short_names(distinct), strict=True))
 

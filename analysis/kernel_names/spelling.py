@@ -7,7 +7,7 @@ nsys (NVIDIA's cu++filt) and recordings (the C++ library) write the same symbol 
 
 A kernel's template arguments and the numbers of its lambdas identify it. Almost all that the tools write
 differently is in parameter lists and return types, so the spelling of a template leaves those out: two overloads
-with the same template arguments have one spelling, and are told apart by their text alone.
+with the same template arguments have one spelling, and only their text distinguishes them.
 """
 
 from __future__ import annotations

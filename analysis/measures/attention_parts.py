@@ -128,7 +128,7 @@ def _measured(report: Report, paths_by_part: Mapping[str, set[Path]], whole: Rep
 
 
 def _stated(report: Report, figure: str, phase: str, name: str) -> Number | None:
-    """Return what the run's mark states of a part, over all measured steps or per step as the report is."""
+    """Return a part's figure in the run's mark, over all measured steps or per step like the report."""
     stated = report.provenance.run.get(figure)
     if not isinstance(stated, Mapping) or not report.steps:
         return None

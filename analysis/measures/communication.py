@@ -87,7 +87,7 @@ def align(parts: Parts, *, one_clock: bool = True, one_run: bool = True) -> Alig
 
 
 def _reason(collective: str, present: int, expected: int, ranks_here: int, is_even: bool) -> str:
-    """Return why a collective cannot be aligned, of which so many ranks are present; empty if it can."""
+    """Return why the collective cannot be aligned, or "" if it can."""
     if collective in (SEND_RECV, OTHER):
         return MIXED if collective == SEND_RECV else UNNAMED
     if present < 2 or present < expected:
@@ -163,9 +163,9 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class Communication:
-    """Rows by exposed time, longest first; sums by GPU and step; who was last; and of which waiting is unknown.
+    """Rows by exposed time, longest first; sums by GPU and step; the last ranks; and rows with unknown waiting.
 
-    `of_those_here` says that waiting is known of collectives whose number of ranks no report says.
+    `of_those_here`: waiting is among the ranks present, as no report has the number of ranks of some collectives.
     """
 
     rows: tuple[CommunicationRow, ...]

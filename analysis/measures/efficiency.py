@@ -48,7 +48,7 @@ class Figures:
         return Figures(flops, self.bytes + other.bytes, self.elementwise + other.elementwise)
 
     def times(self, factor: float) -> Figures:
-        """Return so many times these."""
+        """Return these figures multiplied by `factor`."""
         flops = {kind: value * factor for kind, value in self.flops.items()}
         return Figures(flops, self.bytes * factor, self.elementwise * factor)
 
@@ -96,12 +96,12 @@ class Counts:
 
 
 def counts_of(report: Report) -> Counts | None:
-    """Return what a report says of one step; None where it says nothing."""
+    """Return a report's counts of one step; None without any."""
     return counted_in(report.provenance, report.step)
 
 
 def counted_in(provenance: Provenance, step: str) -> Counts | None:
-    """Return what a report says of one step, given where it comes from and what its steps are called."""
+    """Return the counts of one step, given the report's provenance and the name of its steps; None without any."""
     counted = [_counted(entries, step_matcher(step)) for entries in provenance.counted]
     counted = [entries for entries in counted if entries.by_key]
     if counted:
@@ -122,7 +122,7 @@ def _counted(mark: Mapping[str, Any], is_step: Callable[[str], bool]) -> Counts:
     """Read what one process counted."""
 
     def cut(path: str) -> str:
-        """Return what is inside a path's step, or else its innermost warm-up."""
+        """Return the part of a path below its step, or else below its innermost warm-up."""
         names = path.split(PATH_SEPARATOR)
         warm_up = max((index for index, name in enumerate(names) if is_warm_up(name)), default=-1)
         step = next((index for index, name in enumerate(names) if is_step(name)), warm_up)
@@ -141,7 +141,7 @@ def _counted(mark: Mapping[str, Any], is_step: Callable[[str], bool]) -> Counts:
 
 
 def _mean(processes: list[Counts]) -> Counts:
-    """Return what a step of any of several processes computes, on average."""
+    """Return the mean counts of a step over several processes."""
     if len(processes) == 1:
         return processes[0]
     share = 1 / len(processes)
@@ -165,7 +165,7 @@ def _mean(processes: list[Counts]) -> Counts:
 
 
 def _stated(run: Mapping[str, Any]) -> Counts:
-    """Read what `profiling.run` says of its model: paths begin with the phase, of all layers together."""
+    """Read the counts that `profiling.run` states: paths begin with the phase, for all layers together."""
     flops, moved = _numbers(run.get("flops")), _numbers(run.get("bytes"))
     kind = str(run.get("dtype", ""))
     figures = {

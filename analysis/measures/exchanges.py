@@ -74,7 +74,7 @@ class Collectives(Columns):
 
 
 def collectives(trace: Trace, kernels: Int64s) -> Collectives:
-    """Return what is known of these kernels, positions in `Work`, all of which communicate."""
+    """Return the collectives of these communicating kernels, given as positions in `Work`."""
     launch = trace.work.launch[kernels]
     collective = _by_name(trace, trace.work.name_id[kernels])
     unnamed = collective == COLLECTIVES.index(OTHER)
@@ -277,7 +277,7 @@ def _places(
 
 
 def module_of(step: str = "") -> Callable[[Path], Path]:
-    """Return what shortens a path to phase and module: steps go, and FSDP2's own ranges become their module."""
+    """Return a function that shortens paths to phase and module: FSDP2's own ranges become their module."""
     is_step = step_matcher(step)
 
     def without_microbatch(name: str) -> str:

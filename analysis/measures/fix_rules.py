@@ -33,19 +33,20 @@ NO_PRODUCT = r"splitKreduce|nchwToNhwc|nhwcToNchw|scalePacked|offsets|gemv|dot_k
 READ_BYTES, COPIED_BYTES = 64, 1024
 #: What a pinned copy reaches, bytes per ns, and what its call takes, ns.
 PINNED_RATE, PINNED_CALL_NS = 50.0, 10_000.0
-#: An optimizer that launches so many kernels in a step, or takes so many times the least, is not fused.
+#: An optimizer is not fused from this number of kernels in a step, or this multiple of the least time, on.
 MANY_LAUNCHES, TIMES_LEAST = 100, 1.5
 FUSED = r"fused|adam\w*functor|sgdfunctor|lambstage|lamb\w*functor|adam\w*_kernel"
 #: What names an optimizer's class: a range of PyTorch's or of annotation, or the run itself.
 OPTIMIZER_NAME = re.compile(r"^Optimizer\.step#(\w+)\.step|^steps of (\w+)$|^([A-Z]\w+)(?:\.step)?$")
 #: Optimizers with fused=True, and the bytes that each parameter in fp32 must move.
 BYTES = {"Adam": 28, "AdamW": 28, "SGD": 20, "Adagrad": 20}
-#: Between a softmax and the products around it, at most so many launches; and what never lies between in
-#: attention.
+#: The most launches between a softmax and the products around it, and the categories that attention never has
+#: between them.
 NEAR_SOFTMAX, NOT_ATTENTION = 12, ("scan", "index", "communication", "optimizer", "attention")
 #: A loss's softmax and what follows it, which lie between products where ranges tell no parts of the model.
 OF_LOSS = r"log_?softmax|nll_loss|cross_?entropy"
-#: A phase is limited by launching: the GPU is busy for less of it, and so much of its idle time is launching.
+#: A phase is limited by launching if the GPU's busy share is below the first, and launching's share of idle time
+#: is at least the second.
 BUSY_BELOW, LAUNCHING_FROM = 0.75, 0.5
 #: The host works on launching if two launches are less apart, ns.
 LAUNCHING_NS = 100_000
@@ -61,7 +62,7 @@ BF16_MORE = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A symptom: the change, what is said of it, and the work concerned."""
+    """A symptom: the change, its sentence, and the work concerned."""
 
     change: Change
     sentence: str

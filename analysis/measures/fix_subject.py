@@ -163,7 +163,7 @@ class FixSubject:
         return peak_for(self.trace.provenance.gpus, self.counts.peaks if self.counts else {})
 
     def counted(self) -> dict[tuple[int, int], Any]:
-        """Return what was counted of the work's innermost ranges, by the number of a path and a phase."""
+        """Return the counts of the work's innermost ranges, by the number of a path and a phase."""
         entries = self.counts.by_key if self.counts and not self.counts.is_stated else {}
         found = {}
         steps, columns = self._step_names, (self.path_id, self.timeline.work_phase, self.node)

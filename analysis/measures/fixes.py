@@ -35,8 +35,8 @@ NEAR_HOST, NEAREST_STEP = 0.15, 0.08
 PLACES, SEARCHED = 5, 49
 #: Less of the step is not shown.
 LEAST_SHARE = 0.02
-#: Two changes save the same time if both together save less than so many times what the larger saves, and the
-#: smaller adds less than this share of what it saves alone.
+#: Two changes save the same time if both together save less than this multiple of the larger's saving, and the
+#: smaller adds less than this share of its own saving.
 SAME_TIME, ADDS = 1.1, 0.25
 NO_FACTOR = (
     "no cost of recording gives a step of the time without recording: what depends on the host's time is not "
@@ -113,7 +113,7 @@ def fixes_of(
     unrecorded_step_ns: float | None = None,
     host_ns: Mapping[str, float] | None = None,
 ) -> Fixes:
-    """Return what to change first in a program, by its report.
+    """Return the changes that save a program the most time, by its report.
 
     `unrecorded_step_ns` is how long a step takes without recording; `host_ns` the host's own time in it, by phase.
     """
@@ -272,7 +272,7 @@ class _Weighed:
         )
 
     def _more(self, place: int) -> str:
-        """Return what is said of a change that goes further, if it saves more."""
+        """Return a sentence on a change that goes further, if it saves more, else ""."""
         found = self.symptoms[place].found
         if found.more is None:
             return ""

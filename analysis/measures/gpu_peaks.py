@@ -112,7 +112,7 @@ def peak_of(names: Sequence[str]) -> Peak | None:
 
 
 def peak_for(names: Sequence[str], measured: Mapping[str, Any]) -> Peak | None:
-    """Return what was measured of a report's GPUs, and what the table says of the rest; else the table's row."""
+    """Return the measured peaks of a report's GPUs, completed by the table; without any, the table's row."""
     stated = peak_of(names)
     if not measured:
         return stated

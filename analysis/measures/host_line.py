@@ -29,7 +29,7 @@ KINDS: tuple[tuple[int, str], ...] = (
 )
 #: Calls of two threads may overlap in this share of all calls.
 MOST_OVERLAPPING = 0.01
-#: So many calls are replayed, in whole steps but at least in one; and so many in it at most.
+#: The calls to replay, in whole steps but at least in one; and the most that one step may have.
 CALLS, MOST_CALLS = 20_000, 100_000
 #: A window is chosen among those that have this share of the steps of the longest.
 LONG_ENOUGH = 0.75
@@ -52,7 +52,7 @@ TOO_LONG = "a step makes {} calls"
 _OF_WORK = ("start_ns", "end_ns", "stream_id")
 
 
-class Refused(Exception):  # noqa: N818 - no error of the user's: the answer says why there is none
+class Refused(Exception):  # noqa: N818 - not an error of the user's: the answer shows this reason
     """Why steps cannot be replayed, in a sentence without its end."""
 
 

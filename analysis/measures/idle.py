@@ -80,7 +80,7 @@ NEAR_NS = 100_000
 LATENCY_NS, LAZY_NS = 10_000, 100_000
 #: The calls that are no part of the host code between two launches.
 _TAKEN_OUT = np.isin(np.arange(len(CALL_KINDS)), (SYNCHRONIZATION, QUERY, ALLOCATION, COPY, LOADING))
-#: Up to so many gaps, all steps are looked at where a few typical ones could do.
+#: Up to this number of gaps, all steps are examined, else a few typical ones.
 FEW_GAPS = 20_000
 _LONG_AGO, _NEVER = -(2**62), 2**62
 

@@ -154,7 +154,7 @@ def _joined(rows: Iterable[OutsideOperators]) -> Iterator[OutsideOperators]:
 
 
 def cpu_idle_report(found: CpuIdle) -> IdleReport | None:
-    """Return what a whole report says of it, by medians over the steps; None if operators run all the time."""
+    """Return the medians over the steps for a whole report; None if operators run all the time."""
     outside = [sum(of_step) for of_step in zip(*found.of_step.values(), strict=True)]
     if not sum(outside):
         return None
@@ -213,7 +213,7 @@ def _pieces(attribution: Attribution, windows: _Windows) -> tuple[Int64s, Int64s
 
 
 def _cause(path: Path) -> str:
-    """Return what a thread does outside of operators in a path: what the innermost range with a meaning says."""
+    """Return the cause of a thread's time outside of operators, by the innermost range with a meaning."""
     for name in reversed(path):
         for cause, pattern in CPU_CAUSES:
             if pattern.search(name):

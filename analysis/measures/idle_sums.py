@@ -16,7 +16,7 @@ from .idle import CAUSES, IdleTime
 from .overlap import communication
 from .spans import Extents, Spans, union
 
-#: From this share of all idle time on, a single gap of a report without steps is told as a pause.
+#: From this share of all idle time on, a single gap of a report without steps is reported as a pause.
 PAUSE_FROM = 0.5
 #: Medians speak for a phase if they add up to this share of its idle time.
 TYPICAL_FROM = 0.1
@@ -167,10 +167,10 @@ def _alone(idle: IdleTime, of_step_ns: Int64s) -> tuple[int, int | None]:
 
 
 def main_cause(idle: IdleTime, spans: Spans) -> tuple[str, float]:
-    """Return the largest cause of the idle time in spans of one GPU, and its share; "" and 0 where there is none.
+    """Return the largest cause of the idle time in spans of one GPU, and its share; "" and 0 without idle time.
 
-    Causes are compared by their medians over the steps, so that what lies in one step alone does not count, unless
-    nearly all does.
+    Causes are compared by their medians over the steps, so that idle time of a single step does not count, unless
+    it is nearly all.
     """
     pieces = idle.pieces.take(idle.gaps.gpu[idle.pieces.gap] == spans.gpu[0])
     when = union(spans.start_ns, spans.end_ns)
@@ -219,7 +219,7 @@ def only_ran(extents: Extents, idle: IdleTime, naming: Callable[[Path], Path]) -
 
 
 def _alone_on_gpus(idle: IdleTime, some: Bools, gpu: Int32s) -> Iterator[tuple[Int64s, Int64s]]:
-    """Yield, by GPU, work of some kind and how long nothing else ran in the steps' windows while it did, ns."""
+    """Yield, by GPU, work of some kind and how long it ran alone in the steps' windows, ns."""
     work, windows = idle.attribution.trace.work, idle.windows
     for (number,), places in rows_of_each(windows.gpu):
         when = windows.take(places[~windows.between[places]])
@@ -244,7 +244,7 @@ def _alone_on_gpus(idle: IdleTime, some: Bools, gpu: Int32s) -> Iterator[tuple[I
 
 
 def idle_report(idle: IdleTime, naming: Callable[[Path], Path]) -> IdleReport | None:
-    """Return what a whole report says of idle time, given that of typical steps, else of all; None without any."""
+    """Return a whole report's idle time, given that of typical steps, or of all work; None without any."""
     if not len(idle.gaps):
         return None
     places, functions = by_place(idle, naming, by_function=False), main_functions(idle)

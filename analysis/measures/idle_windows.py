@@ -21,8 +21,8 @@ TYPICAL_STEPS = 3
 class Windows(Columns):
     """Disjoint windows by GPU and then time; no gap crosses their bounds.
 
-    `step` is the measured step, from 0, that a window is of or comes after, -1 where there are none; `between`
-    marks what lies between that step and the next.
+    `step` is the measured step, from 0, that a window belongs to or comes after, -1 without steps; `between` marks
+    windows between that step and the next.
     """
 
     gpu: Int32s  # position in Extents.gpus

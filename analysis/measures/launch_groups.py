@@ -63,8 +63,9 @@ class Term:
 class Explanation:
     """One kernel in one phase: its launches in each of `units` steps (or ranges of the phase), as a sum of terms.
 
-    `unit` is STEP, the name of the phase, or empty if launches differ between them, some are in none of them or
-    there are none; the terms are then of all launches. Figures of groups are over all units.
+    `unit` is STEP or the name of the phase. It is empty, and the terms are those of all launches, if launches
+    differ between units, some are outside of all units, or the report has no units. Figures of groups are over all
+    units.
     """
 
     kernel: str

@@ -1,9 +1,9 @@
-"""What each range and phase allocated, kept for backward and freed, and what it held when memory peaked.
+"""Bytes that each range and phase allocated, kept for backward and freed, and held when memory peaked.
 
-An allocation belongs to the ranges that were open where it was made, as a kernel does to those of its launch; a
-free to those where it happened, whoever had allocated. *Kept* is what forward allocated and still lived when
-the backward of its step began. What is held at a moment is what the allocator said of itself; what it holds
-without an allocation in the report was there before, or came and went unseen, and is never given to a range.
+An allocation belongs to the ranges that were open when it was made, as a kernel belongs to those of its launch. A
+free belongs to the ranges in which it happened. *Kept* bytes were allocated in forward and still in use when the
+backward of the step began. The bytes in use at a moment are the allocator's own total; those without an allocation
+in the report were there before, or came unseen, and are never given to a range.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a step takes without recording: by marks of steps timed beside the recording, or as given by hand.
+"""The time of a step without recording: from marks of steps timed next to the recording, or given by hand.
 
-Recording adds host time and leaves the GPU's work as it is, so the GPU is busy for the work of a recorded step
-divided by the time of an unrecorded one. The tests of trust are in `_doubt`, in their order; the first that
-fails is told.
+Recording adds host time and does not change the GPU's work. So the GPU's busy share is the work of a recorded step
+divided by the time of an unrecorded one. `_doubt` has the tests of trust in their order; the first that fails is
+the reason.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def recording(
     unrecorded_step_ns: float | None = None,
     include_warm_up: bool = False,
 ) -> Recording:
-    """Return what is known of a step without recording; `unrecorded_step_ns` was measured elsewhere."""
+    """Return the times of a step with and without recording; `unrecorded_step_ns` was measured elsewhere."""
     busy = [row.busy_ns / row.gpus for row in time.compared if row.busy_ns is not None]
     found = Recording(time.step_ns, median(busy) if busy else None)
     marks = [fact.mark for fact in attribution.trace.facts if isinstance(fact.mark, UnrecordedMark)]
@@ -100,7 +100,7 @@ def _judged(found: Recording, doubt: str) -> Recording:
 def _doubt(
     attribution: Attribution, marks: Sequence[UnrecordedMark], found: Recording, include_warm_up: bool
 ) -> str:
-    """Return why the timed steps say nothing of the measured ones; empty if they do."""
+    """Return why the timed steps do not match the measured ones, or "" if they do."""
     if not found.unrecorded_step_ns:
         return NO_MARK
     if any(mark.where == "before" for mark in marks) and _is_watched(attribution, include_warm_up):

@@ -36,7 +36,7 @@ CHANGING = ("before_ns", "own_ns", "waits", "lag_ns", "gap_ns", "duration_ns", "
 
 
 def timeline_of(attribution: Attribution) -> Timeline:
-    """Return what was recorded of typical steps as a timeline.
+    """Return the recorded timeline of typical steps.
 
     Raises Refused where the report lacks what a replay needs, or where its replay does not give the recorded step.
     """
@@ -88,7 +88,7 @@ def _followed(
 ) -> Floats:
     """Return the step of each replay, from the operations in their order; columns are replays.
 
-    `run_ns` is how long a run keeps its stream, `latest_ns` its end if nothing else kept the stream.
+    `run_ns` is how long a run keeps its stream, `latest_ns` its end on a stream that was free.
     """
     earlier_ns = timeline.program.earlier_ns - timeline.window.host.start_ns[0]
     run = earlier = len(earlier_ns)

@@ -21,9 +21,10 @@ from .host_line import RECORDS, STREAM_WAITS, SYNCHRONIZES, Window
 
 Floats: TypeAlias = NDArray[np.float64]
 
-#: Work that was launched so long before it could start was queued, ns.
+#: Work that was launched this long before it could start was queued, ns.
 QUEUED_NS = 4_000
-#: A launch call waited for room in the queue: so much work was pending, and it took so many times its usual time.
+#: A launch call waited for room in the queue if this much work was pending, and it took this multiple of its usual
+#: time.
 FULL_QUEUE, FREE_QUEUE, BLOCKED_TIMES = 900, 500, 5
 #: How much work a queue holds that was never full; and after how many launches room in it is looked for.
 USUAL_DEPTH, LOOK_EVERY = 1_000, 64
@@ -62,7 +63,7 @@ class Program(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """The copies among the window's work: a value for each piece of work, 0 or False for what is none."""
+    """The copies among the window's work: a value for each piece of work, 0 or False for other work."""
 
     bytes: Int64s
     from_pageable: Bools
@@ -329,7 +330,7 @@ def _usual(name: Int32s, values_ns: Floats, counted: Bools, otherwise: float) ->
 
 
 def _copied(trace: Trace, rows: Int64s) -> Copied:
-    """Return what the report says of the copies among some work."""
+    """Return the copies among some work."""
     size, from_pageable = np.zeros(len(trace.work), np.int64), np.zeros(len(trace.work), np.bool_)
     if trace.copies is not None:
         size[trace.copies.work] = trace.copies.bytes

@@ -1,6 +1,6 @@
 """The CSV that ncu writes: a launch a row (`--page raw`), or a metric a row (the default, "details").
 
-Both begin with a header row, of which `ID`, `Process ID`, `Kernel Name` and `Grid Size` are read. The wide form
+Both begin with a header row; its columns `ID`, `Process ID`, `Kernel Name` and `Grid Size` are read. The wide form
 has a column for each metric and a second row with the units; the long form has the columns `Metric Name`, `Metric
 Unit` and `Metric Value`. ncu's own lines (`==PROF== …`) and the program's may stand around the
 rows. Units are scaled by powers of 1000 unless `--print-units base` (Nsight Compute CLI manual, "Metrics and
@@ -50,7 +50,7 @@ class Launch:
 def read(path: Path) -> list[Launch]:
     """Return the launches in a file of ncu's, in their order.
 
-    Raises NotAReport where it is none, or holds no launch.
+    Raises NotAReport for another file, or one without launches.
     """
     try:
         with path.open(newline="", encoding="utf-8", errors="replace") as file:

@@ -204,5 +204,5 @@ def _guard(kernels: Kernels) -> str:
 
 
 def function_name(name: str) -> str:
-    """Return what ncu calls a kernel's function by default: without its scope, arguments and parameters."""
+    """Return ncu's default name of a kernel's function: without its scope, arguments and parameters."""
     return split_name(name)[0].rsplit("::", 1)[-1]

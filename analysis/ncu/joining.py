@@ -44,7 +44,7 @@ class Joined:
 
 
 def join(kernels: Kernels, launches: Sequence[Launch], steps: int) -> Joined:
-    """Join the wanted kernels of a report, in so many measured steps, and the launches in a file of ncu's."""
+    """Join the wanted kernels of a report with `steps` measured steps, and the launches in a file of ncu's."""
     twins_of: dict[str, list[Twin]] = defaultdict(list)
     grid, together = kernels.attribution.trace.work.grid, naming({}, {})
     for number in np.flatnonzero(kernels.requested).tolist():
@@ -105,17 +105,17 @@ def _unique(names: Iterable[str], short: Callable[[str], str]) -> dict[str, str]
 
 
 def _period(twins: Sequence[Twin], profiled: Sequence[Launch], steps: int) -> int:
-    """Return after how many launches they repeat: a step's, where each is alike and the counts are unequal."""
+    """Return after how many launches they repeat: after a step's, if steps are equal and the counts differ."""
     per_step, remainder = divmod(len(twins), steps or 1)
     if len(profiled) == len(twins) or remainder:
         return len(twins)
     first = [(twin.path, twin.blocks) for twin in twins[:per_step]]
-    alike = all((twin.path, twin.blocks) == first[place % per_step] for place, twin in enumerate(twins))
-    return per_step if alike else len(twins)
+    repeats = all((twin.path, twin.blocks) == first[place % per_step] for place, twin in enumerate(twins))
+    return per_step if repeats else len(twins)
 
 
 def _problem(twins: Sequence[Twin], profiled: Sequence[Launch], period: int) -> str:
-    """Return why launches cannot be joined; empty where they can."""
+    """Return why the launches cannot be joined, or "" if they can."""
     if not profiled or len(profiled) % period:
         return (
             f"{counted(len(twins), 'launch', 'launches')} in the report, {len(profiled):,} in ncu's file; its "

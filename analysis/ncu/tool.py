@@ -49,7 +49,7 @@ _REFUSALS = (
 def find_ncu() -> str:
     """Return the ncu on PATH, else the newest of CUDA's toolkits and Nsight Compute's folders.
 
-    Raises AnalysisError where there is none.
+    Raises AnalysisError if neither exists.
     """
     installed = [str(path) for place in USUAL_PLACES for path in Path("/").glob(place) if path.is_file()]
     installed.sort(key=lambda path: [int(digits) for digits in re.findall(r"\d+", path)])
@@ -104,7 +104,7 @@ def run_ncu(arguments: Sequence[str], log: Path) -> None:
 
 
 def refusal(text: str) -> str:
-    """Return what ncu's refusal in its output means, with the next step; empty where it does not refuse."""
+    """Return the meaning of a refusal in ncu's output, with the next step, or "" without a refusal."""
     for pattern, sentence in _REFUSALS:
         if match := re.search(pattern, text):
             return sentence.format(*match.groups())

@@ -57,7 +57,7 @@ class Kernels:
 def kernels(attribution: Attribution, request: Asked) -> Kernels:
     """Find the kernels that are asked for, in ranges, in phases, and by a part of their name, long or short.
 
-    Raises ReportError where there are none.
+    Raises ReportError if no kernel matches.
     """
     trace, paths = attribution.trace, Paths(attribution)
     rows = np.flatnonzero((trace.work.kind == KERNEL) & (trace.work.launch >= 0))
