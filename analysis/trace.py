@@ -64,10 +64,10 @@ KERNEL, MEMCPY, MEMSET, GRAPH = range(len(KINDS))
 
 PUSH_POP, START_END = 0, 1
 
-# What this project's annotation says of a range, by its NVTX category: nothing, or which part of a model it is.
-# The outermost range of a call without gradient says so; GRADIENT is a gradient that a forward asks for; TIMELINE
-# ranges are drawn while recording, and are no part of a path. Calls of modules in a trace with stacks are of the
-# model too; FUNCTION is a call of a Python function there, whose name says no phase.
+# The kinds of ranges, by this project's NVTX categories: other ranges, or a part of a model. The outermost range
+# of a call without gradient has a kind of its own. GRADIENT is a gradient that a forward asks for. TIMELINE ranges
+# are drawn while recording, and are not part of a path. Calls of modules in a trace with stacks are parts of the
+# model too; FUNCTION is a call of a Python function there, whose name is never that of a phase.
 NO_CATEGORY, MODEL_FORWARD, MODEL_BACKWARD, NO_GRADIENT, EVALUATION, GRADIENT, TIMELINE, FUNCTION = range(8)
 FORWARD_CATEGORIES = (MODEL_FORWARD, NO_GRADIENT, EVALUATION)
 
@@ -219,7 +219,7 @@ class Captures:
 
 @dataclass(frozen=True, slots=True)
 class Messages(Columns):
-    """What a trace says of launches that communicate, a row each, by launch; bytes are the launching rank's."""
+    """Messages of launches that communicate, a row each, by launch; bytes are the launching rank's."""
 
     launch: Int64s  # position in Launches
     collective: Int32s  # position in Trace.names, as PyTorch calls it
@@ -233,7 +233,7 @@ class Messages(Columns):
 
 @dataclass(frozen=True, slots=True)
 class Waits(Columns):
-    """What nsys says of calls that record events, wait for events or streams, or let a stream wait: a row a call.
+    """Calls that record events, wait for events or streams, or let a stream wait, from nsys: a row a call.
 
     `stream` is the one that is waited for or recorded, or that is to wait; the call's name tells which.
     """

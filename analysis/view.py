@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
         )
         _add_options(view_parser, name)
     else:
-        view_parser = parser(prog)  # which lists the views, or says that this is none
+        view_parser = parser(prog)  # which lists the views, or reports that this is not a view
         if words and (words[0].endswith(ENDINGS) or Path(words[0]).exists()):
             named = next((word for word in words if word in VIEWS), "NAME")
             view_parser.error(f"the view comes before the report: {prog} {named} {words[0]}")
@@ -107,7 +107,7 @@ def answer(options: argparse.Namespace) -> str | bytes:
 
 
 def _subject(path: Path, options: argparse.Namespace) -> Subject:
-    """Return what a view looks at: the requested part of a report, and the work that it counts."""
+    """Return the subject of a view: the requested part of a report, and the work that it counts."""
     of_view = {"detail": detail_of(options), "timed": dict(options.timed), "kernel": options.kernel}
     of_view["unrecorded_step_ns"] = options.unrecorded_step
     opened = opened_by(path, options)

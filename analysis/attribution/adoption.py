@@ -92,7 +92,7 @@ class Adoption:
         return node.astype(np.int32)
 
     def _outlasts(self, candidate: int, other: int, thread: int, rows: Int64s, tied: dict[int, Waits]) -> Bools:
-        """Return the rows whose longer burst the candidate waited for, while the other was busy for a part of it."""
+        """Return the rows whose longer burst the candidate waited for while the other was busy for some of it."""
         a, b = self._for_calls_of(thread, candidate), self._for_calls_of(thread, other)
         busy = np.unique(a.stretch[(a.stretch >= 0) & ~b.waits])
         candidate_stretch, other_stretch = tied[candidate].stretch[rows], tied[other].stretch[rows]

@@ -70,7 +70,7 @@ def contents(answers: Sequence[Opened]) -> Contents:
 
 
 def _report(opened: Opened) -> dict[str, Any]:
-    """Draw one report: the work in measured steps, of which figures are means; all of it where steps hold none.
+    """Build one report's data: per-step means, or totals if no step has work.
 
     Graphs that ran whole count among the kernels that they hide.
     """
@@ -110,7 +110,7 @@ def _report(opened: Opened) -> dict[str, Any]:
 
 
 def fix_first(found: Fixes, drawn_strip: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what to change first as texts, each with the part of the strip that its work is in, or None."""
+    """Return the texts of the changes to make first, each with its work's part of the strip, or None."""
     if not found.fixes:
         return None
     table = fix.fix_table(found, found.fixes)
@@ -176,7 +176,7 @@ def _facts(report: Report, accounting: Sequence[str]) -> dict[str, Any]:
         ("Unit of work", source.unit_of_work),
         ("Measured steps", report.steps or "none"),
         ("Warm-up", "counted" if report.warm_up_included else "left out"),
-        # What a run says of each of its ranges is too much for a list of facts.
+        # Facts on each range are too many for a list.
         *(
             (f"Run: {key.replace('_', ' ')}", value)
             for key, value in source.run.items()

@@ -25,7 +25,7 @@ from .icicle import LONGEST_KERNEL
 MAX_POINTS = 400
 #: Peaks of integers are not FLOP/s.
 INTEGERS = frozenset(("int8",))
-#: What a point says of its range, and in which column of the view it stands.
+#: A point's facts on its range, and their columns in the view.
 POINT = {
     "phase": "phase",
     "ns": "kernel_ns",

@@ -85,7 +85,7 @@ def strip(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Any]:
 
 
 def _shown(attribution: Attribution, rows: Int64s, first_ns: int, last_ns: int) -> Shown:
-    """Return what the lanes show: they begin with the first launch, up to once the strip's width before it."""
+    """Return the lanes, which begin with the first launch, at most the strip's width before it."""
     trace = attribution.trace
     calls = trace.work.launch[rows]
     begun_ns = int(trace.launches.start_ns[calls[calls >= 0]].min(initial=first_ns))
@@ -132,7 +132,7 @@ def _boxes(
 
 
 def memory_curve(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Any] | None:
-    """Return what the device with the highest peak held over time, and which ranges held that peak.
+    """Return the memory in use over time on the device with the highest peak, and the ranges that held the peak.
 
     None where the report has no allocations.
     """

@@ -26,7 +26,7 @@ def present(document: Document) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Return what stands for a value; a text that may be taken for a formula begins with an apostrophe."""
+    """Return a value's cell; a text that may be taken for a formula begins with an apostrophe."""
     if not isinstance(value, str):
         return "" if value is None else value
     begins = unicodedata.normalize("NFKC", INVISIBLE.sub("", value, count=1)[:1])

@@ -115,13 +115,13 @@ def _with_names(
 def shortened(names: Sequence[str], rooms: Sequence[int]) -> list[str]:
     """Cut each name in the middle to its room; different names that then look the same are numbered."""
     cut = [fit(name, room) for name, room in zip(names, rooms, strict=True)]
-    alike: dict[str, dict[str, int]] = {}
+    same: dict[str, dict[str, int]] = {}
     for name, text in zip(names, cut, strict=True):
-        group = alike.setdefault(text, {})
+        group = same.setdefault(text, {})
         group.setdefault(name, len(group) + 1)
     distinct = []
     for name, room, text in zip(names, rooms, cut, strict=True):
-        mark = f"#{alike[text][name]}" if len(alike[text]) > 1 else ""
+        mark = f"#{same[text][name]}" if len(same[text]) > 1 else ""
         distinct.append(fit(name, room - len(mark)) + mark if room > len(mark) else fit(name, room))
     return distinct
 

@@ -80,7 +80,7 @@ def texts(table: Table, *, decimals: int = 1, classes: bool = True) -> list[list
 
 
 def behind(value: Any) -> str:
-    """Return what follows the name of a module: its class, where one is true of all in the row."""
+    """Return the text after a module's name: its class, if all modules in the row share it."""
     return f" {value.class_name}" if isinstance(value, Shown) and value.class_name else ""
 
 

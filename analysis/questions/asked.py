@@ -1,4 +1,4 @@
-"""The questions of the profiling problem: a table that `--help` reads, so that it loads nothing else."""
+"""The questions of the profiling problem: a table for `--help`, which loads only this."""
 
 from __future__ import annotations
 

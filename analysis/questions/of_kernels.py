@@ -114,7 +114,7 @@ def _called(sweep: Sweep, scope: str) -> str:
 
 
 def _missing(report: Answered, scope: str) -> str:
-    """Return why there are no kernels of a scope: all of its phases need some, and the whole step any."""
+    """Return why a scope lacks kernels: each of its phases needs some, and the whole step any."""
     if scope == "step":
         return "" if kernels_of(report) else "It has no kernels."
     return next(filter(None, (no_kernels(report, phase) for phase in TOGETHER[scope])), "")
@@ -307,7 +307,7 @@ def gemm_share(sweep: Sweep) -> Answer:
     """Show the GEMMs' share of the kernel time and their launches, by phase and in total, and all other kinds."""
 
     def absent(keys: Sequence[str]) -> str:
-        """Return what a dash means, where there is one."""
+        """Return the meaning of a dash, or "" without dashes."""
         has_dash = any(f"{key}_gemms" not in _gemms(report) for report in sweep.counted for key in keys)
         return ABSENT if has_dash else ""
 

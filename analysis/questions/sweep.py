@@ -187,7 +187,7 @@ def sweep_of(
 ) -> Sweep:
     """Put reports in the order of their settings; of a kernel that is spelled in two ways, one spelling stays.
 
-    Reports are told apart by the settings in which their runs differ, and by their names where that is not enough.
+    Reports are labelled by the settings in which their runs differ, and by their names if that is not enough.
     """
 
     def settings(report: Report) -> tuple[object, ...]:
@@ -222,7 +222,7 @@ def _setting(report: Report, key: str) -> Any:
 
 
 class Answer(NamedTuple):
-    """The tables that answer a question, and of which reports (by name) what is missing, in sentences."""
+    """The tables that answer a question, and sentences on what is missing, with the reports' names."""
 
     tables: tuple[Table, ...]
     lacks: tuple[tuple[str, str], ...] = ()

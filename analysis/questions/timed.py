@@ -65,5 +65,5 @@ def of_run(run: Run, rows: Sequence[Run], phase: str) -> list[float]:
 
 
 def _cell(row: Run) -> dict[str, Any]:
-    """Return what identifies a run, whichever of its repeats it is."""
+    """Return the settings that identify a run; all of its repeats have the same."""
     return {name: value for name, value in row["cell"].items() if name != "repeat"}

@@ -115,7 +115,7 @@ def _steps(ranks: Ranks, detail: Detail) -> Table:
 
 
 def _stragglers(ranks: Ranks, detail: Detail) -> Table:
-    """List the ranks that compute clearly longer than the others; a host of which all do is one row."""
+    """List the ranks that compute clearly longer than the others; if all of a host's do, the host is one row."""
     rows, (keys, self_ns) = [], ranks.ranges
     known = np.isfinite(ranks.compute_ns)
     if known.any(0).sum() > 2:

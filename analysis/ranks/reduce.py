@@ -37,8 +37,8 @@ from ..vocabulary.modules import Naming, agreed
 
 SEPARATOR = "\x1f"
 Floats = NDArray[np.float64]
-#: What a rank's time must exceed the median by to be called slow: so many deviations (1.4826 times the median
-#: absolute deviation), and this share of the median. Chance exceeds six once in a thousand million times.
+#: A rank is slow if its time exceeds the median by this number of deviations (1.4826 times the median absolute
+#: deviation), and by this share of the median. Chance exceeds six once in a thousand million times.
 DEVIATIONS, LEAST_SHARE = 6.0, 0.02
 #: The columns of each table; those of text first, which are numbered.
 TEXTS: Mapping[str, Sequence[str]] = {
@@ -217,7 +217,7 @@ class Ranks:
 
 
 def read_one(path: FilePath) -> tuple[Head, Tables]:
-    """Return what the reduction needs of one summary: what it is of, and rows of the work in measured steps."""
+    """Return the parts of a summary that the reduction needs: its head, and rows of the work in measured steps."""
     columns = {table: [*texts, *NUMBERS[table]] for table, texts in TEXTS.items()}
     head, groups = read_groups(path, columns)
     head.provenance = replace(head.provenance, counted=())  # the most of it, and not of ranks
@@ -246,7 +246,7 @@ def read_all(paths: Sequence[FilePath]) -> Iterator[tuple[str, tuple[Head, Table
 def reduced(summaries: Iterable[tuple[str, tuple[Head, Tables] | str]]) -> Ranks:
     """Join summaries, in any order; raises ReportError if none can be read, or if they count different work."""
     whole: list[tuple[str, Head, Tables]] = []
-    sources: dict[bytes, Provenance] = {}  # by what they say of their models, which is the same of most ranks
+    sources: dict[bytes, Provenance] = {}  # by their models, which are the same for most ranks
     problems = []
     for name, content in summaries:
         if isinstance(content, str):

@@ -75,7 +75,7 @@ READERS = (
     ),
 )
 ENDINGS = tuple(ending for reader in READERS for ending in reader.endings)
-#: The suffix of summaries; nsys writes one such file a table, of which a report has at least one of these.
+#: The suffix of summaries. nsys writes one such file a table; a report has at least one of these tables.
 SUMMARY = ".parquet"
 TABLES = ("StringIds", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL")
 

@@ -77,9 +77,9 @@ class MarkedAllocations:
             self._data[mark.part] = mark.data
 
     def columns(self) -> Int64s | None:
-        """Return the columns with times on the report's clock, int64 (6, events); None where there are none.
+        """Return the columns with times on the report's clock, int64 (6, events); None without events.
 
-        Raises ValueError where parts are missing or damaged.
+        Raises ValueError if parts are missing or damaged.
         """
         if not self._parts:
             return None

@@ -55,9 +55,9 @@ Graph = list[tuple[str, Path]]
 
 
 def with_captures(trace: Trace, folder: FilePath) -> Trace:
-    """Return a trace of replays with the modules that the traces in a folder, or one of them, have of the capture.
+    """Return a trace of replays with the modules from traces of the capture: a file, or all in a folder.
 
-    Raises UsageError where there is none, and NotAReport for a damaged one.
+    Raises UsageError without traces, and NotAReport for a damaged one.
     """
     files = [folder] if folder.is_file() else sorted(f for f in folder.glob("*") if f.name.endswith(ENDINGS))
     if not files:
@@ -82,7 +82,7 @@ def with_captures(trace: Trace, folder: FilePath) -> Trace:
             ambiguous += 1
         elif not graphs:
             missing += 1
-        else:  # pieces of one model, alike in kernels, are replayed in the order of their capture
+        else:  # pieces of a model with the same kernels are replayed in the order of their capture
             paths_of = defaultdict[str, list[Path]](list)
             for kernel, path in graphs[turns[key] % len(graphs)]:
                 paths_of[kernel].append(path)

@@ -132,7 +132,7 @@ class TraceColumns:
         self.names: Interner[str] = Interner()
         self.functions: Interner[str] = Interner()
         self.calls: Interner[str] = Interner()
-        self.overhead_places: Interner[Place] = Interner()  # not all of which are threads
+        self.overhead_places: Interner[Place] = Interner()  # not all are threads
         self.threads: Interner[Place] = Interner()
         self.tracks: Interner[Place] = Interner()
         self.module_paths: Interner[Path] = Interner()
@@ -204,7 +204,7 @@ class TraceColumns:
         )
 
     def _add_messages(self, args_of_work: list[Args]) -> None:
-        """Take what kernels' own arguments say of their collective; call before their rows are added."""
+        """Add the collectives in kernels' own arguments; call this before their rows are added."""
         messages = []
         for row, args in enumerate(args_of_work, self.work.rows):
             if args.collective is not None:
@@ -262,7 +262,7 @@ class TraceColumns:
         )
 
     def _frame(self, event: Event) -> int:
-        """Return what a Python frame is as a range, found once a name; keep it if it is a function's call."""
+        """Return the kind of a Python frame, found once for each name; keep it if it is a function's call."""
         name = event.name
         if (found := self._kind_of_frame.get(name)) is None:
             is_function = kind_of(name, "all") == FUNCTION_CALL

@@ -58,7 +58,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     group: Any = msgspec.field(default=None, name="Process Group Name")
     group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
     group_size: Any = msgspec.field(default=None, name="Group size")
-    # Of a CUDA graph's work, and what PyTorch's own annotation of graphs says of it (2.15).
+    # For a CUDA graph's work: its node, and PyTorch's own annotation of graphs (2.15).
     graph_node: Any = msgspec.field(default=None, name="graph node id")
     graph: Any = msgspec.field(default=None, name="graph id")
     module: Any = msgspec.field(default=None, name="module_fqn")
@@ -173,7 +173,7 @@ class TraceFile:
         return piece
 
     def _header(self, file: BinaryIO) -> tuple[bytes, bytes]:
-        """Return what precedes the first event, and what was read beyond."""
+        """Return the text before the first event, and the text that was read after it."""
         head = b""
         # Twice as much each time, for it is searched from its beginning.
         while len(head) < LARGEST_BYTES and (more := self._more(file, max(self.block_bytes, len(head)))):

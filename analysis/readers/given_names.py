@@ -70,7 +70,7 @@ def read_names(path: Path) -> GivenNames:
 
 
 def with_names(trace: Trace, path: Path) -> Trace:
-    """Return a trace whose modules have the names of the file, as far as they fit; the rest is told in a note.
+    """Return a trace whose modules have the names of the file, as far as they fit; a note reports the rest.
 
     Raises UsageError for a trace without modules, and as `read_names` does.
     """
@@ -179,7 +179,7 @@ class _Naming:
         return "/".join(self._own_name("/".join(parts[: end + 1])) for end in range(first, len(parts)))
 
     def traced(self) -> dict[str, str]:
-        """Return what the trace calls the module of each place, by its new names."""
+        """Return the trace's own names of modules, by their new paths."""
         return {self._renamed(place): traced for place, traced in self.trace_modules.items()}
 
     def tables(self, models: Mapping[str, Mapping[str, str]]) -> tuple[Table, Table]:

@@ -1,4 +1,4 @@
-"""What PyTorch's own annotation says of the work of CUDA graphs (torch.cuda.graph_annotations, PyTorch 2.15).
+"""PyTorch's own annotation of the work of CUDA graphs (torch.cuda.graph_annotations, PyTorch 2.15).
 
 While a graph is captured, `mark_kernels` notes for each node the module that made it (`module_fqn`) or any `name`.
 An export writes that into the events of replays; older ones wrote a side file by the nodes' ids, one folder above
@@ -35,14 +35,14 @@ _PARTS = re.compile(r"[^.]+(?:\.\d+(?=\.|$))*")
 # CUPTI's id of a node has its graph in the upper half; a newer writer has that by itself.
 _GRAPH_BITS = 32
 MOST_DEPTH = 64
-#: What an annotation says of a node (`autograd_phase`, from PyTorch 2.14 on), as ranges of phases are called.
+#: An annotation's values of `autograd_phase` (from PyTorch 2.14 on), which are the names of ranges of phases.
 PHASES_OF_NODES = ("forward", "backward")
 
 Text = Annotated[str, Meta(max_length=1024)]
 
 
 class _Annotation(msgspec.Struct):
-    """What a side file says of a node; the last of several that say a thing is the innermost."""
+    """A side file's annotation of a node; of several with the same field, the last is the innermost."""
 
     module: Text | None = msgspec.field(default=None, name="module_fqn")
     name: Text | None = None
@@ -151,7 +151,7 @@ def with_captures_at(
 def push_pop_ranges(
     start_ns: Int64s, end_ns: Int64s, thread: Int32s, name_id: Int32s, domain: Int32s, seq: Int64s
 ) -> Ranges:
-    """Return ranges that were pushed and popped, and of which no category is known."""
+    """Return push/pop ranges without a known category."""
     style, no_category = np.full(len(thread), PUSH_POP, np.uint8), np.zeros(len(thread), np.int8)
     return Ranges(
         start_ns, end_ns, thread, name_id, domain, seq, style, np.zeros(len(thread), np.bool_), no_category

@@ -1,9 +1,9 @@
 """Where a piece of work was launched: by its correlation id, or by its CUDA graph node's creation.
 
 Correlation ids repeat between processes. A kernel of a replay has the id of its node (`graphNodeId`, with
-`--cuda-graph-trace=node`). A node that came of cloning, as instantiating a graph does, has two rows, of which the
-second points to its original (nsys 2025.3); the creation that counts is the one at the end of that chain. Ids of
-nodes are a process's own too.
+`--cuda-graph-trace=node`). A cloned node, such as those of an instantiated graph, has two rows; the second
+points to its original (nsys 2025.3). The creation at the end of that chain counts. Ids of nodes repeat between
+processes too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RowsById:
         return cls(ordered[has_id], rows[has_id].astype(np.int32))
 
     def find(self, process: Int32s, id_: Int64s) -> Int32s:
-        """Return the row of each pair; -1 where there is none."""
+        """Return the row of each pair; -1 for unknown pairs."""
         if not len(self.keys):
             return np.full(len(process), -1, np.int32)
         first, last = int(self.keys[0]), int(self.keys[-1])

@@ -87,7 +87,7 @@ class RecordedMark(FactMark):
     allocations: Annotated[list[tuple[Count, Count]], Meta(max_length=MOST_STEPS)] = []
 
 
-#: What `nvtx-kernels run` says of its settings, its machine and its model's costs, by the facts' types, in order.
+#: The facts of `nvtx-kernels run` on its settings, its machine and its model's costs, by type, in order.
 _RUN_FACTS: tuple[tuple[Any, str], ...] = (
     (MaybeText, "size"),
     (MaybeCount, "context_length batch_size"),
@@ -140,7 +140,7 @@ ARITHMETIC = re.compile(
 
 
 class DistributedInfo(msgspec.Struct):
-    """What a PyTorch trace says of its rank among several."""
+    """A PyTorch trace's facts on its rank and group."""
 
     backend: MaybeText = UNSET
     rank: MaybeCount = UNSET
@@ -148,9 +148,9 @@ class DistributedInfo(msgspec.Struct):
 
 
 class ModelMark(msgspec.Struct):
-    """What annotation says of a model: its modules' classes by their paths of ranges, and its categories.
+    """Annotation's facts on a model: its modules' classes by their paths of ranges, and its categories.
 
-    `attributes` has what PyTorch calls the modules whose ranges have another name; marks before version 3 lack it.
+    `attributes` has PyTorch's names of modules whose ranges have another name; marks before version 3 lack it.
     """
 
     version: Count = 0
@@ -211,7 +211,7 @@ RUN_MARK, MODEL_MARK, FLOPS_MARK, MEMORY_MARK, TRAINING_MARK, UNRECORDED_MARK, R
 
 @lru_cache(maxsize=64)  # annotation sends the same mark ten times a second
 def read_mark(text: str) -> tuple[msgspec.Struct | None, list[str]]:
-    """Return what a mark says, None for nothing, and the fields of our marks that do not fit their schema."""
+    """Return a mark's content, None for other marks, and the fields of our marks that do not fit their schema."""
     for prefix, schema in MARKS.items():
         if text.startswith(prefix):
             mark, unfit = decoded(schema, text.removeprefix(prefix))
@@ -220,7 +220,7 @@ def read_mark(text: str) -> tuple[msgspec.Struct | None, list[str]]:
 
 
 def decoded(schema: type[Schema], text: str) -> tuple[Schema | None, list[str]]:
-    """Return as much of a JSON object as fits a schema, None for nothing, and the names of what does not fit."""
+    """Return the part of a JSON object that fits a schema, or None, and the names of fields that do not fit."""
     try:
         return msgspec.json.decode(text, type=schema), []
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -236,7 +236,7 @@ def parsed(text: str) -> dict[str, Any] | None:
 
 
 def fitting(schema: type[Schema], content: object) -> tuple[Schema | None, list[str]]:
-    """Return as much of an object as fits a schema, None for nothing, and the names of what does not fit."""
+    """Return the part of an object that fits a schema, or None, and the names of fields that do not fit."""
     if not isinstance(content, dict):
         return None, ["all"]
     fields: dict[str, Any] = {}
@@ -254,7 +254,7 @@ def fitting(schema: type[Schema], content: object) -> tuple[Schema | None, list[
 
 
 def _fit(hint: Any, content: object) -> tuple[Any, bool]:
-    """Return what fits a type, and whether that is all: of a table its entries that fit, else all or UNSET."""
+    """Return the fitting part of a value, and whether all fits: a table's fitting entries, else all or UNSET."""
     options = get_args(hint) if get_origin(hint) is UnionType else (hint,)
     table = next((option for option in options if get_origin(option) is dict), None)
     if table is None or not isinstance(content, dict):

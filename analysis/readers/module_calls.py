@@ -59,9 +59,9 @@ def innermost_calls(spots: Spots, is_call: Bools) -> Int64s:
 
 
 def without_gradient(outermost: Spots, operators: Spots, sequence: Int64s) -> Bools:
-    """Mark the calls that ran operators of which none has autograd's sequence number: bool (outermost,).
+    """Mark the calls that ran operators, but none with autograd's sequence number: bool (outermost,).
 
-    None is marked in a trace without any such number, for it does not tell.
+    In a trace without any such number, no call is marked.
     """
     numbered = operators.take(sequence >= 0)
     if not len(numbered) or not len(outermost):
@@ -118,7 +118,7 @@ class ModuleTree:
         self._names: dict[int, dict[int, str]] = {}
 
     def name(self, caller: int, module: int) -> str:
-        """Return what a module is called below a caller, or below its first one if none is given."""
+        """Return a module's name below a caller, or below its first caller if none is given."""
         caller = self.caller[module] if caller == NOBODY else caller
         if caller not in self._names:
             siblings = [at for at in self.at_top if self.caller[at] == NOBODY]
@@ -161,7 +161,7 @@ class ModuleTree:
         return {root: _table(of_root) for root, of_root in rows.items()}
 
     def traced(self) -> dict[str, str]:
-        """Return what the trace calls the module of each path from an outermost one, joined by `/`."""
+        """Return the trace's own names of modules, by their paths from an outermost one, joined by `/`."""
         found: dict[str, str] = {}
         for top in self.at_top:
             if self.caller[top] == NOBODY:

@@ -53,7 +53,8 @@ CUT_OFF = "{} ends within a line: NCCL Inspector's records after that are missin
 HEAD_BYTES, BLOCK_BYTES = 1 << 16, 1 << 20
 #: Records that are kept in memory: of 1,000 collectives a step, a thousand steps.
 MOST_RECORDS = 1_000_000
-#: A kernel and a record of equal times: so many µs, or this share of the kernel's; of so many of those compared.
+#: The times of a kernel and a record are equal within these µs, or this share of the kernel's; records match if
+#: this share of the compared ones is equal.
 EQUAL_US, EQUAL_SHARE, MOST_OF_THEM = 10.0, 0.1, 0.95
 #: How many kernels find the places that are then compared in full, and how many pairs are compared at most.
 PROBES, MOST_PAIRS = 64, 1 << 28
@@ -241,7 +242,7 @@ def _joined(
     of_number = {collective.coll_sn: collective for collective in collectives}
     first, count = min(of_number), max(of_number) - min(of_number) + 1
     if count > 64 * len(of_number) + 4096:
-        raise _UnplacedError(NO_FIT)  # of so many numbers hardly any has a record
+        raise _UnplacedError(NO_FIT)  # hardly any of these numbers has a record
     record_us, size = np.full(count, np.nan), np.full(count, -1, np.int64)
     rows = np.array([*of_number]) - first
     record_us[rows] = [collective.coll_exec_time_us for collective in of_number.values()]

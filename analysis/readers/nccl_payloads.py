@@ -94,7 +94,7 @@ class Payloads:
         }
 
     def figures_alone(self, payload: bytes) -> bytes:
-        """Return a payload that is read as this one and holds nothing else; one byte if it cannot be read.
+        """Return a payload that is read like this one, without other content; one byte if it cannot be read.
 
         Communicators are numbered.
         """
@@ -122,7 +122,7 @@ def messages_of(
     names: Sequence[str],
     number: tuple[Callable[[int], int], Callable[[str], int]],
 ) -> tuple[Messages | None, list[str]]:
-    """Return what NCCL's kernels carry, by launch, and notes; `number` numbers threads and names."""
+    """Return the messages of NCCL's kernels, by launch, and notes; `number` numbers threads and names."""
     thread_number, name_number = number
     is_nccl = np.array([name.lower().startswith("nccl") for name in names] or [False], np.bool_)
     rows = np.unique(work.launch[(work.kind == KERNEL) & is_nccl[work.name_id]])
@@ -179,7 +179,7 @@ def _batches(calls: Iterable[tuple[int, int, _Operation | int]]) -> Iterator[tup
 
 
 def _pairs(operations: list[_Operation], launched: list[int]) -> list[tuple[int, list[_Operation]]]:
-    """Return each launch with the operations that it is of; nothing where that cannot be told."""
+    """Return each launch with its operations; launches whose operations are unknown are left out."""
     if len(launched) == len(operations):
         return [(row, [operation]) for row, operation in zip(launched, operations, strict=True)]
     is_exchange = {operation.name.lower() for operation in operations} <= EXCHANGES

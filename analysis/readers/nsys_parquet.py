@@ -103,8 +103,8 @@ class NsysParquet(NsysTables):
 class _File:
     """A table in a Parquet file: `rows` of it in `groups`, of those `columns` that it has.
 
-    Numbers are our names, each with nsys's column and what stands for a missing number (None: there is none).
-    Raises NotAReport, here and in `read`, if the file is damaged, or has a column twice.
+    Numbers are our names, each with nsys's column and what stands for a missing number (None: it is never
+    missing). Raises NotAReport, here and in `read`, if the file is damaged, or has a column twice.
     """
 
     def __init__(self, path: Path, numbers: Mapping[str, tuple[str, int | None]], texts: Sequence[str]) -> None:

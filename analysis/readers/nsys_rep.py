@@ -65,7 +65,7 @@ def read(path: Path) -> Trace:
 
 
 def _exported(nsys: str, path: Path, folder: Path) -> Path:
-    """Return what nsys exported: a folder of Parquet files, or an SQLite file; raises NotAReport if it fails."""
+    """Return nsys's export: a folder of Parquet files, or an SQLite file; raises NotAReport if it fails."""
     try:
         about = subprocess.run([nsys, "--version"], capture_output=True, timeout=VERSION_TIMEOUT_S, check=False)
         version = re.search(rb"(\d{4})\.(\d+)", about.stdout)

@@ -365,7 +365,7 @@ class _Assembly:
 
 
 def _copies(table: Columns, first: int) -> Copies | None:
-    """Return the sizes of copies, the first of which is the work at this position; None where they are unknown."""
+    """Return the sizes of copies, which begin at this position in the work; None if they are unknown."""
     column = table.numbers
     if not len(table) or column["bytes"].max() < 0:
         return None

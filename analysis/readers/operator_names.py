@@ -83,7 +83,7 @@ def _without_suffixes(texts: pa.Array) -> tuple[Int32s, pa.Array, Int64s]:
 
 
 def _split(texts: pa.Array, mark: str) -> tuple[pa.Array, Int64s, pa.Array]:
-    """Return what is before a mark in each text, which texts have it, and what is behind it in these."""
+    """Split texts at a mark. Return each text's part before it, the positions with a mark, and the parts after."""
     parts = pc.split_pattern(texts, mark, max_splits=1)
     first = arrow.to_numpy(parts.offsets)
     rows = np.flatnonzero(np.diff(first) == 2)

@@ -186,7 +186,7 @@ class Assembly:
         return self.with_annotated_graphs(trace) if self.columns.nodes.rows and not on_cpu else trace
 
     def messages(self, work: Work) -> Messages | None:
-        """Return what kernels say of the collectives that they are of."""
+        """Return the messages of kernels that communicate, from their own arguments."""
         table = self.columns.messages
         if not table.rows:
             return None
@@ -217,7 +217,7 @@ class Assembly:
         return Frames(table["start"], np.maximum(table["start"], table["end"]), thread, name)
 
     def memory(self, on_cpu: bool) -> Allocations | None:
-        """Return what PyTorch's allocator handed out and took back: on the GPU, else on the CPU."""
+        """Return the allocations and frees of PyTorch's allocator: on the GPU, else on the CPU."""
         table = self.columns.memory
         rows = np.flatnonzero((table["device_type"] == CPU_DEVICE) == on_cpu)
         if not len(rows):
@@ -306,7 +306,7 @@ class Assembly:
         Autograd's numbers count per thread. A node's `Fwd thread id` is the profiler's own number of the thread
         that ran forward (not the one that the trace shows), and a flow from an operator to its node shows which
         thread that is (`generateForwardBackwardLinks` in torch/csrc/profiler/kineto_shim.cpp). Both are put into
-        one number, which an operator and the nodes that it made share with nothing else. In a process without
+        one number, which only an operator and the nodes that it made share. In a process without
         flows threads cannot be distinguished, and numbers stay as they are. A node whose forward thread was not
         recorded has a number that no operator has.
         """
@@ -336,7 +336,7 @@ class Assembly:
         return np.where(is_counted, (number + 1) << _SEQUENCE_BITS | sequence, sequence)
 
     def gpu_work(self, ranges: Ranges) -> tuple[Work, Launches]:
-        """Return what ran on the GPU, and the calls that launched it.
+        """Return the GPU's work, and the calls that launched it.
 
         Each call is trimmed to the operator or block that the profiler names as its caller. The two are timed by
         different clocks, or cut down to microseconds; a call can stick out of its operator.

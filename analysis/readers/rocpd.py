@@ -184,7 +184,7 @@ class Rocpd(NsysTables):
         return list(enumerate(str(name) for (name,) in rows if name))
 
     def metadata(self) -> dict[str, str]:
-        """Return what wrote it, and the schema's version."""
+        """Return the program that wrote it, and the schema's version."""
         tables = [name for name in self.database.columns if re.fullmatch(r"rocpd_metadata\w*", name, re.ASCII)]
         sql = "SELECT value FROM \"{}\" WHERE tag = 'schema_version'"
         versions = [str(value) for table in tables for (value,) in self.database.rows(sql.format(table))]

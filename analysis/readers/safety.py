@@ -87,10 +87,10 @@ def with_bounded_names(trace: Trace) -> Trace:
 
 
 def identity(path: Path) -> Identity:
-    """Return what changes when a report is written, moved or replaced: of a folder, that of its Parquet files.
+    """Return values that change if a report is written, moved or replaced; a folder has its Parquet files' values.
 
-    Raises NotAReport where one of those is no file, as a pipe or a link to nothing, and OSError where the report
-    cannot be looked at.
+    Raises NotAReport if one of those is no regular file, as a pipe or a dangling link, and OSError if a file
+    cannot be inspected.
     """
     if not path.is_dir():
         return (_entry(path),)

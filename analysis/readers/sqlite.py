@@ -111,7 +111,7 @@ class Database:
         return {name.lower() for name in columns} <= {name.lower() for name in self.columns.get(table, ())}
 
     def parts(self, table: str, sql: str, rows: int) -> list[Callable[[], pa.Table]]:
-        """Divide a statement by the row ids of a table, into parts of about so many rows; none for an empty table.
+        """Divide a statement by the row ids of a table, into parts of about `rows` rows; [] for an empty table.
 
         `sql` has `{}` for the condition on the rows, and its columns but `text` are numbers. Raises NotAReport
         unless it reads ordinary tables only.

@@ -57,7 +57,7 @@ _UPDATE = re.compile(r"(?:.*/)?torch/optim/(?!lr_scheduler|swa_utils|optimizer)(
 
 
 def kind_of(frame: str, functions: Functions = "") -> int:
-    """Return what a frame of this name is: a module's call, an update, a function's call, or nothing of use.
+    """Return the kind of a frame: a module's call, an update, a function's call, or NO_FRAME.
 
     >>> [kind_of(name, "all") for name in ("nn.Module: Linear_0", "train.py(7): main", "torch/jit.py(1): f")]
     [1, 2, 0]
@@ -72,7 +72,7 @@ def kind_of(frame: str, functions: Functions = "") -> int:
 
 
 def range_name(frame: str) -> str:
-    """Return what the range of a frame is called.
+    """Return the name of a frame's range.
 
     >>> range_name("nn.Module: Linear_0"), range_name("torch/optim/adamw.py(220): step")
     ('Linear_0', 'Optimizer.step#adamw.step')

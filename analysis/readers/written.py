@@ -77,7 +77,7 @@ class Written:
         return agreed({mark.model: mark.classes} for mark in self._models.values())
 
     def attributes(self) -> dict[str, dict[str, str]]:
-        """Return what PyTorch calls the modules of each model: what its mark says, else as their ranges."""
+        """Return PyTorch's names of each model's modules: those of its mark, else those of the ranges."""
         tables = []
         for mark in self._models.values():
             if (names := mark.attributes) is not UNSET:
@@ -86,7 +86,7 @@ class Written:
         return agreed(tables)
 
     def notes(self) -> list[str]:
-        """Return what is to be said of marks that do not fit their schema."""
+        """Return a note for each mark that does not fit its schema."""
         ignored = ", ".join(self._unfit)
         return [f"Marks say what this project does not write; ignored: {ignored}."] if ignored else []
 

@@ -84,7 +84,7 @@ class KernelRow:
 
 @dataclass(frozen=True, slots=True)
 class OutsideRow:
-    """Work that could not be assigned to a range: how much of which kind, and why."""
+    """Work that could not be assigned to a range: its kind, its amount, and the reason."""
 
     reason: str
     kind: str
@@ -168,12 +168,12 @@ class Report:
     # Of all work, and of each phase's, what lies in no measured step, in no warm-up and in no evaluation, and the
     # whole, ns: ("", 3, 10), ("forward", 3, 4). Empty without measured steps.
     unaccounted: tuple[tuple[str, int, int], ...] = ()
-    no_steps: str = ""  # why there are none, although some ranges could be steps
+    no_steps: str = ""  # why the report has no steps, although some ranges could be steps
     warm_up_ns: int = 0  # of a report per step, the work in warm-up that its totals leave out
     no_launch_ns: int = 0  # and the work without a launch, whose step is not known
     notes: tuple[str, ...] = ()
     busy: tuple[BusyRow, ...] = ()  # none of a CPU, nor of several reports added up
-    step_time: StepTime | None = None  # without a measured step that has work there is none
+    step_time: StepTime | None = None  # None if no measured step has work
     idle: IdleReport | None = None  # likewise
     idle_on_cpu: IdleReport | None = None  # of a CPU: what the program's thread does outside of operators
     recording: Recording | None = None  # what it cost; None there too, and of several reports added up
@@ -200,7 +200,7 @@ class Report:
 
 Row = TypeVar("Row", bound=Any)  # a dataclass: a row above, or one of a measure's
 
-# The remedy if steps are needed and there are none; another may follow.
+# The remedy if steps are needed but missing; another may follow.
 TO_HAVE_STEPS = "Push a range named 'step' around each step, or use --step NAME for ranges with another name"
 
 # Why work is in no range.
@@ -368,7 +368,7 @@ TABLES = {"phases": PhaseRow, "ranges": RangeRow, "kernels": KernelRow, "busy": 
 
 
 def about_steps(time: StepTime | None) -> dict[str, Any]:
-    """Return what JSON says of the time that a step takes; null where that is not known."""
+    """Return JSON's values on the time of a step; null if it is unknown."""
     return {
         "step_ns": time and time.step_ns,
         "step_busy_ns": time and time.busy_ns,

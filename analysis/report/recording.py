@@ -42,7 +42,7 @@ class Recording:
 
     @property
     def varies(self) -> bool:
-        """Whether the timed steps differ so much that the step is told as a range."""
+        """Whether the timed steps differ so much that the step's time is given as a range."""
         if not self.unrecorded_step_ns or self.unrecorded_high_ns is None or self.unrecorded_low_ns is None:
             return False
         return self.unrecorded_high_ns - self.unrecorded_low_ns > 0.2 * self.unrecorded_step_ns

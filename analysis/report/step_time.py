@@ -95,7 +95,7 @@ class StepTime:
 
     @property
     def taken_out_ns(self) -> dict[str, int]:
-        """What was taken out of all steps, by what it is; without what there is none of."""
+        """The times that were taken out of all steps, ns, by kind; kinds without any are missing."""
         sums = {
             "evaluation": sum(row.evaluation_ns for row in self.rows),
             "warm-up": sum(row.warm_up_ns for row in self.rows),

@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
 
 
 def sharing_of(report: Path, *, keep: Sequence[str] = (), of_copy: bool = False) -> SharedTables | SharedTrace:
-    """Return what may be shared of a report; names that match `keep`, and with `of_copy` those of copies, may be.
+    """Return the shareable part of a report, with names that match `keep`, and with `of_copy` those of copies.
 
     Raises NotAReport if it cannot be read, or is neither SQLite nor a PyTorch trace.
     """
@@ -78,7 +78,7 @@ def sharing_of(report: Path, *, keep: Sequence[str] = (), of_copy: bool = False)
     if format_.startswith("nsys"):
         instead = "Make one with `nsys export --type sqlite` and scrub that."
         raise NotAReport(f"{report} is an {format_}, not an SQLite export. {instead}")
-    raise NotAReport(f"{report} is a {format_}, of which no copy can be made: share what a command prints of it.")
+    raise NotAReport(f"{report} is a {format_}, which cannot be copied: share the output of a command instead.")
 
 
 def _copy(options: argparse.Namespace) -> None:

@@ -159,7 +159,7 @@ class SharedTables:
             yield row, tuple(new)
 
     def _value(self, kind: Kind, role: Role, value: Any) -> Any:
-        """Return what may be shared of one value."""
+        """Return the shareable part of one value."""
         if kind is Kind.TIME:
             return max(value - self.epoch_ns, -(2**63))
         if kind is Kind.STRING:
@@ -185,7 +185,7 @@ class SharedTables:
                 advance(BATCH)
 
     def unknown(self) -> Iterator[Unknown]:
-        """Yield what a report has that is not known to be harmless; of a shared copy, nothing."""
+        """Yield the possibly private parts of a report; a shared copy has none."""
 
         def counted(rows: str) -> int:
             return int(self.database.rows(f"SELECT count(*) FROM {rows}")[0][0])  # noqa: S608

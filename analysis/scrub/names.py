@@ -1,7 +1,7 @@
-"""The names in a shared copy: words that are known to be harmless stay, every other word gets a number.
+"""The names in a shared copy: public words stay, and every other word gets a number.
 
-What a name means to the analysis stays too (is it a phase, a step, an operator, of which category is a kernel),
-and equal words become equal ones, so that all figures are those of the report.
+A name keeps its meaning for the analysis (a phase, a step, an operator, a kernel's category), and equal words
+become equal ones, so that all figures are those of the report.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ LONGEST, LONGEST_CACHED, CACHED_NAMES = 1 << 16, 1 << 10, 1 << 16
 # The facts in marks that are a version, a GPU's name, or numbers in base64.
 VERSIONS = frozenset({"nvtx-kernels", "python", "torch", "cuda", "cudnn", "nvtx", "driver", "capability"})
 DEVICE_NAME, NUMBERS = "device_name", "data"
-# Of some marks the fields of which the schema has all values, or that are numbers.
+# Fields of some marks that are numbers, or have one of the schema's values.
 OF_SCHEMA = {
     TrainingMark: {"event"},
     UnrecordedMark: {*UnrecordedMark.__struct_fields__} - {"dropped"},
@@ -124,7 +124,7 @@ _RANGE_SHAPES = (
 )
 # Of what libraries' ranges have a category, too, if they are called as operators are.
 _LIBRARIES = ("custom::", "aten::", "cublas_", "cublasLt_", "cub_", "cub::", "nccl_", "nccl:")
-# What a GEMM's name can say of its arithmetic, and a communication kernel's of its collective.
+# Words on arithmetic in GEMMs' names, and on collectives in communication kernels' names.
 _ARITHMETICS = ("bf16", "fp16", "e4m3", "tf32", "dgemm", "sgemm")
 _KERNEL_DETAILS = ("", *(f"{name}_" for name in (*_ARITHMETICS, *COLLECTIVES)))
 
@@ -165,11 +165,11 @@ class Names:
         return len(self.numbers) + len(self.long_numbers)
 
     def shared(self, role: Role, text: str) -> str | None:
-        """Return what of a text may be shared; an empty one stays, for it is a name that hides another."""
+        """Return the shareable part of a text; an empty one stays, for it is a name that hides another."""
         return text if not text or any(pattern.match(text) for pattern in self.kept) else self.rules[role](text)
 
     def is_known(self, text: str, *, hide_own: bool = True) -> bool:
-        """Return whether every word of a text is known to be harmless."""
+        """Return whether every word of a text is public."""
         return len(text) <= LONGEST and next(self._unknown(text, hide_own=hide_own), None) is None
 
     def in_words(self, text: str, *, hide_own: bool = True) -> str:
@@ -262,7 +262,7 @@ class Names:
         return next(same, first)
 
     def _range_candidates(self, name: str) -> Iterator[str]:
-        """Yield what may take a name's place: its known words, those that its meaning needs, other names."""
+        """Yield candidates for a name's place: its public words, those that its meaning needs, other names."""
         if len(name) <= LONGEST:
             yield self._module(name) if name.startswith(BEGINNING) else self.in_words(name)
             if any(pattern.fullmatch(name) for pattern in SERVED):

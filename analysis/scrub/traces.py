@@ -1,4 +1,4 @@
-"""A copy of a PyTorch trace: only what the analysis reads, and of texts only what is known to be harmless.
+"""A copy of a PyTorch trace: only the parts that the analysis reads, and in texts only public words.
 
 Of each event that the reader uses, the part that it uses is copied. Everything else, such as shapes, inputs and
 what surrounds the events, is left out. Of stacks, only calls of modules and optimizers' updates are copied, by the
@@ -87,7 +87,7 @@ class SharedTrace:
         require_unchanged(self.report, self.before)
 
     def event(self, event: Event) -> dict[str, Any] | None:
-        """Return what may be shared of an event; None if that is nothing."""
+        """Return the shareable part of an event, or None."""
         if event.ph == "M" and event.name in _NAMING:
             named = self.track_name(event.args.name)
             return {"ph": "M", "name": event.name, **self.place(event), "args": {"name": named}}
@@ -108,14 +108,14 @@ class SharedTrace:
         return {**kind, "name": name, **self.place(event), **written_times, "args": args}
 
     def frame(self, name: str) -> str:
-        """Return what may be shared of the name of a module's call, or of an update: no path, and known words."""
+        """Return the shareable name of a module's call, or of an update: no path, only public words."""
         if kind_of(name) == UPDATE:
             return f"torch/optim/{self.names.in_words(range_name(name).split('#')[1].split('.')[0])}.py(0): step"
         class_name, _, number = name.removeprefix(MODULE).rpartition("_")
         return f"{MODULE}{self.names.in_words(class_name)}_{number if number.isdecimal() else 0}"
 
     def detail(self, value: Any) -> Any:
-        """Return what may be shared of one of an event's arguments: numbers, and known words."""
+        """Return the shareable part of one of an event's arguments: numbers and public words."""
         if isinstance(value, list):
             return [self.detail(item) for item in value]
         if isinstance(value, str):
@@ -133,7 +133,7 @@ class SharedTrace:
         }
 
     def track_name(self, name: Any) -> str:
-        """Return what may be shared of a thread's or a process's name."""
+        """Return the shareable part of a thread's or a process's name."""
         text = name if isinstance(name, str) else ""
         if wrapped := _WRAPPED.fullmatch(text):
             return f"{wrapped[1]} ({thread_name(wrapped[2]) or ''})"
@@ -170,7 +170,7 @@ class SharedTrace:
         return {**numbers, **({"name": self.names.gpu(name)} if isinstance(name, str) else {})}
 
     def unknown(self) -> Iterator[Unknown]:
-        """Yield what a trace has that is not known to be harmless; of a shared copy, nothing."""
+        """Yield the possibly private parts of a trace; a shared copy has none."""
         yield Unknown("times", "(they are dates)", int(self.base_us > 0))
         counts: Counter[tuple[str, str]] = Counter()
         file = TraceFile(self.report, decoder=msgspec.json.Decoder(list[dict[str, Any]]))

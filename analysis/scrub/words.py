@@ -1,8 +1,8 @@
-"""Which words of a text are known to be harmless, and which are of the report's own environment, and in no copy.
+"""Which words of a text are public, and which belong to the report's own environment and are never copied.
 
-Known are those of words.txt, and of this project's own tables. words.txt has the words of PyTorch's operators,
-functions and classes, of kernels, of CUDA's calls, and of models and training programs. A name is known if all its
-words are: it then tells of a program what many programs share.
+Public words are those of words.txt and of this project's own tables. words.txt has the words of PyTorch's
+operators, functions and classes, of kernels, of CUDA's calls, and of models and training programs. A name is
+public if all its words are: many programs have such names.
 """
 
 from __future__ import annotations

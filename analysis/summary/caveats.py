@@ -132,7 +132,7 @@ def of_replays(attribution: Attribution) -> str:
 
 
 def _of_annotation(attribution: Attribution) -> Iterator[str]:
-    """Return a note on the ranges to open if there are none, or none that opens a phase."""
+    """Yield a note on the ranges to open, if the report has no ranges, or none that opens a phase."""
     ranges, how = words_of(attribution.trace.provenance)[:2]
     present = _phases(attribution.phase)
     # Of phases that only parts name, such as FSDP's gathering, most work has no phase.
@@ -189,7 +189,7 @@ def of_unused(attribution: Attribution) -> str:
 
 
 def _of_counting(attribution: Attribution, left_out: Bools) -> str:
-    """Return what the steps count if annotation opened their ranges, and how many are left out as warm-up."""
+    """Return a note on the event that ends annotation's steps, and the number left out as warm-up."""
     steps, trace = measured_steps(attribution), attribution.trace
     if not trace.provenance.steps:
         return ""
@@ -259,7 +259,7 @@ class _Served:
     span_ns: float | None = 0
 
     def add(self, row: RangeRow, requests: int, tokens: int | None) -> None:
-        """Add the instances of a row, each of which held so much."""
+        """Add the instances of a row, each with these requests and tokens."""
         steps = int(row.instances or 0)
         self.steps += steps
         self.requests += steps * requests

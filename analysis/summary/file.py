@@ -190,13 +190,13 @@ def columns_of(names: Sequence[str]) -> pa.Schema:
 
 
 def read_groups(path: FilePath, columns: Mapping[str, Sequence[str]]) -> tuple[Head, list[Rows]]:
-    """Return what a summary is of, and of some tables (table, of, rows) with the columns asked for of each.
+    """Return a summary's head, and the columns asked for of some tables (table, of, rows).
 
     A file's groups of rows are of one table each, so that only those wanted are read.
     Raises NotAReport if the file is damaged, of a later version, or unpacks to more than it may.
     """
     try:
-        # Texts are read as numbers of a dictionary, and told apart only once it is known how long they are.
+        # Texts are read as numbers of a dictionary, and compared only once their length is known.
         with pq.ParquetFile(path, pre_buffer=False, read_dictionary=TEXT_COLUMNS) as file:
             schema = file.schema_arrow
             head = msgspec.json.decode((schema.metadata or {})[KEY], type=Head)

@@ -68,16 +68,16 @@ def where(report: Report) -> str:
 
 
 class OfReport(Protocol):
-    """What says of which report it is: a report, a trace, the head of a summary."""
+    """Anything with a provenance: a report, a trace or a summary's head."""
 
     @property
     def provenance(self) -> Provenance: ...  # noqa: D102
 
 
 def naming_of(*reports: OfReport, every_index: bool = False) -> Naming:
-    """Return how screens name the paths of these reports, which are compared if there are several.
+    """Return the naming of these reports' paths on screens; several reports are compared.
 
-    What one report says of its modules applies to the others too, unless another differs.
+    One report's modules apply to the others too, unless another report contradicts.
     """
     classes = agreed(report.provenance.models for report in reports)
     attributes = agreed(report.provenance.attributes for report in reports)
@@ -109,13 +109,13 @@ def renamed(report: Report, naming: Naming | None = None) -> Report:
 
 
 def path_matcher(pattern: str, naming: Naming) -> Callable[[Path], bool]:
-    """Return what tells whether a path holds the names of a pattern, in their order; see `of_ranges`."""
+    """Return a test of whether a path has the names of a pattern, in their order; see `of_ranges`."""
     find = named_by(pattern, naming)
     return lambda path: find(path) is not None
 
 
 def named_by(pattern: str, naming: Naming) -> Callable[[Path], Path | None]:
-    """Return what finds the names of a path that a pattern's parts are for, the outermost of each, or None.
+    """Return a finder of a path's names that match a pattern's parts, the outermost of each, or None.
 
     `naming` knows modules, and keeps every index.
     """
@@ -151,7 +151,7 @@ def _name_matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _module_matcher(pattern: str) -> Callable[[str], bool]:
-    """Return what tells whether a dotted path holds a pattern by whole attributes, or ends with a wild one."""
+    """Return a test of whether a dotted path has a pattern's whole attributes, or ends with one with wildcards."""
     pieces = ("[^.]".join(map(re.escape, piece.split("?"))) for piece in re.split(r"\*+", pattern))
     regex, *after_stars = pieces
     # What a `*` stands for ends at the first place that fits, and is not tried again: then no pattern runs away.

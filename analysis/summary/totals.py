@@ -86,14 +86,14 @@ def _of_steps(everything: _Summary) -> Report:
 
 
 def _idle(attribution: Attribution, include_warm_up: bool) -> IdleTime | None:
-    """Return why the GPUs are idle in typical steps; None for a CPU, and where nothing is measured."""
+    """Return the GPUs' idle time in typical steps; None for a CPU, and without measured work."""
     if attribution.trace.provenance.unit_of_work == "CPU" or not len(attribution.trace.work):
         return None
     return idle_of_typical_steps(attribution, include_warm_up=include_warm_up)
 
 
 def _idle_on_cpu(attribution: Attribution, include_warm_up: bool) -> IdleReport | None:
-    """Return what the program does outside of operators; None for a GPU, and where there are none."""
+    """Return the time of the program outside of operators; None for a GPU, and without operators."""
     if attribution.trace.provenance.unit_of_work != "CPU" or not len(attribution.trace.work):
         return None
     naming = naming_of(attribution.trace)
@@ -101,9 +101,9 @@ def _idle_on_cpu(attribution: Attribution, include_warm_up: bool) -> IdleReport 
 
 
 def _unaccounted(everything: _Summary) -> tuple[tuple[str, int, int], ...]:
-    """Return what lies in no measured step, no warm-up and no evaluation: of all work, then of each phase's.
+    """Return the work outside of measured steps, warm-up and evaluation: of all work, then of each phase's.
 
-    That is of the work between the first and the last measured step, and of none before and after.
+    Only work between the first and the last measured step counts.
     """
     attribution, work = everything.attribution, everything.work
     step = step_of_nodes(attribution, include_warm_up=everything.include_warm_up)[attribution.node]

@@ -77,7 +77,7 @@ def beside(target: Path) -> Iterator[Path]:
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Yield a file to write: next to the path and renamed when the block succeeds, or a pipe or device itself.
 
-    Raises OSError if that fails; the old file is then unchanged, and nothing else is left.
+    Raises OSError if that fails; the old file is then unchanged, and no other file is left.
     """
     target, kind = _followed(path)
     if kind in (stat.S_IFIFO, stat.S_IFCHR) or (kind == stat.S_IFREG and str(path).startswith(OPEN_FILES)):

@@ -1,4 +1,4 @@
-"""What two commands that share nothing else print: findings, of a report and of a machine, each with its fix."""
+"""Findings on a report or a machine, each with its fix: the output of two commands."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import sys
 
 # The numbers of malloc.h.
 TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
-#: Arrays of so many rows are outside of glibc's pools, and do not use again what is free in them.
+#: Arrays from this number of rows on are outside of glibc's pools, and do not reuse free memory in them.
 MANY = 1 << 22
 
 _is_kept = False

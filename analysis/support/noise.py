@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 Verdict: TypeAlias = Literal["differs", "same", "not known"]
 Values: TypeAlias = NDArray[np.float64]
 
-#: From so many steps a side on, medians must differ by this share, and the rank test must say so.
+#: From this number of steps a side on, medians must differ by this share, and the rank test must confirm it.
 MANY_STEPS, FLOOR, LEVEL = 5, 0.02, 0.01
-#: From so many on, no step of one side may lie between those of the other, and medians differ by this share.
+#: From this number of steps on, the sides' steps must not overlap, and medians must differ by this share.
 SOME_STEPS, FLOOR_OF_SOME = 3, 0.05
-#: A larger difference is told with fewer steps too, and is never called the same.
+#: A larger difference is reported with fewer steps too, and is never called the same.
 LARGE = 0.25
-#: Up to so many pairs of values the rank test is exact; above, the sum of ranks is as good as normal.
+#: Up to this number of pairs of values the rank test is exact; above, the sum of ranks is nearly normal.
 EXACT_PAIRS = 2500
 #: Of Student's t for a two-sided interval of 95%, by degrees of freedom from 1 on.
 T_95 = (
@@ -106,13 +106,13 @@ def _most_wins(a: int, b: int, level: float) -> float:
 
 
 def least_probability(a: int, b: int) -> float:
-    """Return the probability that chance alone puts two sides of so many values apart."""
+    """Return the probability that chance alone separates two sides of `a` and `b` values."""
     return float(2 * _orders(a, b)[0]) if a * b <= EXACT_PAIRS else 0.0
 
 
 @lru_cache(maxsize=1024)
 def _orders(a: int, b: int) -> Values:
-    """Return how probable each number of pairs won by A is where both sides are alike: float64 (a × b + 1,)."""
+    """Return the probability of each number of pairs won by A if both sides are equal: float64 (a × b + 1,)."""
     # The generating function of the sums of ranks: the product of (1 - q^(b+i)) / (1 - q^i), one i after another.
     share = np.zeros(a * b + 1)
     share[0] = 1.0

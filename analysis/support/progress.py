@@ -46,7 +46,7 @@ def now(task_name: str) -> None:
 
 
 def each(items: Iterable[Item], count: int) -> Iterator[Item]:
-    """Yield items of which there are going to be `count`, each a piece of the progress."""
+    """Yield the items, `count` in all, and show the progress after each."""
     expect(count)
     for item in items:
         advance(1)

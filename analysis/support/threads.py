@@ -17,7 +17,7 @@ from .cores import cores
 T = TypeVar("T")
 
 MAX_THREADS = 16
-#: A piece of work on so many rows takes longer than a thread takes to start.
+#: Work on this number of rows takes longer than starting a thread.
 LARGE = 1 << 16
 
 
@@ -27,10 +27,10 @@ def threads() -> int:
 
 
 def at_once(calls: Sequence[Callable[[], T]], rows: int) -> list[T]:
-    """Return what each call returns; calls that work on many rows run at the same time, and may do this again.
+    """Return the results of calls; calls that work on many rows run at the same time, and may call this again.
 
-    A call that no thread has begun when its result is wanted runs in the thread that wants it: so all threads
-    together never wait for a call that none of them runs. Raises the first of the calls' errors.
+    If no thread has begun a call when its result is needed, it runs in the thread that needs it, so that threads
+    never wait for a call that no thread runs. Raises the first of the calls' errors.
     """
     if rows < LARGE or min(len(calls), threads()) < 2:
         return [call() for call in calls]

@@ -85,7 +85,7 @@ def counted(count: float, thing: str, things: str = "") -> str:
 
 
 def digits_text(value: float, digits: int) -> str:
-    """Return a number to so many significant digits, without an exponent."""
+    """Return a number with `digits` significant digits, without an exponent."""
     return f"{float(f'{value:.{digits}g}'):,.10g}"
 
 

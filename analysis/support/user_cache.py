@@ -33,7 +33,7 @@ def is_ours_alone(home: Path) -> bool:
 
 
 def content_of(place: Path, most_bytes: int) -> bytes:
-    """Return what is in a regular file of this user's own, of bounded size; raises OSError for anything else."""
+    """Return the content of a regular file that this user owns, of bounded size; raises OSError for others."""
     descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)

@@ -109,7 +109,7 @@ def chrome_trace(attribution: Attribution, *, arrows: bool = True) -> Iterator[s
 
 
 def _tables(attribution: Attribution, stream: Int32s) -> dict[str, Table]:
-    """Return what is drawn, in the order of the file; groups are threads, or the streams of pieces of work."""
+    """Return the tables to draw, in the order of the file; groups are threads, or the streams of work."""
     trace, work, ranges = attribution.trace, attribution.trace.work, attribution.trace.ranges
     calls, paths, places = working_calls(trace), Paths(attribution), Instances(attribution)
     every = np.arange(len(work), dtype=np.int64)

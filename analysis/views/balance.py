@@ -131,7 +131,7 @@ def _of_step_time(report: Report) -> Iterator[Table]:
 
 
 def _without_recording(cost: Recording | None) -> str:
-    """Return what a step, and each timed phase, is without recording; the table is as recorded."""
+    """Return a sentence on the step and each timed phase without recording; the table is as recorded."""
     if cost is None or not cost.unrecorded_step_ns:
         return " Times are while recorded: without recording idle time is shorter."
     if not cost.trusted:

@@ -83,7 +83,7 @@ def _require_communication(held: Exchanges, communication: Communication, doubts
 
 
 def held_by(subject: Subject) -> Exchanges:
-    """Return what communicates in a report; it can be sent to another process."""
+    """Return a report's exchanges, which can be sent to another process."""
     report = subject.report
     communicating = exchanges(
         subject.attribution,
@@ -266,7 +266,7 @@ class _Drawing:
         return Table("slowest", f"Which rank the others wait for, {{unit}} {over}", columns, rows, LAST)
 
     def notes(self) -> Iterator[str]:
-        """Yield what is not known, and why."""
+        """Yield notes on unknown values, with the reasons."""
         if not self.sizes_are_known():
             yield NO_SIZES.format(NOT_IN_TRACE if self.of_pytorch else NOT_IN_NSYS)
         if self.communication.of_those_here:

@@ -81,7 +81,7 @@ def view(subject: Subject) -> Document:
 
 
 def why_unfit(whole: Report, counts: Counts) -> str:
-    """Return why counts are not those of a report's measured steps, nothing where they are."""
+    """Return why counts do not match a report's measured steps, or "" if they do."""
     if not whole.steps:
         return NO_STEPS
     if different := efficiency.other_calls(whole, counts):
@@ -184,7 +184,7 @@ def _of_fp32(joined: Joined, peak: Peak) -> Iterator[str]:
 
 
 def _notes(report: Report, counts: Counts, joined: Joined, peak: Peak | None) -> Iterator[str]:
-    """Yield what must be known with the numbers."""
+    """Yield the notes on the numbers."""
     if peak is not None:
         kinds = sorted(kind for kind, count in joined.all_computed.flops.items() if count and not peak.flops(kind))
         yield from (NO_PEAK.format(kind, report.provenance.gpus[0]) for kind in kinds)

@@ -124,7 +124,7 @@ def caption(found: Fixes) -> str:
 
 
 def silent(found: Fixes) -> str:
-    """Return what was tried and takes too little to be shown; nothing where that is nothing."""
+    """Return a sentence on the changes that save too little to be shown, or ""."""
     matter = [tried for tried in found.silent if tried.alone_ns >= LEAST_SILENT * found.step_ns]
     tried = [
         f"{each.called} {_between(each.alone_low_ns, each.alone_ns) or time(each.alone_ns)}" for each in matter
@@ -133,7 +133,7 @@ def silent(found: Fixes) -> str:
 
 
 def alone(fix: Fix) -> str:
-    """Return what a change takes from the step alone: `20.8 ms, 30%`, `13 to 21 ms`, `up to 27 ms, 40%`."""
+    """Return the time that a change saves by itself: `20.8 ms, 30%`, `13 to 21 ms`, `up to 27 ms, 40%`."""
     bound = "up to " if fix.up_to else ""
     if between := _between(fix.alone_low_ns, fix.alone_ns):
         return f"{bound}{between}"

@@ -23,7 +23,7 @@ def of_graphs(report: Report) -> list[KernelRow]:
 
 
 def counted_kinds(report: Report) -> str:
-    """Return what is counted: kernels, and graphs if some ran whole."""
+    """Return the word for the counted work: kernels, and graphs if some ran whole."""
     return COUNTED if of_graphs(report) else "kernels"
 
 

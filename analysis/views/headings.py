@@ -92,12 +92,12 @@ def gpus(reports: Iterable[Report]) -> str:
 
 
 def scope(report: Report) -> str:
-    """Return what a table's numbers count, such as `per step, mean of 2`."""
+    """Return the scope of a table's numbers, such as `per step, mean of 2`."""
     return f"per step, mean of {report.steps}" if report.per_step else over(report, report.kernels)
 
 
 def scope_of_a_gpu(report: Report, gpus: int) -> str:
-    """Return what the figures of each GPU count if every rank has its own GPU and steps."""
+    """Return the scope of each GPU's figures if every rank has its own GPU and steps."""
     of_all = scope(report)
     if gpus < 2 or report.ranks < 2 or of_all == "total":
         return of_all
@@ -182,7 +182,7 @@ def accounting_per_step(report: Report) -> tuple[str, ...]:
     return accounting_of(report if report.per_step else per_step(report))
 
 
-#: The share of kernel time in kernels that no rule knows from which nothing is said of what there is none of.
+#: If unknown categories have more than this share of the kernel time, absent categories are not called absent.
 MUCH_OTHER = 0.05
 
 
@@ -199,7 +199,7 @@ def world_size(source: Provenance) -> int:
 
 
 def doubts_of_absence(report: Report, shortfalls: Sequence[str] = ()) -> str:
-    """Return why kernels of a kind can be there though none is known; empty if nothing speaks for it.
+    """Return why kernels of a kind may exist although none was found, or "" without a reason.
 
     `shortfalls` are what the recording could not record.
     """
@@ -220,7 +220,7 @@ IN_THOSE_RANGES = " in the ranges asked for"
 
 
 def kernels(report: Report, time: str = "kernel time") -> str:
-    """Return what the shares are of: all phases or a single one, and all ranges or some."""
+    """Return the denominator of the shares: all phases or a single one, and all ranges or some."""
     is_one_phase = len(report.phases) == 1 and report.phases[0].phase != OTHER
     denominator = f"the {report.phases[0].phase} phase's {time}" if is_one_phase else f"all {time}"
     return denominator + IN_THOSE_RANGES if is_of_ranges(report) else denominator

@@ -44,7 +44,7 @@ LAUNCHING, BUSY_FROM = "launching", 0.75
 
 
 def sentences(report: Report) -> Iterator[str]:
-    """Yield why the GPU is idle in a typical step, in one step alone or in one pause; nothing if it hardly is."""
+    """Yield sentences on why the GPU is idle: in a typical step, in one step alone, or in one long pause."""
     idle = report.idle
     if report.idle_on_cpu:
         yield from _on_cpu(report.idle_on_cpu)
@@ -83,7 +83,7 @@ def is_idle(report: Report) -> bool:
 
 
 def _on_cpu(idle: IdleReport) -> Iterator[str]:
-    """Yield what the program's thread does outside of operators: the causes with a tenth of the time or more."""
+    """Yield sentences on the program's thread outside of operators: causes with a tenth of the time or more."""
     if idle.idle_ns < SAID_FROM * idle.span_ns:
         yield from _in_one_step(idle)
         return
@@ -104,7 +104,7 @@ def _largest(idle: IdleReport, report: Report) -> str:
     gpus = "The GPUs are" if max((row.gpus for row in report.busy), default=1) > 1 else "The GPU is"
     where = "of a typical step" if idle.per_step else "of the time"
     row, cost = idle.rows[0], report.recording
-    if cost and cost.trusted:  # the step is told without recording, and causes are as recorded
+    if cost and cost.trusted:  # the step is given without recording, and causes are as recorded
         gpus = f"As recorded, {gpus[0].lower()}{gpus[1:]}"
     meaning = f": {MEANING[row.cause]}"
     if row.cause == LAUNCHING and cost and cost.busy_share("step", 1 - idle.idle_ns / idle.span_ns) >= BUSY_FROM:

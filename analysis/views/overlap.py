@@ -46,7 +46,7 @@ def view(subject: Subject) -> Document:
 
 
 def _gpus(subject: Subject, overlaps: Overlap) -> Table:
-    """Show each GPU; a phase alone has no span of its own here, as it comes and goes."""
+    """Show each GPU; a single phase has no span, because it recurs."""
     report, gpus = subject.report, len(overlaps.gpus)
     spans = {} if subject.some_phases else {"span_ns": "span", "busy_share": "%"}
     columns = headed(gpu="GPU", streams="streams", **spans, busy_ns="busy", compute_ns="compute")

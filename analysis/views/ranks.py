@@ -98,7 +98,7 @@ def _by_report(reports: dict[str, Report], together: Report, *, summed: bool) ->
 
 
 def _scope(report: Report) -> str:
-    """Return what one rank's figures count."""
+    """Return the scope of one rank's figures."""
     if report.per_step:
         return "per step"
     return "over all its measured steps" if report.steps else "total"

@@ -81,7 +81,7 @@ class Subject:
 def subject_of(
     name: str, opened: Opened, pattern: str = "", phases: Collection[str] = (), **of_view: Any
 ) -> Subject:
-    """Return what a view looks at: the requested part of a report, and of all its work what the report counts."""
+    """Return the subject of a view: the requested part of a report, and all work that the report counts."""
     from ..summary.selection import part_of
 
     matches_ranges = VIEWS[name].matches_ranges

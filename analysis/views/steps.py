@@ -101,7 +101,7 @@ def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
 
 
 def own_times(report: Report) -> dict[int, StepRow]:
-    """Return what is known of the time of each step, by its number."""
+    """Return the times of each step, by its number."""
     return {row.step: row for row in report.step_time.rows} if report.step_time else {}
 
 

@@ -12,7 +12,7 @@ from .rows import count_of, kernels_of, time_of
 
 #: What is measured in addition to phases, and its name in a sentence.
 WHOLE = {"step": "the step", "all work": "the time"}
-#: What the GPU is busy with where that bounds a phase, and what is said of one phase and of several.
+#: The work that keeps the GPU busy in a bound phase, and the sentences for one phase and for several.
 WITH = {"copy-bound": "copies", "communication-bound": "communication"}
 BOUNDS = {bound: (f"is busy with {work}", f"are busy with {work}") for bound, work in WITH.items()}
 NO_PHASE = "no phase"
@@ -114,7 +114,7 @@ def _between(report: Report, time: StepTime) -> str:
 
 
 def _left_out(report: Report) -> list[str]:
-    """Return what of the work between the steps is in none, if it is much: shares are told after it."""
+    """Return a sentence on the work between the steps that is in no step, if it is much; shares come after it."""
     outside = [
         f"{time_text(outside_ns)} of {time_text(total_ns)} of {phase or 'all work'}"
         for phase, outside_ns, total_ns in report.unaccounted

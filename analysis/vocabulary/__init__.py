@@ -209,7 +209,7 @@ _ENGINE_STEPS, _WARM_UPS = _compiled(ENGINE_STEP_NAMES), _compiled(WARM_UP_NAMES
 
 
 def _meaning(meanings: _Meanings, name: str) -> tuple[str | None, bool]:
-    """Return what the first pattern that matches the whole name means, and whether it is a part's."""
+    """Return the meaning of the first pattern that matches the whole name, and whether it is a part's."""
     bare = without_marks(name)
     if len(bare) > _LONGEST:
         return None, False

@@ -1,13 +1,13 @@
 """The modules of annotated models in paths of ranges: their classes, and what a screen shows of them.
 
 Annotation writes two tables of each model into a report, by paths of ranges below the model's own, which are
-joined by `/`; a `*` is any index, where all modules of that path are alike. `classes` are the modules' classes.
-`attributes` are what PyTorch calls the modules, below the module of the next outer range: `layers.*` for
+joined by `/`; a `*` is any index, if all modules of that path are the same. `classes` are the modules' classes.
+`attributes` are PyTorch's names of the modules, below the module of the next outer range: `layers.*` for
 `layer *`. Recordings of earlier versions have classes alone; their names are shown as they are recorded.
 
-A path keeps its recorded names, for what is compared and written for programs; `naming` makes names of it that
-know what a screen shows, and `shown` writes it: `backward > GPT2 > layers.*.mlp.0` for
-`backward > GPT2 > layer * > mlp > mlp 0`.
+A path keeps its recorded names, for comparisons and for programs; `naming` makes names of it that know their text
+on screens, and `shown` writes it: `backward > GPT2 > layers.*.mlp.0` for `backward > GPT2 > layer * > mlp > mlp
+0`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def shown(path: Path, common: int = 0) -> Shown:
 
 
 def naming(classes: Models, attributes: Models, *, every_index: bool = False) -> Naming:
-    """Return what gives a path the names that a screen shows, by the tables of models.
+    """Return a function that gives a path its names on screens, by the tables of models.
 
     Names that differ in an index alone are one (`layer *`) unless `every_index`, but for modules of different
     classes: `nn.Sequential(Linear, GELU, Linear)` is three rows, and not one of `mlp *`.
@@ -167,13 +167,13 @@ class _Model:
 
 
 def _besides(name: str, class_name: str) -> str:
-    """Return what a class says that a module's name does not: of `Linear #2` and `Linear 512→256` the shape."""
+    """Return the part of a class that a module's name lacks: for `Linear #2` and `Linear 512→256` the shape."""
     own, _, shape = class_name.partition(" ")
     return shape if re.sub(r" (?:#?\d+|\*)$", "", name) == own else class_name
 
 
 def at(table: Mapping[str, str], place: str) -> str | None:
-    """Return what a table has of a path of ranges, in the first of the forms in which it may be there."""
+    """Return a table's value for a path of ranges, in the first of its forms that the table has."""
     return next((table[form] for form in _forms(place) if form in table), None)
 
 
@@ -185,7 +185,7 @@ def _forms(place: str) -> Iterator[str]:
 
 
 def agreed(tables: Iterable[Models]) -> dict[str, dict[str, str]]:
-    """Merge what several marks or reports say of the same models; what they do not agree on is empty.
+    """Merge the tables of several marks or reports on the same models; values that differ become empty.
 
     A path disagrees with a form of it that stands for several, too.
     """

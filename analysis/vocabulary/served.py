@@ -33,10 +33,9 @@ NUMBERS = Held._fields
 
 @cache
 def held(name: str) -> Held | None:
-    """Return what a step's name says that it held; None where it says nothing of it.
+    """Return the requests and tokens in a step's name; None if it has none.
 
-    A name of prompts alone says nothing of generation: there was none. One that counts both requests together,
-    or no tokens, leaves those unsaid.
+    A name with prompts only means that nothing was generated. Counts that a name adds up, or lacks, are unknown.
     """
     for pattern in PATTERNS:
         if match := pattern.fullmatch(name.strip()):

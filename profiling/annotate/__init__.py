@@ -125,7 +125,7 @@ class Range:
         self.__dict__.setdefault("_open", []).append((threading.get_ident(), opened))
 
     def _innermost(self, *, is_over: bool = False) -> Any:
-        """Return the entry that this thread opened last, or else any thread's; remove it if it is over."""
+        """Return the entry that this thread opened last, or else any thread's; remove it if `is_over`."""
         if not self._open:
             return None
         latest_first, thread = self._open[::-1], threading.get_ident()

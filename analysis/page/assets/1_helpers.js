@@ -115,7 +115,7 @@ function readableOn(colour) {
   return 0.299 * red + 0.587 * green + 0.114 * blue > 150 ? "#16181b" : "#ffffff";
 }
 
-// A group of buttons of which one is chosen, by a click or with the arrow keys. Returns what marks the chosen one.
+// A group of buttons with one chosen, by a click or with the arrow keys. Returns a function that marks the chosen one.
 function choice(id, key, chosen) {
   const buttons = [...at(id).querySelectorAll("button")];
   const mark = () => {
