@@ -97,7 +97,7 @@ def add_range_rules(parser: argparse.ArgumentParser) -> Any:
         "--step",
         default="",
         metavar="NAME",
-        help="what the measured steps are called, if not step or iteration: a range's name, with * and ?",
+        help="name of the steps' ranges, if not step or iteration, with * and ?",
     )
     rules.add_argument(
         "--phase-names",
@@ -105,27 +105,26 @@ def add_range_rules(parser: argparse.ArgumentParser) -> Any:
         default=[],
         type=_phase_names,
         metavar="PHASE=NAME,…",
-        help="what the phases' ranges are called, if not by the usual names, such as forward='fit *',backward=bp",
+        help="names of the phases' ranges, if not the usual ones, such as forward='fit *',backward=bp",
     )
     rules.add_argument(
         "--capture",
         type=Path,
         metavar="TRACES",
-        help="PyTorch's traces of the capture of CUDA graphs (a folder or a file), for their kernels' modules; or "
-        "what dump_kernel_py_stacks saved, for their Python functions",
+        help="traces taken while CUDA graphs were captured (a folder or a file): names the modules of graph kernels; or "
+        "what dump_kernel_py_stacks saved: names their Python functions",
     )
     rules.add_argument(
         "--names",
         type=Path,
         metavar="FILE",
-        help="what nk.names(model) wrote: names of modules for a PyTorch trace with stacks",
+        help="the file that nk.names(model) wrote: names of modules for a PyTorch trace with stacks",
     )
     rules.add_argument(
         "--nccl-inspector",
         type=Path,
-        metavar="FILES",
-        help="what NCCL Inspector wrote of the report's process (a file, or a folder of all ranks'), for the "
-        "bytes of its collectives",
+        metavar="FOLDER",
+        help="files of NCCL Inspector, or the one of the report's process: adds the bytes of collectives",
     )
     return rules
 
@@ -135,8 +134,7 @@ def add_own_functions(group: Any) -> None:
     group.add_argument(
         "--own-functions",
         action="store_true",
-        help="with --by function: only the program's own. Traces do not tell where packages are: a folder "
-        "of the program that is named as a library is left out too",
+        help="with --by function: only the program's own functions, not those of folders named like a library",
     )
 
 
@@ -264,7 +262,7 @@ def add_unrecorded_step(part: Any) -> None:
         "--unrecorded-step",
         type=duration,
         metavar="TIME",
-        help="how long a step takes without recording, such as 68.9ms",
+        help="the time of a step without recording, such as 68.9ms",
     )
 
 

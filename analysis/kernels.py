@@ -51,7 +51,7 @@ def parser(prog: str = "python -m analysis.kernels") -> argparse.ArgumentParser:
     part.add_argument(
         "--by",
         choices=("kernel", "category", "range", "function"),
-        help="one ranking instead of the overview; function: of a PyTorch trace with stacks",
+        help="one ranking instead of the overview; function needs a PyTorch trace with stacks",
     )
     add_own_functions(part)
     part.add_argument("--view", action=Removed, use="nvtx-kernels view {} …")
@@ -59,7 +59,7 @@ def parser(prog: str = "python -m analysis.kernels") -> argparse.ArgumentParser:
     add_range_rules(parser).add_argument(
         "--like-nsys",
         action="store_true",
-        help="only the launching thread's ranges, by range name, with the columns of `nsys stats`",
+        help="count like `nsys stats`: only the launching thread's ranges, by name",
     )
     shape = add_shape(parser)
     shape.add_argument("--no-cache", action="store_true", help=argparse.SUPPRESS)  # without effect since 0.3
@@ -74,22 +74,21 @@ def add_part(parser: argparse.ArgumentParser, *, takes_range: bool = True) -> An
         part.add_argument(
             "--range",
             metavar="PATTERN",
-            help="only ranges matching a name, 'attention > softmax', or a module (layers.3.mlp)",
+            help="only these ranges: a name, 'attention > softmax', or a module (layers.3.mlp)",
         )
     part.add_argument("--phase", action="append", choices=PHASES, help="only this phase (several)")
     part.add_argument(
         "--top",
         type=positive,
         metavar="N",
-        help="rows per table (10; ranges of the overview: 5); of a tree the ranges with the most time, with the "
-        "phases and what is around them",
+        help="rows per table (10; 5 in the overview)",
     )
     over = part.add_mutually_exclusive_group()
     over.add_argument(
         "--per-step",
         action="store_true",
         default=None,
-        help="the mean of a measured step (the default for text if a report has steps)",
+        help="means of a measured step (the default of tables, if the report has steps)",
     )
     over.add_argument(
         "--totals", dest="per_step", action="store_false", help="sums (the default of csv, json and parquet)"

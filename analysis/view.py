@@ -1,4 +1,4 @@
-"""Answer one question about a report: does the GPU wait for launches, what does attention cost, ….
+"""Answer one question about a report: does the GPU wait for the CPU, what does attention cost, ….
 
 nvtx-kernels view balance report.sqlite
 nvtx-kernels view balance --help

@@ -30,8 +30,8 @@ from .cli import (
 from .study.studies import BY, COLUMNS, STUDIES, add_lists, add_year
 
 DESCRIPTION = (
-    "Measure every combination of settings, each in its own process; or time the phases of a program, or whether "
-    "another one is faster."
+    "Time every combination of the course model's settings, each in its own process; or the phases of your own\n"
+    "program; or test whether another program is faster."
 )
 #: The options that a program can have; all others are settings of the course's model.
 OF_PROGRAMS = ("program", "warmup", "steps", "by", "columns", "phases", "format", "output", "plot", "help")
@@ -50,24 +50,22 @@ OF_TWO_PROGRAMS = (
 )
 ONLY_OF_TWO = ("within", "fail_on")
 EPILOG = """\
-program   a script of one's own, and after it its arguments: forward, backward and optimizer of each step of it,
-          the device waited for around each; it is stopped after --warmup steps (5) and --steps more (10). A
-          list of --warmup gives a line for each, of one run. No other setting: the program has its own
-two       --against 'after.py --fused' before.py: both in turn, a process each, without a profiler and without
-          waiting inside the loop, until the 95% interval of the step's difference is narrower than --within
-          (2%) or --budget seconds (300) are spent; from the end of one step to the end of the next, after
-          --warmup steps (5), --steps (20) in each process. Losses are compared. To time phases, leave out
-          --against: they need waiting
-attention alone, over head dimension and length, is measured by --attention without a list; its options:
+program   train.py --epochs 1: time forward, backward and optimizer of each step, waiting for the device around
+          each. The program is stopped after --warmup steps (5) and --steps more (10). A list of --warmup gives a
+          line for each value, from one run. Other settings do not apply: the program has its own
+two       --against 'after.py --fused' before.py: run both in turn, each in its own process, without a profiler
+          and without waiting inside the loop. Each process runs --warmup steps (5) and --steps (20), timed from
+          the end of one step to the end of the next. This ends when the 95% interval of the difference is
+          narrower than --within (2%), or after --budget seconds (300). Losses are compared
+attention --attention without a list measures attention alone, over head dimension and length; its options:
           --attention --help
-lists     are separated by commas: --sizes small,medium. What is not given has the default of the device.
-studies   set lists and the table for one question; a list, --by or --columns that is given wins
-table     a line per configuration and phase; --by compares a setting's values with the first of them
-results   every measurement is appended to a file of JSON lines at once. The same command again measures
-          only what that file lacks; --again measures everything, and the latest rows count
-exit      0 done, out-of-memory rows included; 3 a rule of --fail-on is violated; 1 a
-          configuration failed, or a file could not be used;
-          2 wrong usage; 130 interrupted
+lists     are separated by commas: --sizes small,medium. Settings without a list have the device's default
+studies   set lists and the table for one question; lists, --by and --columns on the command line take precedence
+table     a line per configuration and phase; --by compares a setting's values with the first one
+results   every measurement is appended to a file of JSON lines at once. The same command again only measures
+          the rest; --again measures everything, and the latest rows count
+exit      0 done, also with out-of-memory rows; 1 a configuration failed, or a file could not be used;
+          2 wrong usage; 3 a rule of --fail-on failed; 130 interrupted
 """
 
 
@@ -81,9 +79,14 @@ def parser(prog: str = "python -m profiling.benchmark") -> argparse.ArgumentPars
     add("--repeats", type=times, default=1, metavar="N", help="measure everything N times, and pool")
     add("--study", choices=STUDIES, default="times", help="the question (default times)")
     add("--against", metavar="PROGRAM", help="a second script with its arguments: is it faster than the first?")
-    add("--within", type=_percentage, metavar="2%", help="how narrow the interval of the difference must get")
+    add(
+        "--within",
+        type=_percentage,
+        metavar="PERCENT",
+        help="stop when the interval of the difference is narrower (2%%)",
+    )
     add("--fail-on", action="append", metavar="RULE", help="such as 'step time > +5%%' (several)")
-    add("program", nargs=argparse.REMAINDER, help="a script of one's own, and its arguments")
+    add("program", nargs=argparse.REMAINDER, help="your own script, and its arguments")
     running = options.add_argument_group("running")
     add_running(running, "benchmark.jsonl")
     add_longest(running)

@@ -17,7 +17,9 @@ from .study.studies import add_lists, add_year
 
 def parser(prog: str = "python -m profiling.nsys") -> argparse.ArgumentParser:
     """Return the options of the command."""
-    options = CommandParser(prog, description="Capture every combination of settings, one report for each.")
+    options = CommandParser(
+        prog, description="Capture every combination of the course model's settings under nsys, a report each."
+    )
     add = options.add_argument
     add_lists(options)
     add_year(options, "--model-preset")

@@ -16,7 +16,7 @@ TABLES = ("accumulation", "autocast", "layer-norm")
 def parser(prog: str = "python -m profiling.precision") -> argparse.ArgumentParser:
     """Return the options of the command."""
     description = (
-        "Compute the accumulation experiment, the types that autocast gives a toy model, and layer norms."
+        "Show how precise sums and layer norms are in each dtype, and which dtypes autocast gives a toy model."
     )
     options = CommandParser(prog, description=description)
     options.add_argument("--device", help="cuda, cuda:1, cpu (default: cuda if available)")

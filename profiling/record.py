@@ -26,11 +26,11 @@ import nvtx_kernels
 from .cli import CommandError, ended
 
 EPILOG = """\
-ranges    forward, backward, optimizer, below the steps that the answers find: a step ends with an update of the
-          optimizer. Each model that the program calls has a range; with --modules its submodules, too.
-          Ranges that the program opens itself (nvtx, torch.cuda.nvtx, record_function) are recorded as they are.
-ranks     torchrun --no-python nvtx-kernels record train.py: each rank writes a report, report.rank0.sqlite, ...
-nsys      under nsys nothing is recorded here: -c cudaProfilerApi captures the measured steps
+ranges    forward, backward and optimizer, inside steps; a step ends with an update of the optimizer.
+          Each model that the program calls has a range, and with --modules its submodules too.
+          Ranges that the program opens itself (nvtx, torch.cuda.nvtx, record_function) are recorded too.
+ranks     torchrun --no-python nvtx-kernels record train.py: each rank writes a report, report.rank0.sqlite, …
+nsys      under nsys, nsys records: -c cudaProfilerApi captures the measured steps
 exit      the program's own status; 1 if the report could not be written; 2 wrong usage; 130 after Ctrl-C
 """
 PACKAGE = Path(nvtx_kernels.__file__).resolve().parent

@@ -16,13 +16,13 @@ from nvtx_kernels.model.config import DIMENSIONS
 from .cli import CommandError, CommandParser, Removed, ended, share
 from .study.studies import COMPILE, LISTS, add_year
 
-DESCRIPTION = "Run forward, backward and optimizer steps under NVTX ranges, and print their times."
+DESCRIPTION = "Run forward, backward and optimizer steps of the course's model under NVTX ranges, and time them."
 EPILOG = """\
-ranges    warmup > step > phases, then measure > step > phases; measure begins with one mark that holds
-          the configuration. nsys captures the measured steps alone with -c cudaProfilerApi, or with
+ranges    warmup > step > phases, then measure > step > phases; measure begins with a mark that has the
+          configuration. nsys captures only the measured steps with -c cudaProfilerApi, or with
           -c nvtx -p measure@nvtx-kernels
 exit      0 done; 1 out of memory, or the report could not be written; 2 wrong usage; 130 or 143 when
-          interrupted or terminated (what ran is still recorded)
+          interrupted or terminated (the steps until then are still recorded)
 """
 TEXT_OPTIONS = {
     "--size": "tiny, small, medium, large, xl, 2.7B or 10B (default small)",
@@ -52,12 +52,19 @@ FILES = {
     "--memory-snapshot": "PyTorch's memory snapshot of the measured steps, and a table",
     "--json": "write times and state to this file, as a sweep's row",
 }
-MEMORY = "with --record, what each range allocates and frees"
+MEMORY = "with --record, record what each range allocates and frees"
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help texts that show an option whose metavar is empty without a value."""
+
+    def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
+        return "" if action.metavar == "" else super()._format_args(action, default_metavar)
 
 
 def parser(prog: str = "python -m profiling.run") -> argparse.ArgumentParser:
     """Return the options of the command; `study.settings` checks choices and numbers."""
-    options = CommandParser(prog, None, DESCRIPTION, EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = CommandParser(prog, None, DESCRIPTION, EPILOG, formatter_class=_Help)
     for name, text in TEXT_OPTIONS.items():
         options.add_argument(name, help=text)
     add_year(options, "--preset", "--model-preset")

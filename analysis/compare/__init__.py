@@ -36,11 +36,9 @@ def parser(prog: str = "python -m analysis.compare") -> argparse.ArgumentParser:
         type=Path,
         nargs="+",
         metavar="REPORT",
-        help="the report to compare with, and the one that may have changed; with --to, recordings of the first",
+        help="A and B: the report to compare with, and the changed one; with --to, recordings of A",
     )
-    parser.add_argument(
-        "--to", type=Path, nargs="+", default=[], metavar="REPORT", help="recordings of what may have changed"
-    )
+    parser.add_argument("--to", type=Path, nargs="+", default=[], metavar="REPORT", help="recordings of B")
     compared = parser.add_argument_group("what to compare")
     compared.add_argument(
         "--by", choices=("phase", "category", "range", "kernel"), help="one table instead of all four"
@@ -51,7 +49,7 @@ def parser(prog: str = "python -m analysis.compare") -> argparse.ArgumentParser:
         dest="basis",
         action="store_const",
         const="step",
-        help="per measured step, and refuse reports without (the default where both have steps)",
+        help="per measured step (the default if both have steps); refuse reports without steps",
     )
     basis.add_argument(
         "--totals", dest="basis", action="store_const", const="total", help="whole reports as they are"
@@ -70,9 +68,7 @@ def parser(prog: str = "python -m analysis.compare") -> argparse.ArgumentParser:
         help="such as 'softmax > +5%%', 'total > +0.3ms', 'phase:forward < -10%%', 'total > +2%% beyond spread' "
         "(several)",
     )
-    rules.add_argument(
-        "--allow-missing", action="store_true", help="do not fail where B no longer has what a rule names"
-    )
+    rules.add_argument("--allow-missing", action="store_true", help="do not fail if B lacks the range of a rule")
     add_range_rules(parser)
     add_shape(parser)
     return parser

@@ -1,8 +1,8 @@
-"""Profile the kernels of some ranges with ncu, and read its counters: nvtx-kernels ncu report.sqlite.
+"""Profile the kernels of some ranges with Nsight Compute (ncu), and read its counters.
 
-nvtx-kernels ncu report.sqlite --range 'backward > softmax' -- python train.py
-nvtx-kernels ncu report.sqlite --range 'backward > softmax' --run -- python train.py
-nvtx-kernels ncu report.sqlite --range 'backward > softmax' --read counters.csv
+nvtx-kernels ncu report.sqlite --range 'backward > softmax' -- python train.py         # print ncu's command line
+nvtx-kernels ncu report.sqlite --range 'backward > softmax' --run -- python train.py   # run it, and show counters
+nvtx-kernels ncu report.sqlite --range 'backward > softmax' --read counters.csv        # show those of a file
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 without --run or --read   print ncu's command line, and how many kernels of the report its filter selects
---run                     run it: the program launches its kernels again, each of them several times (minutes)
-docs/counters.md          what ncu's filters can tell apart, and how its launches are joined with the report's
+--run                     run it: the program launches each of these kernels several times (minutes)
 """
 
 
@@ -49,15 +48,19 @@ def parser(prog: str = "python -m analysis.ncu") -> argparse.ArgumentParser:
     )
     parser.add_argument("report", type=Path, help="an nsys export, a .nsys-rep, a recording, or a PyTorch trace")
     add = parser.add_argument_group("which kernels").add_argument
-    add("--range", default="", metavar="PATTERN", help="those in ranges such as 'backward > layers.3.mlp'")
-    add("--phase", action="append", default=[], choices=PHASES, help="those of this phase (several)")
-    add("--kernel", default="", metavar="NAME", help="those whose name holds this")
-    add("--include-warmup", action="store_true", help="those in warm-up ranges too")
+    add(
+        "--range", default="", metavar="PATTERN", help="kernels in these ranges, such as 'backward > layers.3.mlp'"
+    )
+    add("--phase", action="append", default=[], choices=PHASES, help="kernels of this phase (several)")
+    add("--kernel", default="", metavar="NAME", help="kernels whose name contains this")
+    add("--include-warmup", action="store_true", help="kernels in warm-up ranges too")
     group = parser.add_argument_group("how ncu runs, and what is read")
-    group.add_argument("--metrics", default="", metavar="NAME,…", help="what ncu collects, not the usual metrics")
+    group.add_argument(
+        "--metrics", default="", metavar="NAME,…", help="metrics to collect, in place of the usual ones"
+    )
     add = group.add_mutually_exclusive_group().add_argument
-    add("--run", action="store_true", help="run ncu on the program after --, and read what it writes")
-    add("--read", type=Path, metavar="FILE", help="read what ncu wrote with --csv")
+    add("--run", action="store_true", help="run ncu on the program after --, and show the counters")
+    add("--read", type=Path, metavar="FILE", help="show the counters of a file that ncu wrote with --csv")
     counters = Path("counters.csv")
     group.add_argument("--counters", type=Path, default=counters, metavar="FILE", help="ncu's file (%(default)s)")
     add_range_rules(parser)

@@ -27,7 +27,7 @@ def parser(prog: str = "python -m analysis.page") -> argparse.ArgumentParser:
         type=Path,
         nargs="+",
         metavar="REPORT",
-        help="one report, or several: the first is what the others are compared with; or a folder of summaries",
+        help="one report; several, to compare them with the first; or a folder of summaries",
     )
     parser.add_argument(
         "-o",

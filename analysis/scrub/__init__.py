@@ -1,10 +1,10 @@
 """Make a copy of a report that can be shared: nvtx-kernels scrub report.sqlite -o shared.sqlite.
 
 Every command gives the same figures for the copy. It has only the tables and columns that the analysis reads, and
-of texts only words that are known to be harmless, such as those of PyTorch and of usual models. Every other word,
-and every word of the report's users, hosts, folders and commands, becomes name1, name2 and so on. `--check` lists
-what is not known to be harmless, and where it is. Exit status 1: the report cannot be read; 2: wrong usage, or the
-copy cannot be written; 3: `--check` found something.
+its texts have only public words, such as those of PyTorch and of usual models. Every other word, and every word of
+the report's users, hosts, folders and commands, becomes name1, name2 and so on. `--check` lists possibly private
+words, and where they are. Exit status 1: the report cannot be read; 2: wrong usage, or the copy cannot be written;
+3: `--check` found something.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def parser(prog: str = "python -m analysis.scrub") -> argparse.ArgumentParser:
     parser.add_argument("report", type=Path, help="an nsys export (.sqlite), a recording, or a PyTorch trace")
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to write the copy")
-    action.add_argument("--check", action="store_true", help="list what is not known to be harmless")
+    action.add_argument("--check", action="store_true", help="list possibly private words, and where they are")
     parser.add_argument(
         "--keep",
         action="append",
         default=[],
         metavar="NAME",
-        help="keep names like this, as in 'my layer *' (several)",
+        help="keep names like 'my layer *' (several)",
     )
     parser.add_argument("--rename-ranges", action="store_true", help=argparse.SUPPRESS)
     return parser

@@ -1,4 +1,4 @@
-"""Write a copy of a report that contains only what the analysis reads, of texts only what is known to be harmless.
+"""Write a copy of a report that has only the parts that the analysis reads, and in texts only public words.
 
 The copy is a new file, so no page of it ever held other data.
 """
@@ -42,7 +42,7 @@ LONGEST_CAPTURE_NS = 10**17
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """What is not known to be harmless: where it is, what it is, and how many there are."""
+    """A possibly private part: where it is, what it is, and how many there are."""
 
     where: str
     text: str

@@ -43,7 +43,9 @@ def parser(prog: str = "python -m analysis.timeline") -> argparse.ArgumentParser
     )
     parser.add_argument("--by", choices=("function",), help="with --format collapsed: stacks of Python functions")
     add_own_functions(parser)
-    parser.add_argument("--no-arrows", action="store_true", help="no arrows from launches to work: a smaller file")
+    parser.add_argument(
+        "--no-arrows", action="store_true", help="leave out the arrows from launches to work, for a smaller file"
+    )
     add_range_rules(parser)
     return parser
 
