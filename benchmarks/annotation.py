@@ -96,7 +96,7 @@ def print_per_call(repeats: int) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=200, help="runs of which the shortest counts")
+    parser.add_argument("--repeats", type=int, default=200, help="runs; the shortest counts")
     repeats = parser.parse_args().repeats
     state = "off" if range_stack.off else "a tool is attached" if range_stack.active else "no tool is attached"
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, annotation: {state}\n")

@@ -6,7 +6,7 @@
 Each model runs plain; with hooks on all modules that push and pop a range of a cached NVTX domain; and annotated.
 Without a tool, listeners that do nothing stand in for it.
 With `--against`, another checkout of this repository does the same in a process of its own. The ways take turns of
-a few steps, in another order each time, so that whatever else the machine does falls on all alike.
+a few steps, in another order each time, so that other load on the machine affects all equally.
 
 The table compares the annotated forward with that of hooks that push and pop, and the annotated backward with
 plain, both of the same checkout and turn: the median of the turns' ratios, and their quartiles.

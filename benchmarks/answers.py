@@ -52,7 +52,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 
 
 def answers(reports: Sequence[str]) -> dict[str, str]:
-    """Return what this process's nvtx-kernels answers, by report and command."""
+    """Return the answers of this process's nvtx-kernels, by report and command."""
     from nvtx_kernels.__main__ import main
 
     found: dict[str, str] = {}

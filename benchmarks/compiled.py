@@ -87,7 +87,7 @@ class Programs:
                 one.end()
 
     def _start(self, command: Sequence[str], parallel: str, first: Sequence[str] = ()) -> list[Running]:
-        """Start a program's processes, of which the first may have a command of its own."""
+        """Start a program's processes; the first may have a command of its own."""
         if not parallel:
             return [Running(first or command, self._environment, self._log())]
         with socket.socket() as free:
@@ -148,7 +148,7 @@ class Running:
 
 
 def write(title: str, rows: Iterable[Sequence[object]], file: TextIO = sys.stdout) -> None:
-    """Write rows, the first of which are headings, as aligned columns."""
+    """Write rows as aligned columns; the first row has the headings."""
     cells = [[f"{cell:.1f}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     print(f"\n{title}", file=file)

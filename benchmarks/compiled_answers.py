@@ -35,7 +35,7 @@ class Times:
 
 
 def load(path: Path) -> Report:
-    """Return what a report says."""
+    """Return a report's sums."""
     return summarize(attribute(read(path)))
 
 

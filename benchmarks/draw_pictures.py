@@ -32,7 +32,7 @@ MOST_BYTES = 150_000
 
 
 class Shot(NamedTuple):
-    """A picture of a page: of which reports, in which state (after # in its address), scheme and window."""
+    """A picture of a page: its reports, state (after # in its address), scheme and window."""
 
     name: str
     reports: tuple[str, ...]
@@ -60,7 +60,7 @@ class Terminal(io.StringIO):
 
 
 def screen() -> str:
-    """Return what a terminal of `WIDTH` columns gets of the overview, with its colours."""
+    """Return the overview on a terminal of `WIDTH` columns, with its colours."""
     terminal = Terminal()
     settings = {"COLUMNS": str(WIDTH), "TERM": "xterm-256color", "COLORTERM": "truecolor"}
     with patch.dict(os.environ, settings), redirect_stdout(terminal):

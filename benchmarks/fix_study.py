@@ -231,7 +231,7 @@ def emptied(program: Any, device: str) -> dict[str, float]:
 
 
 def predict(options: argparse.Namespace) -> None:
-    """Write what `view fix` says of each change, of the programs that were recorded."""
+    """Write the predictions of `view fix` for each change, for the programs that were recorded."""
     from nvtx_kernels.analysis.attribution.causes import attribute
     from nvtx_kernels.analysis.measures.fixes import fixes_of, host_times_error
     from nvtx_kernels.analysis.measures.host_line import Refused
@@ -267,7 +267,7 @@ def predict(options: argparse.Namespace) -> None:
 
 
 def as_object(found: Any, changes: dict[str, str]) -> dict[str, Any]:
-    """Return what is predicted of each change: ns at least and at most, and whether it is shown."""
+    """Return the prediction for each change: ns at least and at most, and whether it is shown."""
     predicted: dict[str, Any] = {}
     for change, rule in changes.items():
         shown = next((fix for fix in found.fixes if fix.rule == rule), None)
@@ -342,7 +342,7 @@ def measure_one(options: argparse.Namespace) -> None:
 
 
 def gain(rounds: Sequence[dict[str, list[float]]]) -> tuple[float, float, float]:
-    """Return what a change saved, its noise and the base's step, ns.
+    """Return a change's saving, its noise and the base's step, ns.
 
     The noise is half the interquartile range of the steps of both sides, or half of how much rounds differ.
     """
@@ -407,7 +407,7 @@ def table(options: argparse.Namespace) -> None:
 
 
 def conclusions(predictions: dict[str, Any], measured: dict[str, Any]) -> Iterator[str]:
-    """Yield what the tables come to: how many figures hold, what was false, what host times of phases narrow."""
+    """Yield the conclusions: how many figures hold, which were false, and the effect of phases' host times."""
     pairs = [
         (name, change, figure, of_program["step"]["changes"][change], of_program["unrecorded_step_ns"])
         for name, of_program in predictions.items()

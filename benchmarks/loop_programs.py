@@ -1,6 +1,6 @@
 """Loops that people write, each under `nk.profile`, in the form of `step_programs.py`, which runs them.
 
-What a program says of a phase is true of it: `other` is what lies in no phase, and `evaluation` in no step.
+A program's own names of phases are true: `other` is work outside of phases, and `evaluation` outside of steps.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def rollouts(device: torch.device) -> Loop:
 
 
 def scaled(device: torch.device) -> Loop:
-    """Train with a GradScaler, clipped, of which one update is skipped."""
+    """Train with a GradScaler and clipping; one update is skipped."""
     model, x = net(device), inputs(device)
     optimizer, scaler = torch.optim.SGD(model.parameters(), lr=1e-4), torch.amp.GradScaler(device.type)
     numbers = iter(range(100))
@@ -264,7 +264,7 @@ def generating(device: torch.device) -> Loop:
 
 
 def with_lost_end(device: torch.device) -> Loop:
-    """Open eleven ranges of steps, one of which an exception leaves open."""
+    """Open eleven ranges of steps; an exception leaves one open."""
     from torch.cuda import nvtx
 
     model, x = net(device), inputs(device)

@@ -88,7 +88,7 @@ def _changeable(tree: ast.AST) -> Iterator[ast.expr]:
 
 
 def _changes(node: ast.expr) -> Iterator[ast.expr]:
-    """Yield what an expression can become."""
+    """Yield the mutations of an expression."""
     if isinstance(node, ast.Compare):
         for place, operator in enumerate(node.ops):
             changed = copy.deepcopy(node)
@@ -109,7 +109,7 @@ def _changes(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def spread(every: Sequence[Mutation], count: int) -> list[Mutation]:
-    """Return so many of the changes, evenly spread."""
+    """Return `count` of the changes, evenly spread."""
     count = min(count, len(every))
     return [every[place * len(every) // count] for place in range(count)]
 

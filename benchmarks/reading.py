@@ -5,8 +5,8 @@ python benchmarks/reading.py REPORT.sqlite --kernels 1000000 --cores 16 2 --agai
 
 A real report is repeated in time until it has the wanted number of kernels, and its tables are written once more
 as Parquet files, one per table, as `nsys export --type parquetdir` does. Every measurement is a whole command in a
-fresh process, the formats in turn, and the round with the least processor time counts; with `--cores` on so many
-of the machine's cores. Compare within a run.
+fresh process, the formats in turn, and the round with the least processor time counts; with `--cores` on this
+number of cores. Compare within a run.
 """
 
 import argparse
@@ -119,7 +119,7 @@ def formats(reports: dict[str, Path], rounds: int) -> float:
 
 @contextmanager
 def of_the_cores(number: int) -> Iterator[None]:
-    """Use so many of the cores that this process may use, with all that it starts."""
+    """Use `number` of the cores that this process may use, also for the processes that it starts."""
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(allowed)[:number])
     try:

@@ -131,7 +131,7 @@ def coverage(command: Command, lists: dict[str, list[Any]], rows: Sequence[Row])
 
 
 def shown(command: Command, files: Sequence[Path], options: str, plot: Path | None) -> str:
-    """Return what a command prints of files of results; what it cannot do is reported on the screen."""
+    """Return a command's output for files of results; its errors go to the screen."""
     words = ["--results", *map(str, files), "--format", "markdown", *selecting(command), *options.split()]
     if plot is not None:
         words += ["--plot", str(plot)]

@@ -119,7 +119,7 @@ def _columns(pairs: pd.DataFrame) -> Iterator[Shown]:
 
 
 def _warmups(rows: list[Row]) -> str:
-    """Return the mean of ten steps after so many of warm-up, of runs that began cold, and a source's rows."""
+    """Return the means of ten steps after different warm-ups, of runs that began cold, and a source's rows."""
     later = []
     for row in results.latest(rows):
         steps = row.get("measured", [])

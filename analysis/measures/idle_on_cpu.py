@@ -132,7 +132,7 @@ class OutsidePieces(Columns):
 
 
 def pieces_between(attribution: Attribution, start_ns: int, end_ns: int) -> OutsidePieces:
-    """Return what the program's thread does between two moments while it runs no operator."""
+    """Return the pieces of the program's thread between two moments in which it runs no operator."""
     everything = attribution.of_all_work
     times = Intervals(np.array([start_ns], np.int64), np.array([end_ns], np.int64))
     windows = replace(_windows(everything, False), times=times, step=np.zeros(1, np.int64))

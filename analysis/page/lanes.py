@@ -91,7 +91,7 @@ def _where(shown: Shown, pieces: Pieces) -> Iterator[str]:
 
 
 def _outside_operators(shown: Shown) -> Iterator[dict[str, Any]]:
-    """Yield what the program on a CPU does while it runs no operator."""
+    """Yield the boxes of the program on a CPU while it runs no operator."""
     found = pieces_between(shown.attribution, shown.first_ns, shown.until_ns)
     if not len(found):
         return

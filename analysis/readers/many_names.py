@@ -1,7 +1,7 @@
 """Joins the names of a report that has more than 100,000, so that an answer takes bounded time and memory.
 
-A name for each batch or request, with a number or a text in it, makes so many. Names of steps, phases and warm-up
-are kept first, then those with the most time; all sums stay as they are.
+Programs that name each batch or request, with a number or a text, have this many. Names of steps, phases and
+warm-up are kept first, then those with the most time; sums do not change.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def with_joined_names(trace: Trace) -> Trace:
 
 
 def _most(names: Int64s, time_ns: Int64s, first: Bools, kept: int) -> Bools:
-    """Mark so many of some names (k,): the first ones, then those with the most time; bool (all names,)."""
+    """Mark `kept` of some names (k,): the first ones, then those with the most time; bool (all names,)."""
     order = np.lexsort((-time_ns[names], ~first[names]))
     keeps = np.zeros(len(time_ns), np.bool_)
     keeps[names[order[:kept]]] = True

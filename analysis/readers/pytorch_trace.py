@@ -76,7 +76,7 @@ LOST_RECORDS = (
     "else profile the GPU, let the user profile it (ERR_NVGPUCTRPERM), call torch.cuda.synchronize() before the "
     "profiler stops, and record again with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
 )
-#: What is said of devices whose calls, but not whose work, Kineto's categories know.
+#: The sentence on devices whose calls Kineto has categories for, but not their work.
 UNREAD_DEVICE = (
     "It is of {}, whose events are not read. Record with activities=[ProfilerActivity.CPU] alone to rank the CPU "
     "time of operators."

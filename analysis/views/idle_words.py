@@ -58,7 +58,7 @@ def sentences(report: Report) -> Iterator[str]:
 
 
 def _in_one_step(idle: IdleReport) -> Iterator[str]:
-    """Yield what one step has more of than any other, if it is much."""
+    """Yield a sentence on the cause that one step has more of than any other, if it is much."""
     alone = max(
         (row for row in idle.rows if row.alone_step is not None), key=lambda row: row.alone_ns, default=None
     )

@@ -42,7 +42,7 @@ def like_nsys(trace: Trace, detail: Detail = SHORT) -> Document:
     """Return nsys's kernel summary and projection summary per range.
 
     People get a range's kernels below it; programs get every row by itself, as in nsys's CSV. Raises ReportError
-    where names are joined, of which nsys has a row each.
+    if names are joined, because nsys has a row for each.
     """
     if joined := trace.provenance.names_joined:
         raise ReportError(NAMES_JOINED.format(joined))

@@ -45,7 +45,7 @@ def verdict(report: Report) -> str:
 
 
 def _without_kernels(report: Report) -> str:
-    """Return what a report without kernels contains, and how busy the GPU is with it; empty if it has no work."""
+    """Return sentences on the work of a report without kernels, and the GPU's busy share; empty without work."""
     parts = [
         f"{counted(count_of(rows), *headings.KINDS_OF_WORK[kind])} ({time_text(time_of(rows))})"
         for kind in ("memcpy", "memset")

@@ -320,7 +320,7 @@ class Recording:
 
 
 def _why(error: BaseException) -> str:
-    """Return what an error says, in words where it says nothing."""
+    """Return an error's message, or a sentence on its type if it has none."""
     if isinstance(error, MemoryError):
         return "there was not enough memory"
     return str(getattr(error, "strerror", None) or error)
