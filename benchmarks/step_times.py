@@ -205,9 +205,9 @@ PROGRAMS: tuple[Program, ...] = (
 def measured(program: Program, folder: Path) -> float:
     """Print a step's time by a program's own clock and by its recording; return the relative difference.
 
-    The same steps are compared one by one, without the first measured one, whose beginning is unknown. The median
-    of their differences counts. The program's clock goes on while the recorder writes, at the end of a step or at the
-    beginning of the next.
+    The same steps are compared one by one, without the first measured one, whose beginning is unknown. The
+    median of their differences counts. The program's clock goes on while the recorder writes, at the end of a
+    step or at the beginning of the next.
     """
     clock, path = Clock(), folder / f"{program.__name__}.sqlite"
     program(clock, path)
