@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
             command.error("--steps is one number with a program, such as --steps 10")
         return ended(command, lambda: _time_program(options))
     if options["against"] is not None or options["within"] or options["fail_on"]:
-        command.error("--against compares with a script: write it and its arguments behind all options")
+        command.error("--against compares with a script: write it and its arguments after all options")
 
     def work() -> int:
         # Pandas and PyTorch take seconds to import.
@@ -155,7 +155,7 @@ def _percentage(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no percentage: write --within 2%")
+        raise argparse.ArgumentTypeError(f"{text} is not a percentage above 0: write --within 2%")
     return value
 
 

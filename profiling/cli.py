@@ -32,7 +32,7 @@ def share(text: str) -> float:
     """Read a share of a whole; raises ArgumentTypeError for any other number."""
     value = float(text)
     if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is no share: use a number above 0 and up to 1")
+        raise argparse.ArgumentTypeError(f"{text} is not a share: use a number above 0 and up to 1")
     return value
 
 
@@ -40,7 +40,7 @@ def times(text: str) -> int:
     """Read how often to do something; raises ArgumentTypeError for less than once."""
     value = int(text)
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than once")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of times: use 1 or more")
     return value
 
 

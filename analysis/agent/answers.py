@@ -143,7 +143,7 @@ class Reports:
         if name not in VIEWS:
             raise UsageError(f"There is no view {name!r}: choose from {', '.join(VIEWS)}.")
         if pattern and not VIEWS[name].takes_range:
-            raise UsageError(f"The view {name} is of whole phases: leave out `pattern`, or choose a phase.")
+            raise UsageError(f"The view {name} shows whole phases: leave out `pattern`, or choose a phase.")
         return self._viewed(report, name, pattern, phase, top, totals)
 
     @refusing
@@ -212,7 +212,7 @@ class Reports:
         if not self._is_inside(path):
             raise UsageError(f"{name} is not in the folder of reports: call `reports` for what is.")
         if not path.exists():
-            raise UsageError(f"There is no report {name}: call `reports` for those that there are.")
+            raise UsageError(f"There is no report {name}: `reports` lists the reports.")
         return path
 
     def _is_inside(self, path: Path) -> bool:
@@ -249,7 +249,7 @@ QUESTIONS = ("reports", "overview", "fixes", "idle", "ranges", "kernels", "view"
 def _detail(top: int) -> Detail:
     """Return the detail of a command's screen with full names; raises UsageError for too few or too many rows."""
     if not 1 <= top <= MOST_ROWS:
-        raise UsageError(f"`top` is a number of rows from 1 to {MOST_ROWS}, not {top}.")
+        raise UsageError(f"`top` must be a number of rows from 1 to {MOST_ROWS}, not {top}.")
     return Detail(top=top, ranges=top, full_names=True)
 
 

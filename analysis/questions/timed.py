@@ -37,7 +37,7 @@ def read(path: Path) -> list[Run]:
                 rows += [] if "watched_by" in state else [row]
     if not rows:
         command = f"nvtx-kernels benchmark --into {path.name}"
-        raise UsageError(f"{path} holds no times of runs that nothing watched: make some with `{command}`.")
+        raise UsageError(f"{path} has no times of runs without a profiler: measure some with `{command}`.")
     return sorted(rows, key=lambda row: str(row.get("started")))
 
 

@@ -123,7 +123,7 @@ def reader_of(path: Path) -> Reader:
     except OSError as error:
         raise NotAReport(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError:  # a zero byte
-        raise NotAReport(f"{path} is no path: it contains a zero byte. Use the path of a report.") from None
+        raise NotAReport(f"{path} is not a path: it contains a zero byte. Use the path of a report.") from None
     for reader in READERS:
         if reader.recognises(path, head):
             return reader

@@ -24,12 +24,12 @@ from .columns import Names
 from .module_calls import MOST_DEPTH, Module, collapsed_table
 
 NO_MODULES = "The report has no calls of modules, so --names has nothing to name: record with with_stack=True."
-NOT_CALLED = "--names: the report calls no {}, of which {} has the names."
+NOT_CALLED = "--names: the report calls no {}, but {} has its names."
 DEFINED = (
-    "--names: {} has the order in which modules are defined. Where forward calls them in another order, names are "
-    "exchanged: write it in `with nk.names(model):`, around a call."
+    "--names: {} has modules in the order of their definition. If forward calls them in another order, names are "
+    "exchanged: write the file in `with nk.names(model):`, around a call."
 )
-UNNAMED = "--names: {} modules keep the names of their classes, as {} lists more or fewer of these."
+UNNAMED = "--names: {} modules keep the names of their classes, because {} lists more or fewer of them."
 LARGEST_BYTES = 64 << 20
 
 

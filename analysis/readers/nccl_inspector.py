@@ -110,7 +110,7 @@ def _records(path: FilePath, notes: list[str], limit: int = 0) -> Iterator[tuple
                 raise ValueError(NO_RECORD)
             int(header.id, 16)
             if not 0 <= header.rank < header.n_ranks < MOST_RANKS:
-                raise ValueError("its rank is none of its communicator's")
+                raise ValueError("its rank is not in its communicator")
             if collective and not (
                 0 <= collective.coll_msg_size_bytes < MOST_BYTES
                 and 0 <= collective.coll_sn < 1 << 62

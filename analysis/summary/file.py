@@ -203,7 +203,7 @@ def read_groups(path: FilePath, columns: Mapping[str, Sequence[str]]) -> tuple[H
             if head.version > VERSION:
                 raise NotAReport(f"{path} was written by a later nvtx-kernels; upgrade this one to read it.")
             if head.steps_of_a_rank < 0:
-                raise ValueError("it has fewer steps than none")
+                raise ValueError("its number of steps is negative")
             places = [schema.names.index(name) for name in ("table", "of")]
             groups, unpacked = [], 0
             for number in range(file.num_row_groups):

@@ -127,7 +127,7 @@ def rule_of(text: str) -> limits.Limit:
     except ValueError as error:
         raise UsageError(f"{error}: {form}") from error
     if name != limits.STEP_TIME:
-        raise UsageError(f"{text!r} is about {name!r}, and two runs tell the {limits.STEP_TIME} alone: {form}")
+        raise UsageError(f"{text!r} is about {name!r}, but --against only measures the {limits.STEP_TIME}: {form}")
     return limit
 
 

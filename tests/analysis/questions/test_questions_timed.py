@@ -72,7 +72,7 @@ WATCHED = {
 
 @pytest.mark.parametrize("row", WATCHED.values(), ids=WATCHED.keys())
 def test_a_file_without_plain_times_is_refused(tmp_path, row):
-    with pytest.raises(UsageError, match="holds no times of runs that nothing watched: make some with"):
+    with pytest.raises(UsageError, match="has no times of runs without a profiler: measure some with"):
         timed.read(written(tmp_path, row, torn='{"cell": {"si'))
 
 

@@ -86,7 +86,7 @@ def test_what_is_no_report_is_refused_by_name(tmp_path, name, make, sentence):
 
 
 def test_a_path_with_a_zero_byte_is_refused():
-    with pytest.raises(NotAReport, match="is no path: it contains a zero byte"):
+    with pytest.raises(NotAReport, match="is not a path: it contains a zero byte"):
         analysis.read("a\0b.sqlite")
 
 

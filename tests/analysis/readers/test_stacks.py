@@ -294,7 +294,7 @@ def test_names_of_a_file_are_those_of_the_model(tmp_path, order):
     assert places == {f"Net > layers.*.attn{part}" for part in ("", ".q_proj", ".k_proj", ".o_proj")}
     shapes = {label(row.path).class_name for row in rows if label(row.path).endswith("k_proj")}
     assert shapes == ({"Linear 16→8"} if order == "calls" else {"Linear 16→16"})
-    assert any("order in which modules are defined" in note for note in named.notes) == (order == "definition")
+    assert any("order of their definition" in note for note in named.notes) == (order == "definition")
     assert named.provenance.trace_modules["Net/layer 1/mlp/mlp 0"].startswith("Linear_")
 
 

@@ -21,8 +21,8 @@ WRONG = [
     (["--captures", "telepathy", "--device", "cpu"], "capture must be one of none, bare, recorder"),
     (["--columns", "chairs"], "columns must be of times, first, rates, memory, not chairs"),
     (["--by", "chairs"], "there is no 'chairs'"),
-    (["--repeats", "0"], "0 is less than once"),
-    (["--memory-fraction", "nan"], "nan is no share"),
+    (["--repeats", "0"], "0 is not a number of times"),
+    (["--memory-fraction", "nan"], "nan is not a share"),
     (["--format", "xml"], "there is no 'xml'"),
     (["--format", "parquet"], "Parquet is binary: use -o FILE"),
 ]
