@@ -34,7 +34,7 @@ MEANINGS = {
     "linalg": "factorizations, triangular solves, eigenvalues, Fourier transforms",
     "optimizer": "multi-tensor and fused optimizer kernels",
     "communication": "collectives and transfers between GPUs",
-    "other": "what no rule knows",
+    "other": "kernels of an unknown category",
     "memcpy": "copies between memories, not by a kernel",
     "memset": "memory fills, not by a kernel",
     "graph": "CUDA graphs launched whole, without their kernels",

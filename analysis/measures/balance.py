@@ -30,7 +30,7 @@ from .idle_windows import windows_around
 from .overlap import communication
 from .spans import NAMES, Extents, Intervals, Spans, kinds_of, union
 
-# The verdict's thresholds: busy shares of the GPU span, and the share of idle time that waits for launches.
+# The verdict's thresholds: busy shares of the GPU span, and launching's share of idle time.
 GPU_BOUND_FROM, LAUNCH_BOUND_BELOW, WAITING_FROM = 0.90, 0.75, 0.50
 # The share of the busy time in which nothing but copies, or communication, runs, from which that bounds the phase.
 FILLED_FROM = 0.50

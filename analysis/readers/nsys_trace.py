@@ -387,4 +387,4 @@ def _shortfalls(meta: Mapping[str, str]) -> Iterator[str]:
     if error := facts["INTERRUPTED_BY"]:
         yield f"The program was interrupted by {error}: its last step may be incomplete."
     if unrecorded_ns:
-        yield f"{time_text(unrecorded_ns)} in between were not recorded: an operator or block was open then."
+        yield f"Incomplete: {time_text(unrecorded_ns)} was lost while data was written out. Record fewer steps."

@@ -58,17 +58,17 @@ from .stack_frames import FUNCTION_CALL, MODULE_CALL, UPDATE, Functions
 
 TOOL = "PyTorch profiler"
 NO_GPU = (
-    "The trace contains no GPU work: operators' own CPU time is counted instead. If the model ran on a GPU, "
+    "The trace contains no GPU work: self CPU time of operators is counted instead. If the model ran on a GPU, "
     "record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
 )
 IDLE_GPU = (
-    "The trace contains no GPU work and no launch of any, though the machine has a GPU ({}): operators' own CPU "
-    "time is counted. If the model ran on the GPU, record with "
+    "The trace contains no GPU work and no launch of any, though the machine has a GPU ({}): self CPU time "
+    "of operators is counted. If the model ran on the GPU, record with "
     "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
 )
 UNRECORDED_GPU = (
-    "The program ran on a GPU ({}), and the trace contains nothing of the GPU's work: operators' own CPU time is "
-    "counted, which is mostly the time to launch that work. Record with "
+    "The program ran on a GPU ({}), but the trace lacks the GPU's work: self CPU time of operators is counted, "
+    "mostly the time to launch that work. Record with "
     "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
 )
 LOST_RECORDS = (

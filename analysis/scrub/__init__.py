@@ -113,15 +113,15 @@ def _check(options: argparse.Namespace) -> list[Unknown]:
         unknown = [row for row in sharing.unknown() if row.count]
     name = options.report.name
     if not unknown:
-        document = Document(f"{name}: everything in it is known to be harmless", ())
+        document = Document(f"{name}: nothing private found", ())
     else:
         columns = (Column("what", "what", "name"), Column("where", "in"), Column("count", "count", "count"))
         rows = tuple(Row((row.text, row.where, row.count)) for row in unknown[:MOST_SHOWN])
         more = len(unknown) - MOST_SHOWN
         notes = [f"{more:,} more are not listed."] if more > 0 else []
         notes.append("scrub -o leaves tables out and replaces names; --keep NAME keeps names that may be seen.")
-        table = Table("unknown", "Not known to be harmless", columns, rows)
-        document = Document(f"{name} holds what others should perhaps not see", (table,), tuple(notes))
+        table = Table("unknown", "Possibly private", columns, rows)
+        document = Document(f"{name} has possibly private content", (table,), tuple(notes))
     width, color = as_table.screen(sys.stdout.isatty())
     write(as_table.present(document, width=width, color=color, full_names=True), None)
     return unknown

@@ -1,4 +1,4 @@
-"""Show whether and where the GPU waits for launches: busy share, lag, idle gaps by range, and a verdict."""
+"""Show whether and where the GPU waits for the CPU: busy share, lag, idle gaps by range, and a verdict."""
 
 from __future__ import annotations
 

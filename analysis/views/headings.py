@@ -187,7 +187,7 @@ MUCH_OTHER = 0.05
 
 
 def share_of_other(report: Report) -> float:
-    """Return the share of the kernel time that is in kernels of no known category."""
+    """Return the share of the kernel time in kernels of an unknown category."""
     kernels = kernels_of(report)
     return share(time_of(row for row in kernels if row.category == OTHER), time_of(kernels)) or 0.0
 

@@ -92,7 +92,7 @@ def test_cpu_trace_says_whose_time_it_counts(recorded):
     report = summary(recorded[0])
     assert report.provenance.unit_of_work == "CPU"
     assert report.notes == (
-        "The trace contains no GPU work: operators' own CPU time is counted instead. If the model ran on a "
+        "The trace contains no GPU work: self CPU time of operators is counted instead. If the model ran on a "
         "GPU, record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA].",
     )
     totals = report.totals

@@ -67,7 +67,7 @@ def test_copy_answers_as_its_report_and_would_leak_nothing(tmp_path, capsys, nam
         assert answers(copy, capsys, options) == answers(report, capsys, options)
     assert report.read_bytes() == before
     assert scrub.main([str(copy), "--check"]) == 0
-    assert capsys.readouterr().out == "report.sqlite: everything in it is known to be harmless\n"
+    assert capsys.readouterr().out == "report.sqlite: nothing private found\n"
 
 
 OTHER_COMMANDS = {
