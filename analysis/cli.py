@@ -111,7 +111,7 @@ def add_range_rules(parser: argparse.ArgumentParser) -> Any:
         "--capture",
         type=Path,
         metavar="TRACES",
-        help="traces taken while CUDA graphs were captured (a folder or a file): names the modules of graph kernels; or "
+        help="traces taken while CUDA graphs were captured (folder or file): names the modules of graph kernels; or "
         "what dump_kernel_py_stacks saved: names their Python functions",
     )
     rules.add_argument(
