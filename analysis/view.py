@@ -1,4 +1,4 @@
-"""Answer one question about a report: does the GPU wait for the CPU, what does attention cost, ….
+"""Answer one question about a report: why is the GPU idle, what does attention cost, ….
 
 nvtx-kernels view balance report.sqlite
 nvtx-kernels view balance --help
@@ -27,6 +27,7 @@ from .cli import (
 from .kernels import REPORTS, add_part, add_scheduler, read_all, reports_to_read, require_one
 from .readers import ENDINGS
 from .support.arguments import CommandParser
+from .views.glossary import help_text
 from .views.registry import VIEWS, subject_of, viewer
 
 if TYPE_CHECKING:
@@ -39,8 +40,14 @@ def parser(prog: str = "python -m analysis.view") -> argparse.ArgumentParser:
     parser = CommandParser(prog=prog, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     views = parser.add_subparsers(title="views (each has --help)", dest="view", metavar="NAME", required=True)
     for name, view in VIEWS.items():
-        _add_options(views.add_parser(name, help=view.question, description=view.question), name)
+        _add_options(views.add_parser(name, help=view.question, **_described(name)), name)
     return parser
+
+
+def _described(name: str) -> dict[str, Any]:
+    """Return what the help of a view says above and below its options."""
+    formatter = argparse.RawDescriptionHelpFormatter
+    return {"description": VIEWS[name].question, "epilog": help_text(name), "formatter_class": formatter}
 
 
 def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
@@ -80,7 +87,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
     if words and words[0] in VIEWS:
         name = words.pop(0)
         view_parser: argparse.ArgumentParser = CommandParser(
-            prog=f"{prog} {name}", usage="%(prog)s [options] report", description=VIEWS[name].question
+            prog=f"{prog} {name}", usage="%(prog)s [options] report", **_described(name)
         )
         _add_options(view_parser, name)
     else:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..cli import add_range_rules, add_shape, detail_of, expand, opened_by, presented, run, spare, write
 from ..errors import ReportError
 from ..support.arguments import CommandParser
+from ..views.glossary import help_text
 from .asked import QUESTIONS
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def parser(prog: str = "python -m analysis.questions") -> argparse.ArgumentParse
     """Describe the command line."""
     questions = "".join(f"  {letter}  {question}\n" for letter, question in QUESTIONS.items())
     epilog = f"questions, those of the profiling problem of Stanford CS336's second assignment:\n{questions}"
+    epilog += f"\n{help_text('ask')}"
     formatter = argparse.RawDescriptionHelpFormatter
     parser = CommandParser(prog=prog, description=__doc__, epilog=epilog, formatter_class=formatter)
     parser.add_argument("report", type=Path, nargs="+", help="a report of any kind, several, or folders")

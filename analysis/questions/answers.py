@@ -21,7 +21,15 @@ ANSWERS: Mapping[str, Callable[[Sweep], Answer]] = {
     "e": of_ranges.softmax,
 }
 #: The parts that all of a report's work is the sum of, and what they are called.
-PARTS = {key: key.removesuffix("_ns") for key, _ in headings.PARTS} | {"excluded_ns": "warm-up"}
+PARTS = {
+    "own_ns": "directly",
+    "adopted_ns": "by autograd's thread",
+    "linked_ns": "linked",
+    "captured_ns": "by capture",
+    "outside_ns": "outside",
+    "ambiguous_ns": "ambiguous",
+    "excluded_ns": "warm-up",
+}
 #: Of more reports than these, a note gives the number.
 NAMED = 3
 
@@ -112,8 +120,6 @@ def _work(swept: Sweep) -> Table:
         parts = {column: share(getattr(report.totals, key), work_ns) for column, key in shares.items()}
         return {"work_ns": work_ns, **parts}
 
-    meanings = dict(headings.PARTS)
-    caption = "; ".join(f"{PARTS[key]}: {meanings[key]}" for key in present if PARTS[key] != meanings[key])
     kind = headings.work(swept.counted[0])
-    title = f"All {kind} of each report, {{unit}} {swept.scope}, and how it was placed"
-    return swept.table("work", title, columns, cells, f"% is of the work. {caption}.")
+    title = f"{kind} of each report and how it was placed, {{unit}} {swept.scope}"
+    return swept.table("work", title, columns, cells, "% is of the work.")

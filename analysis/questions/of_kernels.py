@@ -10,7 +10,7 @@ from ..document import Column, Row, Table, headed
 from ..kernel_names.short import names_by_kernel
 from ..measures import attention_parts as attention
 from ..report import KernelRow, Number, Report, added
-from ..support.units import counted, time_text
+from ..support.units import counted, time_in_digits
 from ..views.rows import kernels_of, longest_first, share
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES, opens_phase
 from .sweep import Answer, Answered, Cells, Sweep, by_phase, lacking, led, longest_kernel, no_kernels, percent
@@ -19,11 +19,7 @@ KERNEL, LAUNCHES, TIME, SHARE = headed("kernel", "launches", kernel_ns="time", s
 
 # (b): the kernel that takes the most time in the forward, how often it is launched, and whether elsewhere too.
 
-KERNEL_CAPTION = (
-    "% is of the kernel time of what the title names. made of: 5·12 + 1 is 5 in each of 12 ranges, and 1 in "
-    "another; `per forward`: in each of the phase's ranges, where no steps tell. same: whether it is the "
-    "forward's."
-)
+KERNEL_CAPTION = "5·12 + 1: five in each of 12 layers, and one more. same: is it also forward's top kernel?"
 #: Phases that are taken together: their longest kernel, and their GEMMs.
 TOGETHER = {
     FORWARD: (FORWARD,),
@@ -72,7 +68,7 @@ def longest(sweep: Sweep) -> Answer:
 
     def table(scope: str) -> Table:
         scope_name = SCOPES[scope] if sweep.per_step or scope != "step" else "all work"
-        title = f"(b) Kernel with the most cumulative time in {scope_name}, {{unit}} {sweep.scope}"
+        title = f"(b) Slowest kernel in {scope_name}, {{unit}} {sweep.scope}"
         same, phase = headed("same") if scope != FORWARD else (), scope if scope in PHASES else ""
         of_scope = partial(cells, scope)
         return sweep.table(f"b_{scope}", title, columns(scope) + same, of_scope, KERNEL_CAPTION, phase)
@@ -86,9 +82,8 @@ def longest(sweep: Sweep) -> Answer:
     for scope, of_scope in shown.items():
         row = {**of_scope, "of": _called(sweep, scope)} | ({"same": ""} if scope == FORWARD else {})
         rows.append(Row(tuple(row.get(column.key) for column in all_columns)))
-    title = f"(b) Kernel with the most cumulative time, {{unit}} {sweep.scope}"
-    caption = KERNEL_CAPTION.replace("what the title names", "what the row is of")
-    of_alone = Table("b", title, all_columns, tuple(rows), caption)
+    title = f"(b) Slowest kernel, {{unit}} {sweep.scope}"
+    of_alone = Table("b", title, all_columns, tuple(rows), KERNEL_CAPTION)
     return Answer(led(_longest_sentence(sweep, shown), [of_alone]), answer.lacks)
 
 
@@ -97,11 +92,11 @@ def _longest_sentence(sweep: Sweep, cells: Mapping[str, Cells]) -> str:
     if FORWARD not in cells:
         return ""
     figures = {
-        scope: f"{time_text(of_scope['kernel_ns'])} ({percent(of_scope['share'])}), "
+        scope: f"{time_in_digits(of_scope['kernel_ns'])} ({percent(of_scope['share'])}), "
         f"{counted(of_scope['launches'], 'launch', 'launches')}"
         for scope, of_scope in cells.items()
     }
-    most = f"(b) In forward, {cells[FORWARD]['kernel']} takes the most cumulative time"
+    most = f"(b) In forward, {cells[FORWARD]['kernel']} takes the most time"
     sentence = f"{most}: {figures[FORWARD]}{sweep.each}"
     if both := cells.get("both"):
         kernel = "the same" if both["same"] == "yes" else both["kernel"]
@@ -146,14 +141,10 @@ IN_ATTENTION = (SOFTMAX, MASK, SCALE, ROPE)
 ELSEWHERE = (NORM, ACTIVATION, RESIDUAL, LOSS, CASTS, COPIES, REST)
 OF_FORWARD, OF_ALL = "% is of the forward's kernel time", "% is of the kernel time of all phases"
 FORWARD_TITLE = "(c) Forward kernel time by kind of kernel"
-DEFINITIONS = (
-    "An operation has the kernels in the ranges named after it; –: there are none. residual: element-wise kernels "
-    "in the range around a norm, in no inner one. casts, copies: in no such range, by the kernel's name. "
-    "rest: all else."
-)
+DEFINITIONS = "residual: element-wise kernels around a norm. rest: all else."
 UNNAMED = (
-    "No range of the forward is named after an operation of the model (softmax, mask, scale, rope, norm, "
-    "activation, …), so these cannot be distinguished. Open ranges of these names around them."
+    "No range of the forward is named after an operation (softmax, mask, scale, rope, norm, activation, …). Open "
+    "ranges of these names around them."
 )
 
 
@@ -165,7 +156,7 @@ def besides_gemms(sweep: Sweep) -> Answer:
 
     def operations(key: str, where: str, names: Sequence[str]) -> Table:
         title = f"(c) Operations {where} in the forward, no GEMMs, %, {sweep.scope}"
-        caption = f"{OF_FORWARD}; both tables sum to all else. {DEFINITIONS}"
+        caption = DEFINITIONS
         columns = headed(**_share_headings(names))
         return sweep.table(
             key, title, columns, lambda report: _shares(report, operations_of(report)), caption, FORWARD
@@ -267,8 +258,7 @@ def _categories(sweep: Sweep, ranked: Sequence[str], phases: Sequence[str], key:
         return _shares(report, by_category | {"other": other_ns, "rest": rest_ns}, phases)
 
     is_forward = tuple(phases) == (FORWARD,)
-    caption = f"{OF_FORWARD if is_forward else OF_ALL}; the categories sum to all else."
-    caption += f" rest: {', '.join(others)}." if others else ""
+    caption = f"{OF_FORWARD if is_forward else OF_ALL}.{' rest: ' + ', '.join(others) + '.' if others else ''}"
     return sweep.table(key, f"{title}, %, {sweep.scope}", columns, cells, caption, FORWARD if is_forward else "")
 
 
@@ -299,7 +289,7 @@ def _by_category(report: Answered, phases: Sequence[str] = (FORWARD,)) -> dict[s
 # (d): the GEMMs' share of the kernel time in the forward alone and in a whole training step.
 
 ABSENT = " –: one of the phases has no kernels."
-SPLIT_K = "A split-K helper's time counts above, its launch does not."
+SPLIT_K = "Helpers of split-K count in the time, not in the launches."
 SHARES, COUNTS = (FORWARD, "both", OPTIMIZER, "step"), (FORWARD, BACKWARD, OPTIMIZER, "step")
 
 
@@ -313,7 +303,7 @@ def gemm_share(sweep: Sweep) -> Answer:
 
     shares = headed(**{f"{key}_gemm_share": f"{_called(sweep, key)} %" for key in SHARES})
     launches = [Column(f"{key}_gemms", _called(sweep, key), "count") for key in COUNTS]
-    of_what = f"% is of the kernel time of what the heading names.{absent(SHARES)}"
+    of_what = f"% is of the kernel time of the heading's part.{absent(SHARES)}"
     helpers = f"{SPLIT_K if sweep.unit == 'GPU' else ''}{absent(COUNTS)}".strip()
     title = f"(d) GEMMs' share of the kernel time, %, {sweep.scope}"
     tables = [

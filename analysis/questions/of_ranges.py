@@ -9,7 +9,7 @@ from statistics import median
 from ..document import Table, headed
 from ..measures.agreement import PhaseTimes
 from ..measures.attention_parts import MATMULS, SOFTMAX, Part, fused_of
-from ..support.units import digits_text, time_text
+from ..support.units import digits_text, time_in_digits
 from ..views import agreement, attention
 from ..vocabulary import BACKWARD, FORWARD, OTHER
 from . import timed
@@ -19,16 +19,11 @@ from .sweep import Answer, Answered, Cells, Sweep, by_phase, lacking, led, no_ke
 
 #: The columns of the view of agreement that the table has.
 TIMES = ("ranges", "kernel_ns", "kernel_share", "span_ns", "span_share", "cpu_ns")
-TIMES_CAPTION = (
-    f"{agreement.RANGES} {agreement.KERNEL_TIME} {agreement.SPAN} {agreement.CPU_RANGE} {agreement.SHARE}"
-)
-TIMED_CAPTION = (
-    "median, min, max: of n steps without a profiler, synchronized; all repeats of the newest run with the same "
-    "settings and GPU, and the most warm-up. % is of that median."
-)
+TIMES_CAPTION = "CPU range: what a timer around the phase sees. % is of it."
+TIMED_CAPTION = "median, min, max: of n steps without a profiler, with the same settings. % is of the median."
 LATE = (
-    "The {unit} worked on after {phase} ranges had closed: their CPU range does not measure it. Synchronize "
-    "before the range closes, or read the {unit} span."
+    "The {unit} worked on after {phase} ranges had closed, so their CPU range does not measure it. Read the "
+    "{unit} span, or synchronize before the range closes."
 )
 
 
@@ -65,10 +60,10 @@ def times(sweep: Sweep) -> Answer:
     for phase in (FORWARD, BACKWARD):
         if sweep.alone and (shown := cells(phase, sweep.alone)):
             # A recording of a CPU has one clock, so the work's span on it says nothing new.
-            span = f"{time_text(shown['span_ns'])} on the GPU's, and" if sweep.unit == "GPU" else "and"
+            span = f"{time_in_digits(shown['span_ns'])} on the GPU's, and" if sweep.unit == "GPU" else "and"
             sentences.append(
-                f"{phase} takes {time_text(shown['cpu_ns'])}{sweep.each} on the CPU's clock, {span} has "
-                f"{time_text(shown['kernel_ns'])} of kernel time"
+                f"{phase} takes {time_in_digits(shown['cpu_ns'])}{sweep.each} on the CPU's clock, {span} has "
+                f"{time_in_digits(shown['kernel_ns'])} of kernel time"
             )
     answer = by_phase(sweep, missing, table)
     against = by_phase(sweep, missing_run, partial(_against_timed, sweep)) if sweep.timed else Answer(())
@@ -109,10 +104,7 @@ def _against_timed(sweep: Sweep, phase: str) -> Table:
 
 # (e): softmax against the matrix products of attention, in time and in FLOPs.
 
-SOFTMAX_CAPTION = (
-    "softmax: the time of all kernels in its ranges. GEMMs: that of the matrix products in the ranges of the "
-    "scores, of the final matmul, and in both."
-)
+SOFTMAX_CAPTION = "GEMMs: the matrix products of the scores and of the final matmul."
 
 
 def softmax(sweep: Sweep) -> Answer:
@@ -149,8 +141,8 @@ def _softmax_sentence(sweep: Sweep) -> str:
             that_do = f", which do {digits_text(flops, 3)} times its FLOPs" if flops else ""
             where = "Outside all phases" if phase == OTHER else f"In {phase}"
             return (
-                f"(e) {where}, softmax takes {time_text(values['softmax_ns'])}{sweep.each}, {factor} "
-                f"{time_text(values['gemm_ns'])} of attention's GEMMs{that_do}."
+                f"(e) {where}, softmax takes {time_in_digits(values['softmax_ns'])}{sweep.each}, {factor} "
+                f"{time_in_digits(values['gemm_ns'])} of attention's GEMMs{that_do}."
             )
     return ""
 
@@ -184,9 +176,6 @@ def _softmax_table(sweep: Sweep, phase: str) -> Table:
     columns = headed(softmax_ns="softmax", scores_gemm_ns="scores GEMMs", final_gemm_ns="final GEMMs")
     columns += headed(gemm_ns="both GEMMs", softmax_to_gemms="softmax / GEMMs")
     columns += headed(flops_ratio="FLOPs GEMMs / softmax") if has_flops else ()
-    where = "work in no phase" if phase == OTHER else phase
+    where = "no phase" if phase == OTHER else phase
     title = f"(e) {where}: softmax against attention's GEMMs, {{unit}} {sweep.scope}"
-    conventions = {attention.is_counted(report): None for report in sweep.counted} if has_flops else {}
-    texts = [attention.COUNTED if is_counted else attention.FORMULAS for is_counted in conventions]
-    caption = " ".join([SOFTMAX_CAPTION, *texts])
-    return sweep.table(f"e_{phase}", title, columns, cells, caption, phase)
+    return sweep.table(f"e_{phase}", title, columns, cells, SOFTMAX_CAPTION, phase)

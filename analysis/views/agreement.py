@@ -14,20 +14,12 @@ from . import graphs, headings
 from .registry import Subject
 from .rows import per_step, price_notes, with_levels
 
-RANGES = "ranges: the phase's outermost ranges."
-CPU_RANGE = "CPU range: their own durations, which is what a timer around them sees."
-SPAN = "{span}: from the first start to the last end of their work."
-KERNEL_TIME = "kernel time: the sum of their kernels' times."
-SHARE = "% is of the CPU range."
-CAPTION = (
-    f"{RANGES} {CPU_RANGE} {SPAN} {KERNEL_TIME} {SHARE} agree: the {{span}} is within {AGREES_WITHIN:.0%} of it. "
-    "CPU longer: it is longer, as the work began later or was done sooner. not synchronized: work ran on after "
-    "the range had closed."
-)
-TIMED = (
-    f"timed: measured elsewhere, as given with --timed. agree: the CPU range is within {AGREES_WITHIN:.0%} of it. "
-    "longer here, shorter here: the CPU range is not. not synchronized: as above, so that it cannot be compared."
-)
+AGREE = f"agree: within {AGREES_WITHIN:.0%}."
+VERDICTS = {
+    "CPU longer": " CPU longer: {} started late or finished early.",
+    "not synchronized": " not synchronized: {} worked on after the range.",
+}
+TIMED = f"agree: within {AGREES_WITHIN:.0%} of the time given with --timed; else longer here or shorter here."
 
 
 def view(subject: Subject) -> Document:
@@ -46,7 +38,10 @@ def view(subject: Subject) -> Document:
     span = headings.span(report)
     rows = tuple(Row(tuple(cells(report, row).values())) for row in times)
     title = f"CPU range, {span} and kernel time, {{unit}} {headings.scope(report)}"
-    agreement = Table("agreement", title, columns(span), rows, CAPTION.format(span=span))
+    verdicts = {row.verdict for row in times}
+    worker = "operators" if report.provenance.unit_of_work == "CPU" else "the GPU"
+    caption = AGREE + "".join(text.format(worker) for verdict, text in VERDICTS.items() if verdict in verdicts)
+    agreement = Table("agreement", title, columns(span), rows, caption)
     tables = [with_levels(agreement, [row.name for row in times])]
     if subject.timed:
         tables.append(_against_times(subject, times))
@@ -102,9 +97,10 @@ def _notes(report: Report, times: tuple[PhaseTimes, ...]) -> Iterator[str]:
     """Name the phases whose ranges closed before their work was done, and those that their kernels do not fill."""
     for row in (row for row in times if row.late):
         yield (
-            f"{row.name}: in {row.late} of {row.with_parts} ranges the GPU worked on after the range had closed, "
-            f"on average for {time_text(row.late_ns / row.late)}. Their CPU range does not measure the GPU: "
-            "synchronize before the range closes, or read the GPU span."
+            f"{row.name}: the GPU worked on for {time_text(row.late_ns / row.late)} after {row.late} of "
+            f"{row.with_parts} ranges had closed, so their CPU range does not measure the GPU. Read the GPU "
+            "span, or "
+            "synchronize before the range closes."
         )
     shares = [
         f"{row.name} ({share_text(row.kernel_ns / row.span_ns)})"
@@ -114,6 +110,7 @@ def _notes(report: Report, times: tuple[PhaseTimes, ...]) -> Iterator[str]:
     # A CPU's operators and hidden kernels cannot tell.
     if shares and report.provenance.unit_of_work == "GPU" and not graphs.of_graphs(report):
         yield (
-            f"Kernels do not fill the GPU span of {', '.join(shares)}: `nvtx-kernels view balance` shows what the "
-            "GPU waits for in the rest."
+            f"Kernels fill only part of the GPU span of {', '.join(shares)}: `nvtx-kernels view idle` shows why "
+            "the "
+            "GPU is idle."
         )

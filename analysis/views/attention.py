@@ -19,49 +19,29 @@ from .registry import Subject
 from .rows import require_measured, share, with_levels
 
 NONE = (
-    "No range is named as a part of attention, so scores, softmax and matmuls cannot be distinguished. Open "
-    "nk.annotate.region('computing attention scores'), ('computing softmax') and ('final matmul') around them, as "
-    "docs/questions.md has it. nn.MultiheadAttention and scaled_dot_product_attention compute all in one call, in "
-    "which no range can be opened: write attention out."
+    "No range is named as a part of attention. Open nk.annotate.region('computing attention scores'), ('computing "
+    "softmax') and ('final matmul') around the parts. nn.MultiheadAttention and scaled_dot_product_attention "
+    "are one "
+    "call without parts: write attention out to see them."
 )
 ELSEWHERE = (
-    "The report has ranges that are named as attention or its parts, but what is shown has no work inside them: "
-    "--totals counts work in no measured step, and --include-warmup that of warm-up."
+    "The ranges of attention have no work in the measured steps. --totals counts work in no step, and "
+    "--include-warmup that of warm-up."
 )
-TIMES = (
-    "time: of all kernels inside the part's ranges, scale and mask with scores where they are inside. GEMMs: of "
-    "these the matrix products. % is of the phase's attention."
-)
-RATES = "FLOP/s and B/s divide by the time shown: that of a matmul's GEMMs, and of all of the others' kernels."
-STATED = "FLOPs and least bytes are what the run states for its shapes."
-FORMULAS = (
-    "FLOPs of the two matmuls together: 4·B·H·T²·d_head forward, 8·B·H·T²·d_head backward; of softmax: 5·B·H·T² "
-    "forward, 4·B·H·T² backward; per layer and step."
-)
-COUNTED = (
-    "FLOPs are counted in one step: of the two matmuls 2 per multiply-add of their products; of softmax 5 per "
-    "score and 4 in its backward, or, written out, 1 per element of each of its operators."
-)
-RATIOS = (
-    "GEMMs: of scores and final matmul together. ranges: all kernels in the two, with scale and mask where they "
-    "are inside."
-)
+TIMES = "% is of the phase's attention. scores: with scale and mask inside them."
+RATES = "Rates are over the time shown: of a matmul, only its GEMMs."
+RATIOS = "ranges: all kernels of scores and final matmul, with scale and mask."
 NO_COUNTS = (
-    "The report does not say how many FLOPs and bytes these are: record it with nk.profile(…, flops=True) or "
-    "nvtx-kernels record --flops, and --warmup ≥ 1."
+    "FLOPs and bytes were not counted: record with nk.profile(…, flops=True) or nvtx-kernels record --flops, and "
+    "at least one warm-up step."
 )
-NOT_HERE = (
-    "FLOPs of {} were not counted: count them in ranges of nk.annotate.region, as in docs/questions.md, with a "
-    "recording of this version."
-)
+NOT_HERE = "FLOPs of {} were not counted: open nk.annotate.region around them, and record with this version."
 NO_WORK = "No {} work is inside {}."
 IN_PHASES = "No {} work is inside the ranges of attention: they contain work of {}."
-ONLY_FORWARD = (
-    " Ranges of nvtx and torch.cuda.nvtx hold the forward alone; nk.annotate.region is in backward, too."
-)
+ONLY_FORWARD = " NVTX ranges cover forward only. To see the parts in backward, use nk.annotate.region."
 #: What a row is of, by its indent: the time of those inside scores is in that of scores too.
 LEVELS = ("phase", "part", "inside scores")
-IS_FUSED = "Attention is one range here, so its parts cannot be distinguished: it is fused, or not annotated."
+IS_FUSED = "Attention is one range here: it is fused, or its parts are not annotated."
 
 
 def view(subject: Subject) -> Document:
@@ -136,8 +116,7 @@ def _parts(report: Report, parts: tuple[Part, ...]) -> list[Table]:
             flops="FLOPs", flops_per_s="FLOP/s", bytes="least bytes", bytes_per_s="B/s", time_ns="time"
         )
         convention = report.provenance.run.get("flops_convention")
-        caption = f"{COUNTED if is_counted(report) else STATED} {RATES}"
-        caption += f" The run counts {convention}." if convention else ""
+        caption = f"{RATES} FLOPs: {convention}." if convention else RATES
         title = f"FLOPs and least bytes of attention, {scope}"
         tables.append(Table("rates", title, name + columns, tuple(rate_rows), caption))
     return tables
@@ -160,8 +139,7 @@ def _ratios(report: Report, parts: tuple[Part, ...]) -> tuple[Table, ...]:
     columns += headed(flops_ratio="FLOPs GEMMs/softmax") if states_flops else ()
     title = f"Softmax against the two matmuls: kernel time, {{unit}} {headings.scope(report)}"
     lines = tuple(Row(tuple(row[column.key] for column in columns)) for row in rows)
-    caption = f"{RATIOS} {COUNTED if is_counted(report) else FORMULAS}" if states_flops else RATIOS
-    return (Table("ratios", title, columns, lines, caption),)
+    return (Table("ratios", title, columns, lines, RATIOS),)
 
 
 def no_work(phase: str, ranges: str) -> str:

@@ -1,4 +1,4 @@
-"""Show whether and where the GPU waits for the CPU: busy share, lag, idle gaps by range, and a verdict."""
+"""Show how busy the GPU is and what limits it: busy share, lag, idle gaps by range, and a verdict."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from ..document import Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures.agreement import prices
-from ..measures.balance import FILLED_FROM, GPU_BOUND_FROM, LAUNCH_BOUND_BELOW, WAITING_FROM, Balance, balance
+from ..measures.balance import Balance, balance
 from ..measures.spans import ALL, NAMES, STEP
 from ..report import Report, added
 from ..report.recording import Recording
@@ -29,24 +29,14 @@ from .rows import (
     with_levels,
 )
 
-BUSY = (
-    "GPU span: from the first start to the last end of a phase's work, added over its ranges. busy: the time in "
-    "it when any kernel, copy, memset or CUDA graph ran, of whatever range; % is of the span. unlaunched: idle "
-    "time before the launch call of the next work had returned. "
-    f"GPU-bound: busy at least {GPU_BOUND_FROM:.0%} of the span; copy-bound or communication-bound where only "
-    f"copies or only communication ran for {FILLED_FROM:.0%} of that. Busy less than {LAUNCH_BOUND_BELOW:.0%}: "
-    f"the cause of at least {WAITING_FROM:.0%} of the idle time in a typical step (launch-bound: the CPU launches "
-    "too "
-    "slowly). undecided: no such cause; see phases: but in one of them. `nvtx-kernels view idle` shows the causes."
-)
-QUEUE = (
-    "launches: of kernels. idle gaps: before work of any kind. lag: from the start of a launch call to the start "
-    "of its work on the GPU; median, and what 95% are below. It is long where launches queue up before a busy "
-    "GPU, and as short as a launch can be where the GPU waits for each."
-)
+BUSY = "waiting for CPU: the next kernel was not launched yet."
+MIXED_GLOSS = " mixed: no single cause."
+QUEUE = "A long lag is good: launches queue. At a few µs the GPU waits for the CPU."
+MIXED = "mixed"
+#: What people read for a verdict; programs get it unchanged.
+WORDS = {"launch-bound": "limited by the CPU", "undecided": MIXED, "see phases": MIXED}
 NO_RANGES = (
-    "No range opens a phase or a step, so the span is that of all work but warm-up, with whatever the program did "
-    "in between."
+    "No range opens a phase or a step, so the span is that of all work but warm-up, with the pauses in between."
 )
 
 
@@ -57,7 +47,7 @@ def view(subject: Subject) -> Document:
     """
     report = subject.report
     if report.provenance.unit_of_work == "CPU":
-        raise ReportError("The report is of a CPU, which waits for no launches. Record on a GPU.")
+        raise ReportError("The report is of a CPU, so there is no GPU to be busy or idle. Record on a GPU.")
     if not subject.attribution.trace.launch_times_known:
         raise ReportError("The report does not say when work was launched. Record with rocprofv3 --hip-trace.")
     require_measured(report)
@@ -69,18 +59,21 @@ def view(subject: Subject) -> Document:
     )
     priced = prices(subject.attribution, include_warm_up=report.warm_up_included)
     tables = [] if subject.some_phases else list(_of_step_time(report))
-    tables += [*_of_phases(report, balanced), *([_owners(subject, balanced)] if balanced.owners else [])]
+    tables += [
+        *_of_phases(report, balanced, whole=subject.detail.whole),
+        *([_owners(subject, balanced)] if balanced.owners else []),
+    ]
     notes = [*report.notes, *([NO_RANGES] if balanced.phases[0].name == NAMES[ALL] else [])]
     notes += price_notes(report, priced)
     # The verdicts that would be others if annotation cost nothing.
     changed = [
-        f"{row.name} would be {cheaper.verdict}"
+        f"{row.name} would be {WORDS.get(cheaper.verdict, cheaper.verdict)}"
         for row in balanced.phases
         if row.name in priced and (cheaper := row.without(priced[row.name].ns)).verdict != row.verdict
     ]
     if changed:
         others = ", ".join(changed)
-        notes.append(f"Without the time of these ranges {others}: annotate fewer modules with depth= or only=.")
+        notes.append(f"Without this cost {others}. Annotate fewer modules, with depth= or only=.")
     return headings.answer(report, tables, notes)
 
 
@@ -109,16 +102,9 @@ def _of_step_time(report: Report) -> Iterator[Table]:
     columns = headed("part", part_ns="time", part_share="%", busy_ns="GPU busy", busy_share="%")
     columns += headed(idle_ns="idle", idle_share="%")
     count = len(time.compared)
-    typical = "median" if time.is_uneven else "mean"
-    title = (
-        f"Step time, {{unit}} per step, {typical} of {count}"
-        if report.per_step
-        else "Step time, {unit} over steps"
-    )
-    caption = (
-        "% is of step time: from the end of one step's work to the end of the next's. between steps: before a "
-        "step's first work, as in a loader."
-    )
+    typical = f", median of {count}" if time.is_uneven and count > 1 else ""
+    title = f"Step time, {{unit}} per step{typical}" if report.per_step else "Step time, {unit} over steps"
+    caption = "% is of step time. between steps: before a step's first work, as in a loader."
     if time.is_known_by_window:
         caption = "% is of step time: from the first start to the last end of the step's work."
     caption += _without_recording(report.recording)
@@ -133,18 +119,18 @@ def _of_step_time(report: Report) -> Iterator[Table]:
 def _without_recording(cost: Recording | None) -> str:
     """Return a sentence on the step and each timed phase without recording; the table is as recorded."""
     if cost is None or not cost.unrecorded_step_ns:
-        return " Times are while recorded: without recording idle time is shorter."
+        return " Without recording, idle time is shorter."
     if not cost.trusted:
-        return f" Times are while recorded. {cost.reason}"
+        return f" {cost.reason}"
     share = min(1.0, (cost.busy_ns or 0.0) / cost.unrecorded_step_ns)
     phases = "".join(
         f", {name} {time_text(phase.span_ns)} ({phase.busy_share:.0%})" for name, phase in cost.phases.items()
     )
     step = f"step {time_text(cost.unrecorded_step_ns)} ({share:.0%})"
-    return f" Without recording, and GPU busy: {step}{phases}. Verdicts go by this."
+    return f" Without recording, and GPU busy: {step}{phases}. The verdicts use these."
 
 
-def _of_phases(report: Report, balanced: Balance) -> Iterator[Table]:
+def _of_phases(report: Report, balanced: Balance, *, whole: bool) -> Iterator[Table]:
     """Yield how long each phase's work ran and nothing did, which sums to the span, and how long launches wait."""
     gpus = len({row.gpu for row in balanced.phases})
     scope, mean = headings.scope_of_a_gpu(report, gpus), partial(per_step_of_a_gpu, report, gpus=gpus)
@@ -156,17 +142,19 @@ def _of_phases(report: Report, balanced: Balance) -> Iterator[Table]:
         busy = (mean(row.span_ns), mean(row.busy_ns), row.busy_share)
         idle = (mean(row.idle_ns), mean(row.waiting_ns), row.waiting_share)
         is_mixed = row not in phases and row.gpu in bound and row.verdict == "undecided"
-        busy_rows.append(Row((*phase, *busy, *idle, "see phases" if is_mixed else row.verdict)))
+        verdict = "see phases" if is_mixed else row.verdict
+        busy_rows.append(Row((*phase, *busy, *idle, verdict if whole else WORDS.get(verdict, verdict))))
         queue_rows.append(Row((*phase, mean(row.kernels), mean(row.gaps), row.median_lag_ns, row.p95_lag_ns)))
     of_phase = headed("phase", **({"gpu": "GPU"} if gpus > 1 else {}))
     busy_columns = headed(span_ns="GPU span", busy_ns="busy", busy_share="%", idle_ns="idle")
-    busy_columns += headed(unlaunched_ns="unlaunched", unlaunched_share="% of idle", verdict="verdict")
+    busy_columns += headed(unlaunched_ns="waiting for CPU", unlaunched_share="% of idle", verdict="verdict")
     lags = headed(median_lag_ns="median lag", p95_lag_ns="95% below")
     queue_columns = (*headed(kernels="launches", gaps="idle gaps"), *(replace(lag, own_unit=True) for lag in lags))
     names = [row.name for row in balanced.phases]
+    busy_caption = BUSY + MIXED_GLOSS * any(row.values[-1] == MIXED for row in busy_rows)
     for key, title, columns, rows, caption in (
-        ("balance", f"How busy the GPU is, {{unit}} {scope}", busy_columns, busy_rows, BUSY),
-        ("queue", f"Launches {scope}, and how long their work waits", queue_columns, queue_rows, QUEUE),
+        ("balance", f"How busy the GPU is, {{unit}} {scope}", busy_columns, busy_rows, busy_caption),
+        ("queue", f"Launches {scope}, and the lag from launch to start", queue_columns, queue_rows, QUEUE),
     ):
         yield with_levels(Table(key, title, of_phase + columns, tuple(rows), caption), names)
 
@@ -178,8 +166,8 @@ def _owners(subject: Subject, balanced: Balance) -> Table:
     owners = sorted(named, key=lambda owner: (-owner.idle_ns, owner.path))
     all_idle_ns = sum(owner.idle_ns for owner in owners)
     common = 0 if detail.whole else common_length(owner.path for owner in owners)
-    columns = headed(range="range that launched the next work", idle_ns="idle", share="%", gaps="gaps")
-    columns += headed(largest_ns="largest", unlaunched_share="unlaunched %", cause="most by")
+    columns = headed(range="range of the next work", idle_ns="idle", share="%", gaps="gaps")
+    columns += headed(largest_ns="largest", unlaunched_share="waiting %", cause="main cause")
     rows = []
     for owner in owners[: detail.top]:
         idle = (per_step(report, owner.idle_ns), owner.idle_ns / all_idle_ns, per_step(report, owner.gaps))
@@ -190,6 +178,6 @@ def _owners(subject: Subject, balanced: Balance) -> Table:
     idle_in_steps_ns = sum(row.idle_ns for row in balanced.phases if row.name == NAMES[STEP])
     where = "of the spans above" if len(names) > 1 else f"of {names.pop()}"
     where = "of the steps" if idle_in_steps_ns == all_idle_ns else where
-    caption = f"% is of the idle time {where}, unlaunched % of the row's.{more(owners, detail.top, 'range')}"
-    title = f"Idle gaps {where} by the range that ends them, {{unit}} {headings.scope(report)}"
+    caption = f"% is of the idle time {where}.{more(owners, detail.top, 'range')}"
+    title = f"GPU idle before the work of a range, {{unit}} {headings.scope(report)}"
     return Table("gaps", title, columns, tuple(rows), caption)

@@ -22,27 +22,23 @@ from .rows import common_length, in_phase, label, more, per_step_of_a_gpu, requi
 NOTHING = "No kernel communicates between GPUs: the report is of one GPU, or its program uses copies instead."
 NONE_KNOWN = "No kernel is known to communicate between GPUs, but {}: --by kernel names all kernels."
 ELSEWHERE = (
-    "All communication between GPUs, {} of kernels, is outside of what is shown: in another phase, in warm-up or "
-    "in no measured step. --totals and --include-warmup count it."
+    "All communication between GPUs ({}) is in another phase, in warm-up or in no measured step. --totals and "
+    "--include-warmup count it."
 )
 NO_MATCH = "No communication is in a range that matches {!r}. It is in: {}."
-NARROWED = "All but the accounting is of the ranges that match {!r}, and of no other communication."
+NARROWED = "The tables are of the ranges that match {!r} only."
 ON_CPU = "The report is of a CPU: no kernel communicates between GPUs. Record on a GPU."
-NO_SIZES = "The sizes of messages are unknown, so there are no bytes and no bandwidth: {}."
+NO_SIZES = "Bytes and bandwidth are left out, as the sizes of messages are unknown: {}."
 NOT_IN_NSYS = "nsys's exports have them since 2025.6, where NCCL's ranges carry payloads"
 NOT_IN_TRACE = "PyTorch's profiler writes them for process groups of NCCL, and this trace has none"
-CAPTION = (
-    "time: when any of them ran on that GPU; what runs at once counts for the first to start. exposed: no "
-    "compute ran meanwhile; the rest is hidden."
-)
-MIXED = "Some of the reports have measured steps, and others have none: --totals shows sums of all of them."
-WAITING = " waiting: until the last of the ranks had started."
-OWN_CLOCKS = " waiting: what a rank needed longer than the fastest, for their clocks differ."
+CAPTION = "exposed: no compute ran meanwhile."
+MIXED = "Only some of the reports have measured steps: --totals shows sums of all of them."
+WAITING = " waiting: until the last rank had started."
+OWN_CLOCKS = " waiting: what a rank needed longer than the fastest."
 OF_THOSE_HERE = (
-    "How many ranks a collective has is not in the report: waiting is for the last of those that are here."
+    "The number of ranks of a collective is unknown: waiting is for the last rank whose report is here."
 )
-RATE = " bus B/s: as NCCL's tests define it, over the time without waiting where that is known."
-LAST = "last: collectives in which it was the last to start. others waited: the first of the others, for it."
+LAST = "last: the rank started last. others waited: how long the first of them waited."
 
 GPU = Column("gpu", "GPU", "name")
 
@@ -248,8 +244,7 @@ class _Drawing:
         )
         title = f"Communication by range, the most exposed first, {{unit}} {self.scope}"
         waits = (WAITING if self.one_clock else OWN_CLOCKS) if self.waiting_is_known() else ""
-        rates = RATE if self.sizes_are_known() else ""
-        caption = CAPTION + waits + rates + more(rows, detail.top, "row")
+        caption = CAPTION + waits + more(rows, detail.top, "row")
         return Table("communication", title, columns, tuple(lines), caption)
 
     def last(self) -> Table:

@@ -8,7 +8,7 @@ from statistics import fmean
 from ..document import Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures import efficiency
-from ..measures.efficiency import FAR_BELOW, Counts, Efficiency, Joined, counts_of
+from ..measures.efficiency import FAR_BELOW, NEITHER, Counts, Efficiency, Joined, counts_of
 from ..measures.gpu_peaks import Peak, peak_for
 from ..measures.steps import steps_of
 from ..report import Report, tree_order
@@ -38,21 +38,24 @@ NOT_COUNTED = (
     "Use nk.annotate.region, and record again with --flops or flops=True. Ranges with counts: {}."
 )
 UNKNOWN_GPU = (
-    "{} is not in the table of GPUs' peaks (docs/efficiency.md), so there are no shares and no bounds. "
-    "To have them, measure its peaks with `nvtx-kernels check-machine --peaks` and record again."
+    "The peaks of {} are unknown, so shares and bounds are left out. Measure them with `nvtx-kernels "
+    "check-machine "
+    "--peaks` and record again."
 )
-NO_PEAK = "The table of GPUs' peaks has no {} for the {}, so what computes in it has no share."
+PEAKS = "Peaks: {}"
+NO_PEAK = "The peak of {} on the {} is unknown, so ranges that compute in it have no share."
 FP32 = (
-    "In fp32 the GPU reaches {:,.4g} TFLOP/s, of which % FLOP is a share. Tensor cores reach {:,.4g} in {}: the "
-    "best range's {} is {} of that. `nvtx-kernels view fix` says what it is worth."
+    "% FLOP is of the {:,.4g} TFLOP/s of fp32. Tensor cores reach {:,.4g} in {}: the best range's {} is {} of "
+    "that. "
+    "`nvtx-kernels view fix` shows the time at stake."
 )
-ON_CPU = "Recorded on a CPU: there are no peaks to compare with, so there are no shares and no bounds."
+ON_CPU = "Recorded on a CPU, whose peaks are unknown, so shares and bounds are left out."
 MEASURED_PEAKS = (
-    "Peaks are measured: what one large product and one large copy reached on this GPU (nvtx-kernels "
-    "check-machine --peaks). Shares, MFU and HFU are of these, and higher than of the data sheet's."
+    "Peaks were measured on this GPU, with one large product and one large copy (nvtx-kernels check-machine "
+    "--peaks). Shares, MFU and HFU are higher than with the data sheet's."
 )
 CONVENTION = "2 per multiply-add, of matrix products, convolutions and attention"
-BYTES = "Bytes are the least: inputs and outputs of each operator, once."
+BYTES = "B/s: of the least bytes, each input and output once."
 #: Kinds of kernels that operators with a formula launch.
 WITH_FLOPS = frozenset(("gemm", "convolution", "attention"))
 #: Shown only where a share of the counted FLOPs is in a range around theirs.
@@ -108,15 +111,12 @@ def _ranges(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
         values = (Row((label(row.path), row.phase, *_every_value(row, peak).values())) for row in rows)
         return Table("efficiency", title, (*headed("range", "phase"), *RATES), tuple(values))
     keys = ["kernel_ns", "flops_per_s", "compute_share", "bytes_per_s", "memory_share", "flops_per_byte", "bound"]
-    caption = f"{BYTES} Rates divide by the kernel time of the range and all inside it."
     if peak is None:
         keys = ["kernel_ns", "flops", "flops_per_s", "bytes", "bytes_per_s", "flops_per_byte"]
-    else:
-        caption += (
-            f" % FLOP and % mem: of the peaks of dense arithmetic and of memory ({peak.source}). bound: the "
-            f"nearer of the two, neither where both are below {share_text(FAR_BELOW, 0)}."
-        )
     chosen = in_tree(rows, "kernel_ns", detail.top, report.phase_names)
+    caption = BYTES
+    if peak and any(row.bound(peak) == NEITHER for row in chosen):
+        caption += f" neither: below {share_text(FAR_BELOW, 0)} of both peaks."
     # The phase's own range may be among those that were left out.
     with_phase = len(report.ranges) < len(subject.whole.ranges)
     lines = []
@@ -160,12 +160,9 @@ def _step(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
         rows.append((name, figures.total, time_ns, rate, peak_share))
     columns = headed(flops_of="FLOPs of", flops="FLOPs", time_ns="time", flops_per_s="FLOP/s")
     columns += headed(share="% peak") if peak or subject.detail.whole else ()
-    caption = (
-        "model: forward and backward, without what backward computes again; all computed: with it, and the "
-        "optimizer's. time: of a step's CPU range, or its GPU span where that is longer."
-    )
+    caption = "MFU: forward and backward. HFU: with recomputation and the optimizer."
     several = f" % peak is of {gpus} GPUs." if peak and gpus > 1 else ""
-    scope = f"per step, mean of {report.steps}" if report.per_step else f"over {report.steps} steps"
+    scope = headings.over_steps(report)
     title = f"FLOPs of the steps against their time, {{unit}} {scope}"
     return Table("step", title, columns, tuple(Row(row[: len(columns)]) for row in rows), caption + several)
 
@@ -187,31 +184,33 @@ def _notes(report: Report, counts: Counts, joined: Joined, peak: Peak | None) ->
     """Yield the notes on the numbers."""
     if peak is not None:
         kinds = sorted(kind for kind, count in joined.all_computed.flops.items() if count and not peak.flops(kind))
+        yield PEAKS.format(peak.source)
         yield from (NO_PEAK.format(kind, report.provenance.gpus[0]) for kind in kinds)
         yield from _of_fp32(joined, peak)
     elif report.provenance.unit_of_work == "CPU":
         yield ON_CPU
     else:
-        yield UNKNOWN_GPU.format(headings.gpus([report]) or "The GPU, which the report does not name,")
+        yield UNKNOWN_GPU.format(headings.gpus([report]) or "the GPU, which the report does not name,")
     if counts.peaks:
         yield MEASURED_PEAKS
     if counts.is_stated:
         convention = report.provenance.run.get("flops_convention")
-        yield f"FLOPs and bytes are what the run states for its sizes: {convention}."
+        yield f"FLOPs and bytes follow from the run's sizes: {convention}."
     if joined.moved.total > LEAST_MOVED * joined.all_computed.total:
         moved = share_text(joined.moved.total / joined.all_computed.total)
         names = some_of((path for _, path in joined.unjoined), most=4)
         yield (
-            f"{moved} of the FLOPs were counted in ranges that the report lacks, and are those of the ranges "
-            f"around them: {names}."
+            f"FLOPs of ranges missing from the report ({moved}) are credited to the nearest enclosing range: "
+            f"{names}."
         )
     if counts.uncounted:
         kernels = kernels_of(report)
         others = share(time_of(row for row in kernels if row.category not in WITH_FLOPS), time_of(kernels))
         time, others_text = headings.kernel_time(report), "none" if others is None else share_text(others)
-        yield f"FLOPs are {CONVENTION}, as PyTorch's registry of formulas has them."
+        yield f"FLOPs are {CONVENTION}, by PyTorch's formulas."
         named = ", ".join(f"{name} {count_text(count)}×" for name, count in list(counts.uncounted.items())[:6])
         yield (
-            f"Operators without a formula count no FLOPs, and {others_text} of the {time[0].lower()}{time[1:]} is "
-            f"in kinds of kernels that have none: {named}."
+            f"Operators without a formula count no FLOPs; {others_text} of the {headings.lowered(time)} is in "
+            "kernels "
+            f"of such kinds: {named}."
         )

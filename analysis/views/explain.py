@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..document import Column, Document, Row, Table, headed
 from ..errors import ReportError
@@ -15,11 +16,7 @@ from . import headings
 from .registry import Subject
 from .rows import common_length, kernels_of, label, longest_first, require_measured, share
 
-BLOCKS = "blocks: the grid's size. "
-CAPTION = (
-    "launches: of this kernel in the range and in no inner one. ranges: how many of that name launch it, each so "
-    "many times. % is of the kernel's time."
-)
+CAPTION = "ranges: ranges of that name that launch it; each: launches per range."
 
 
 def view(subject: Subject) -> Document:
@@ -39,9 +36,12 @@ def view(subject: Subject) -> Document:
     kernels = [kernel for kernel, _ in requested]
     names = kernels if detail.full_names else distinct_short_names(kernels)
     tables = [_table(report, explanation, name) for explanation, name in zip(explained, names, strict=False)]
-    tables = [_every_group(report, explained)] if detail.whole else tables
+    if detail.whole:
+        tables = [_every_group(report, explained)]
+    elif tables:
+        tables[-1] = replace(tables[-1], caption=CAPTION)
     left_out = len(requested) - len(explained)
-    notes = [f"{left_out} more kernels and phases match: --top {len(requested)} shows them."] if left_out else []
+    notes = [f"{left_out} more match: --top {len(requested)}."] if left_out else []
     per_step = all(explanation.unit == STEP for explanation in explained) and not detail.whole
     accounting = (headings.accounting_per_step if per_step else headings.accounting_of)(report)
     return headings.answer(report, tables, (*report.notes, *notes), accounting=accounting)
@@ -95,8 +95,7 @@ def _table(report: Report, explanation: Explanation, name: str) -> Table:
             rows.append(Row((label(group.path, common), *counts, *cells(group)), indent=int(several)))
     columns = headed("range", *["blocks"] * has_blocks, "launches", places="ranges", each="each", kernel_ns="time")
     columns += headed(share="%")
-    caption = BLOCKS * has_blocks + CAPTION
-    return Table("explained", _title(report, explanation, name), columns, tuple(rows), caption)
+    return Table("explained", _title(report, explanation, name), columns, tuple(rows))
 
 
 def _title(report: Report, explanation: Explanation, name: str) -> str:
@@ -108,7 +107,7 @@ def _title(report: Report, explanation: Explanation, name: str) -> str:
         rows = [row for row in report.kernels if (row.kernel, row.phase) == (explanation.kernel, phase)]
         return f"{name}: {count} in {where}, {headings.over(report, rows)}, {{unit}}"
     inside = "" if explanation.unit == phase else f" in {where}"
-    return f"{name}: {count} per {explanation.unit}{inside}, {{unit}}, mean of {explanation.units}"
+    return f"{name}: {count} per {explanation.unit}{inside}, {{unit}}"
 
 
 def _every_group(report: Report, explained: Sequence[Explanation]) -> Table:

@@ -24,20 +24,11 @@ WITH_STEP, FIRST = 3, 3
 #: What takes less than this share of the step is not even called silent.
 LEAST_SILENT = 0.0005
 REFUSED = "What to change first is not known: {}."
-NOTHING = "Nothing to fix first: no change that is known here takes {} or more from a step of {}."
-CEILINGS = (
-    "alone: what each change takes by itself, by replay of the recorded calls {}. These are ceilings and do not "
-    "add up; up to: it can be less."
-)
-AT_EVERY_COST = "at every cost of recording that gives a step of {}"
-AT_ANY_COST = "with {} to {} times the recorded host time, as the step without recording is not known"
-GIVE_STEP = (
-    "A step is shorter without recording: `--unrecorded-step 28.6ms` gives its time and narrows the ranges."
-)
+NOTHING = "Nothing to fix first: no known change saves {} or more of a step of {}."
+CEILINGS = "Upper limits per step, by replay of the recorded calls; they do not add up."
+GIVE_STEP = "Unrecorded, a step is shorter. Give its time to narrow these ranges, such as --unrecorded-step 68ms."
 ONE_RANK = "Of {} ranks, the steps of one are replayed; what its collectives wait for stays as recorded."
-EVIDENCE = (
-    "time: of the kernels and copies concerned. least: what their bytes or FLOPs take, where they were counted."
-)
+EVIDENCE = "time: of the kernels and copies concerned. least: what bytes or FLOPs need."
 
 
 def view(subject: Subject) -> Document:
@@ -92,7 +83,7 @@ def fix_table(found: Fixes, fixes: Sequence[Fix]) -> Table:
     """Return some of the changes as a table, for people in words and for programs in numbers."""
     columns = (
         Column("change", "change", "prose", seen_by="people"),
-        Column("alone", "alone", seen_by="people"),
+        Column("alone", "saves alone", seen_by="people"),
         Column("then", "then a step takes", seen_by="people"),
         *(replace(column, seen_by="programs") for column in _FIGURES),
     )
@@ -103,8 +94,8 @@ def fix_table(found: Fixes, fixes: Sequence[Fix]) -> Table:
         figures = (fix.alone_ns, fix.alone_low_ns, share, fix.then_ns, fix.step_ns, fix.count, fix.up_to)
         words = (f"{number}. {fix.sentence}{_cited(fix)}", alone(fix), _then(found, number))
         rows.append(Row((*words, fix.rule, fix.sentence, *figures, ", ".join(fix.same_as), where)))
-    recorded = "" if found.is_unrecorded else ", while recorded"
-    title = f"Fix first: of a step of {time(found.step_ns)}{recorded}"
+    recorded = "" if found.is_unrecorded else " while recorded"
+    title = f"Fix first (a step takes {time(found.step_ns)}{recorded})"
     return Table("fixes", title, columns, tuple(rows), caption(found))
 
 
@@ -115,12 +106,8 @@ _FIGURES = (
 
 
 def caption(found: Fixes) -> str:
-    """Return how the figures were computed, and what was tried and stayed silent."""
-    if found.is_unrecorded:
-        basis = AT_EVERY_COST.format(time(found.step_ns))
-    else:
-        basis = AT_ANY_COST.format(*(digits_text(factor, 2) for factor in found.factors or (1, 1)))
-    return CEILINGS.format(basis) + silent(found)
+    """Return how the figures were computed, and what was tried and saves too little to be listed."""
+    return CEILINGS + silent(found)
 
 
 def silent(found: Fixes) -> str:
@@ -129,7 +116,7 @@ def silent(found: Fixes) -> str:
     tried = [
         f"{each.called} {_between(each.alone_low_ns, each.alone_ns) or time(each.alone_ns)}" for each in matter
     ]
-    return f" Silent: {', '.join(tried)}." if tried else ""
+    return f" Less at stake: {', '.join(tried)}." if tried else ""
 
 
 def alone(fix: Fix) -> str:
@@ -185,5 +172,5 @@ def _evidence(found: Fixes) -> Table:
         )
         for fix in found.fixes
     ]
-    title = f"What they concern, {{unit}} per step, mean of {found.steps}"
+    title = "What they concern, {unit} per step"
     return Table("evidence", title, columns, tuple(rows), EVIDENCE)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import isclose
 
 from ..document import Document, Table
-from ..report import KernelRow, Report, per_step
-from ..support.units import count_text, share_text, time_text
+from ..report import LAUNCHED_OUTSIDE, NO_LAUNCH, KernelRow, Number, Report, per_step
+from ..support.units import count_text, share_text, time_in_digits
 from ..trace import Provenance
 from ..vocabulary import OTHER, step_matcher
 from .rows import kernels_of, share, time_of
@@ -26,19 +26,22 @@ RUN_FACTS = {
     "torch": "PyTorch {}",
 }
 
+DIRECTLY = "directly"
+#: How work comes to a range, and why it comes to none.
 PARTS = (
-    ("own_ns", "launched in ranges of the same thread"),
-    ("adopted_ns", "launched by autograd's thread while the range's thread waited"),
+    ("own_ns", DIRECTLY),
+    ("adopted_ns", "launched by autograd's thread"),
     ("linked_ns", "linked to forward operators"),
-    ("captured_ns", "led to a CUDA graph's capture"),
+    ("captured_ns", "placed by a CUDA graph's capture"),
+)
+UNPLACED = (
     ("outside_ns", "outside all ranges"),
     ("ambiguous_ns", "ambiguous"),
-    ("excluded_ns", "warm-up left out"),
 )
-
-OUTSIDE_STEPS = "evaluation, rollouts or set-up"
-UNMEASURED = f"in no measured step ({OUTSIDE_STEPS}; --totals counts it)"
-WARM_UP = "in warm-up (--include-warmup counts it)"
+OUTSIDE_BY = {NO_LAUNCH: "In no range, as their launch was not recorded", LAUNCHED_OUTSIDE: "Outside all ranges"}
+COUNTED_BY_TOTALS = "--totals counts it"
+#: What is left out is said from this share of the work between the first and the last measured step on.
+LEFT_OUT_FROM = 0.02
 #: The kinds of work, one and several.
 KINDS_OF_WORK = {
     "kernel": ("kernel", "kernels"),
@@ -49,9 +52,7 @@ KINDS_OF_WORK = {
 NO_GPU = "CPU time of operators, no GPU"
 UNRECORDED_GPU = "CPU time of operators, the GPU's work was not recorded"
 #: Why a range has no span.
-LINKED = (
-    "–: none, for work was led to the range by autograd's numbers or a graph's capture, not launched inside it."
-)
+LINKED = "–: the work was linked to the range, not launched inside it."
 
 
 def heading(report: Report) -> str:
@@ -67,12 +68,12 @@ def facts(report: Report) -> list[str]:
         parts.append(UNRECORDED_GPU if source.gpu_operator else NO_GPU)
     parts += run_facts(source)
     if report.steps:
-        parts.append(f"{report.steps} step{'s' if report.steps > 1 else ''} measured")
+        parts.append(f"{report.steps} step{'s' if report.steps > 1 else ''}")
     return [part for part in parts if part]
 
 
 def common(facts: Sequence[Sequence[str]]) -> list[str]:
-    """Return the facts that all of several reports have."""
+    """Return the facts common to all reports."""
     return [fact for fact in facts[0] if all(fact in others for others in facts)]
 
 
@@ -92,8 +93,13 @@ def gpus(reports: Iterable[Report]) -> str:
 
 
 def scope(report: Report) -> str:
-    """Return the scope of a table's numbers, such as `per step, mean of 2`."""
-    return f"per step, mean of {report.steps}" if report.per_step else over(report, report.kernels)
+    """Return what a table's numbers count, such as `per step`."""
+    return "per step" if report.per_step else over(report, report.kernels)
+
+
+def over_steps(report: Report) -> str:
+    """Return what figures of measured steps count."""
+    return "per step" if report.per_step else f"over {report.steps} step{'s' * (report.steps > 1)}"
 
 
 def scope_of_a_gpu(report: Report, gpus: int) -> str:
@@ -101,8 +107,9 @@ def scope_of_a_gpu(report: Report, gpus: int) -> str:
     of_all = scope(report)
     if gpus < 2 or report.ranks < 2 or of_all == "total":
         return of_all
-    steps = f"{report.steps / report.ranks:.3g}"
-    return f"per step, mean of {steps} on each GPU" if report.per_step else f"over {steps} steps on each GPU"
+    return (
+        "per step of each GPU" if report.per_step else f"over {report.steps / report.ranks:.3g} steps of each GPU"
+    )
 
 
 def over(report: Report, rows: Iterable[KernelRow]) -> str:
@@ -121,8 +128,13 @@ def work(report: Report) -> str:
 
 
 def kernel_time(report: Report) -> str:
-    """Name the time that is counted: the kernels', or a CPU's operators' own time."""
-    return "Operators' own CPU time" if report.provenance.unit_of_work == "CPU" else "Kernel time"
+    """Name the time that is counted: the kernels', or the self CPU time of operators."""
+    return "Self CPU time" if report.provenance.unit_of_work == "CPU" else "Kernel time"
+
+
+def lowered(text: str) -> str:
+    """Return a text for the middle of a sentence."""
+    return text[:1].lower() + text[1:]
 
 
 def kernel_time_in_text(report: Report) -> str:
@@ -136,45 +148,73 @@ def span(report: Report) -> str:
 
 
 def accounting_of(report: Report) -> tuple[str, ...]:
-    """Return where all the work of the report went, whatever part is shown; the parts sum to the whole."""
-    total_ns = report.totals.work_ns
-    parts = [
-        f"{time_text(part_ns)} ({share_text(part_ns / total_ns)}) {text}"
-        for key, text in PARTS
-        if (part_ns := getattr(report.totals, key))
-    ]
-    if not parts:
+    """Return where the work went and what was left out; nothing if all of it was launched directly in ranges."""
+    totals = report.totals
+    if not totals.work_ns:
         return ()
-    beyond_ns = report.unmeasured_ns + report.warm_up_ns  # what figures per step leave out
-    # All work but warm-up is shown, and not one phase or some ranges only.
-    is_complete = isclose(time_of(report.kernels), total_ns - report.totals.excluded_ns)
-    counted = scope(report) if report.per_step or is_complete else "total"
-    all_of = f"All {work(report)}" + (" in measured steps" if report.per_step and beyond_ns else "")
-    lines = [f"{all_of}, {counted}: {time_text(total_ns)} = {' + '.join(parts)}."]
-    if beyond_ns and report.per_step:
-        places = [
-            f"{time_text(part_ns)} {text}"
-            for part_ns, text in ((report.unmeasured_ns, UNMEASURED), (report.warm_up_ns, WARM_UP))
-            if part_ns
-        ]
-        beyond = share_text(beyond_ns / (beyond_ns + total_ns * report.steps))
-        unlaunched = (
-            f" The report has no launch of {time_text(report.no_launch_ns)} of it: steps can lack that work."
-        )
-        line = f"Not in these means: {' and '.join(places)}, {beyond} of all {work(report)}."
-        lines.append(line + (unlaunched if report.no_launch_ns else ""))
-    elif beyond_ns:
-        beyond = share_text(report.unmeasured_ns / total_ns)
-        unmeasured = time_text(report.unmeasured_ns)
-        lines.append(f"Of this, {unmeasured} ({beyond}) is in no measured step: {OUTSIDE_STEPS}.")
+    return (*_placed(report), *_left_out(report), *_outside(report))
+
+
+def _placed(report: Report) -> Iterator[str]:
+    """Yield how work was assigned to ranges, and how much of it was not."""
+    totals = report.totals
+    counted_ns = totals.work_ns - totals.excluded_ns
+    is_complete = report.per_step or isclose(time_of(report.kernels), counted_ns)  # and not of some ranges only
+    of_steps = scope(report) if is_complete else "total"
+    step = "" if of_steps == "total" else f" {of_steps}"
+    placed = {text: part_ns for key, text in PARTS if (part_ns := getattr(totals, key))}
+    unplaced = [
+        f"{time_in_digits(part_ns)} ({share_text(part_ns / counted_ns)}) is {text}"
+        for key, text in UNPLACED
+        if (part_ns := getattr(totals, key))
+    ]
+    whole = f"{time_in_digits(counted_ns)} of {work(report)}{step}"
+    if not counted_ns or (not unplaced and list(placed) == [DIRECTLY]):
+        return
+    if not placed:
+        yield f"None of the {whole} is in a range."
+        return
+    parts = ", ".join(f"{time_in_digits(part_ns)} {text}" for text, part_ns in placed.items())
+    if unplaced:
+        placed_share = share_text(sum(placed.values()) / counted_ns)
+        yield f"{placed_share} of the {whole} is placed: {parts}. {' and '.join(unplaced)}."
+    else:
+        yield f"All {whole} is placed: {parts}."
+
+
+def _left_out(report: Report) -> Iterator[str]:
+    """Yield which work the figures leave out, and of sums how much is in no step."""
+    totals = report.totals
+    if not report.per_step:
+        if report.unmeasured_ns:
+            part = f"{time_in_digits(report.unmeasured_ns)} ({share_text(report.unmeasured_ns / totals.work_ns)})"
+            yield f"{part} of the {work(report)} is in no measured step."
+        if totals.excluded_ns:
+            yield f"Left out: {time_in_digits(totals.excluded_ns)} of warm-up (--include-warmup counts it)."
+        return
+    between_ns, within_ns = next((row[1:] for row in report.unaccounted if not row[0]), (0, 0))
+    least_ns = LEFT_OUT_FROM * (within_ns or totals.work_ns * report.steps)
+    places: dict[str, Number] = {
+        f"between measured steps ({COUNTED_BY_TOTALS})": between_ns,
+        f"in no step: set-up or evaluation ({COUNTED_BY_TOTALS})": report.unmeasured_ns - between_ns,
+        "of warm-up (--include-warmup counts it)": report.warm_up_ns,
+    }
+    parts = [f"{time_in_digits(ns)} {text}" for text, ns in places.items() if ns > least_ns]
+    if parts:
+        yield f"Left out: {', '.join(parts)}."
+    if report.no_launch_ns:
+        yield f"Steps may lack {time_in_digits(report.no_launch_ns)} of work whose launch was not recorded."
+
+
+def _outside(report: Report) -> Iterator[str]:
+    """Yield what is in no range, by the reason."""
     for reason in dict.fromkeys(row.reason for row in report.outside):
         counts = ", ".join(
-            f"{count_text(row.count)} {KINDS_OF_WORK[row.kind][row.count != 1]} ({time_text(row.total_ns)})"
+            f"{count_text(row.count)} {KINDS_OF_WORK[row.kind][row.count != 1]} ({time_in_digits(row.total_ns)})"
             for row in report.outside
             if row.reason == reason
         )
-        lines.append(f"In no range, {reason}: {counts}{' per step' if report.per_step else ''}.")
-    return tuple(lines)
+        yield f"{OUTSIDE_BY[reason]}{' per step' if report.per_step else ''}: {counts}."
 
 
 def accounting_per_step(report: Report) -> tuple[str, ...]:
@@ -182,12 +222,12 @@ def accounting_per_step(report: Report) -> tuple[str, ...]:
     return accounting_of(report if report.per_step else per_step(report))
 
 
-#: If unknown categories have more than this share of the kernel time, absent categories are not called absent.
+#: From this share of kernel time in kernels of unknown category on, the answer does not say that a kind is absent.
 MUCH_OTHER = 0.05
 
 
 def share_of_other(report: Report) -> float:
-    """Return the share of the kernel time in kernels of an unknown category."""
+    """Return the share of the kernel time in kernels of unknown category."""
     kernels = kernels_of(report)
     return share(time_of(row for row in kernels if row.category == OTHER), time_of(kernels)) or 0.0
 
@@ -199,7 +239,7 @@ def world_size(source: Provenance) -> int:
 
 
 def doubts_of_absence(report: Report, shortfalls: Sequence[str] = ()) -> str:
-    """Return why kernels of a kind may exist although none was found, or "" without a reason.
+    """Return why a kind of kernel may have run although none was recognized; "" if there is no reason to doubt.
 
     `shortfalls` are what the recording could not record.
     """
@@ -208,7 +248,7 @@ def doubts_of_absence(report: Report, shortfalls: Sequence[str] = ()) -> str:
         f"the job has {ranks:,} ranks": ranks > 1,
         "the recording is not complete": bool(shortfalls),
         worded(
-            f"{share_text(unknown)} of the {kernel_time_in_text(report)} is in kernels that no rule knows",
+            f"{share_text(unknown)} of the {kernel_time_in_text(report)} is in kernels of unknown category",
             report.provenance,
         ): unknown > MUCH_OTHER,
     }
@@ -232,6 +272,7 @@ def is_of_ranges(report: Report) -> bool:
 
 
 ON_CPU = {
+    "kernel time": "self CPU time",
     "kernel": "operator",
     "kernels": "operators",
     "launch": "call",
@@ -244,7 +285,12 @@ _WORDS = re.compile(rf"(?<![\w:-])(?:{'|'.join(sorted(ON_CPU, reverse=True))})(?
 
 def category(name: str) -> str:
     """Write a category for text; programs get it unchanged."""
-    return "GEMM" if name == "gemm" else name
+    return {"gemm": "GEMM", OTHER: "unknown"}.get(name, name)
+
+
+def phase(name: str) -> str:
+    """Write a phase for text; programs get it unchanged."""
+    return "no phase" if name == OTHER else name
 
 
 def worded(text: str, source: Provenance) -> str:
@@ -257,7 +303,7 @@ def on_cpu(text: str) -> str:
 
     def operator_word(match: re.Match[str]) -> str:
         word = ON_CPU[match[0].lower()]
-        return word.capitalize() if match[0][0].isupper() else word
+        return word[0].upper() + word[1:] if match[0][0].isupper() else word
 
     return _WORDS.sub(operator_word, text)
 

@@ -22,7 +22,6 @@ from .rows import common_length, function_column, label, more, per_step, require
 
 #: A share of the idle time below which people see causes in one row.
 SMALL = 0.005
-ALONE = "in one step: how much more the step with the most has of it than any other, and that step, from 0."
 NEVER_IDLE = "The GPU is never idle in what is measured."
 
 
@@ -49,8 +48,8 @@ def view(subject: Subject) -> Document:
             Row((row.kind, label(row.path, common), per_step(report, row.time_ns)))
             for row in alone[: subject.detail.top]
         )
-        title = f"Busy, but with copies or communication alone, {{unit}} {headings.scope(report)}"
-        caption = f"This time counts as busy.{more(alone, subject.detail.top, 'range')}"
+        title = f"GPU busy with copies or communication only, {{unit}} {headings.scope(report)}"
+        caption = more(alone, subject.detail.top, "range").strip()
         columns = headed("kind", range="range that launched it", time_ns="time")
         tables.append(Table("alone", title, columns, rows, caption))
     return headings.answer(report, tables, [*report.notes, *_doubts(idle)])
@@ -59,7 +58,7 @@ def view(subject: Subject) -> Document:
 def _doubts(idle: IdleTime) -> list[str]:
     unknown_ns = int(idle.pieces.duration_ns[idle.pieces.cause == CAUSES.index("unknown")].sum())
     if unknown_ns:
-        return [f"The cause of {time_text(unknown_ns)} is unknown: the report has no launch of the work after it."]
+        return [f"The cause of {time_text(unknown_ns)} is unknown: the launch of the next work was not recorded."]
     return []
 
 
@@ -79,7 +78,7 @@ def _windows(report: Report, idle: IdleTime) -> Table:
                 rows.append(Row((block, *[name] * (len(idle.gpus) > 1), *scaled, share(idle_ns, span_ns))))
     columns = headed("block", **({"gpu": "GPU"} if len(idle.gpus) > 1 else {}), span_ns="span", busy_ns="busy")
     columns += headed(idle_ns="idle", idle_share="idle %")
-    title = f"How long the GPU is idle, {{unit}} {headings.scope(report)}"
+    title = f"GPU busy and idle, {{unit}} {headings.scope(report)}"
     return Table("windows", title, columns, tuple(rows), "span: from the first start to the last end of the work.")
 
 
@@ -100,11 +99,12 @@ def _causes(report: Report, idle: IdleTime, *, whole: bool) -> Table:
         lines.append(_cause_row(report, rest, total_ns, between=between, has_steps=has_steps))
     columns = headed("cause", idle_ns="idle", share="%")
     columns += headed(between_ns="between steps") if between else ()
-    columns += headed(median_ns="median step", alone_ns="in one step", alone_step="which") if has_steps else ()
+    columns += (
+        headed(median_ns="median step", alone_ns="one step more", alone_step="its step") if has_steps else ()
+    )
     glosses = "; ".join(f"{row.cause}: {MEANING[row.cause]}" for row in shown[:2])
-    caption = f"{glosses}. % is of the column idle.{f' {ALONE}' if has_steps else ''}"
     title = f"Idle time by cause, {{unit}} {headings.scope(report)}"
-    return Table("idle", title, columns, tuple(lines), caption)
+    return Table("idle", title, columns, tuple(lines), f"{glosses}.")
 
 
 def _cause_row(report: Report, row: CauseSum, total_ns: int, *, between: bool, has_steps: bool) -> Row:
@@ -130,11 +130,8 @@ def _places(subject: Subject, places: Sequence[PlaceSum]) -> Table:
     columns = (*headed("cause", "range"), function_column(has_functions))
     columns += headed(idle_ns="idle", share="%", gaps="gaps", largest_ns="largest", waited_share="waited %")
     columns += (Column("waited_for", "call", seen_by="programs"), *headed(alone_share="1 step %"))
-    title = f"Idle time by cause and range, between steps too, {{unit}} {headings.scope(report)}"
+    title = f"Idle time by cause and range, {{unit}} {headings.scope(report)}"
     calls = ", ".join(dict.fromkeys(row.waited_for for row in places[: detail.top] if row.waited_for))
-    waited = f" waited: host code right after a call that waits for the GPU ({calls})." if calls else ""
-    in_one = " 1 step: what one step has more of it than any other." if any(row.alone_ns for row in places) else ""
-    function = " function: the innermost Python function then running." if has_functions else ""
-    caption = f"range: the innermost one open on the CPU.{function}{waited}{in_one}"
-    caption += more(places, detail.top, "row" if has_functions else "range")
-    return Table("places", title, columns, tuple(rows), caption)
+    waited = f" waited: right after {calls}." if calls else ""
+    caption = waited + more(places, detail.top, "row" if has_functions else "range")
+    return Table("places", title, columns, tuple(rows), caption.strip())

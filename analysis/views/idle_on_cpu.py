@@ -27,7 +27,7 @@ def view(subject: Subject) -> Document:
         )
     )
     causes.append(Row(("sum", per_step(report, found.wall_ns), share(found.wall_ns, found.wall_ns)), strong=True))
-    caption = "% is of the program's time. Python: the program's own code, between operators."
+    caption = "Python: the program's own code, between operators."
     tables = [
         Table(
             "outside",

@@ -6,23 +6,32 @@ from collections.abc import Iterator
 
 from ..report import IdleReport, IdleRow, Path, Report
 from ..support.text import fit
-from ..support.units import time_text
+from ..support.units import time_in_digits
+from ..vocabulary import step_matcher
 from . import headings
 from .rows import label
 
-#: What each cause of idle time means, after "while" or "because".
+#: What each cause of idle time means.
 MEANING = {
-    "launching": "the CPU launches work more slowly than the GPU does it",
-    "host code": "the program runs code that launches nothing",
-    "synchronization": "the CPU is in a call that waits for the GPU",
+    "launching": "the CPU launches too slowly",
+    "host code": "the program launches nothing",
+    "synchronization": "the CPU waits for the GPU",
     "allocation": "CUDA allocates or frees memory",
     "copy": "the CPU is in a call that copies",
-    "module loading": "CUDA loads the code of kernels",
-    "between kernels": "the GPU goes from one launched kernel to the next",
-    "latency": "the GPU begins what was just launched",
-    "queue": "launched work waits: for another stream, GPU, copy or process, or for the driver's next batch",
-    "profiler": "the profiler writes what it recorded",
-    "unknown": "the report does not say what launched the next work",
+    "module loading": "CUDA loads kernels",
+    "between kernels": "pauses between launched kernels",
+    "latency": "the launch is on its way",
+    "queue": "launched work waits for a stream, copy, process or batch",
+    "profiler": "the profiler writes its data",
+    "unknown": "the next work has no recorded launch",
+}
+#: How a sentence names a cause whose name alone says too little.
+DURING = {
+    "launching": "while the CPU launches the next kernel",
+    "latency": "while a launch is on its way",
+    "queue": "while launched work waits",
+    "unknown": "of unknown cause",
+    "between kernels": "between launched kernels",
 }
 #: What only one step does, after its number.
 ALONE = {
@@ -64,7 +73,7 @@ def _in_one_step(idle: IdleReport) -> Iterator[str]:
     )
     if alone and alone.alone_ns >= ALONE_FROM * max(idle.idle_ns, SAID_FROM * idle.span_ns):
         more = ALONE.get(alone.cause, f"has {{}} more of {alone.cause} than any other")
-        yield f"Step {alone.alone_step} {more.format(time_text(alone.alone_ns))}."
+        yield f"Step {alone.alone_step} {more.format(time_in_digits(alone.alone_ns))}."
 
 
 def is_idle(report: Report) -> bool:
@@ -89,20 +98,20 @@ def _on_cpu(idle: IdleReport) -> Iterator[str]:
         return
     said = [row for row in idle.rows if row.median_ns >= SAID_FROM * idle.span_ns] or idle.rows[:1]
     causes = [
-        ("" if len(idle.rows) == 1 else f"{time_text(row.median_ns)} of it ")
+        ("" if len(idle.rows) == 1 else f"{time_in_digits(row.median_ns)} of it ")
         + ON_CPU.get(row.cause, row.cause)
         + (f" (most in {label(row.path)})" if row.path else "")
         for row in said
     ]
     where = "of a typical step" if idle.per_step else "of the time"
-    outside = f"The program runs no operator for {time_text(idle.idle_ns)} {where}"
+    outside = f"The program runs no operator for {time_in_digits(idle.idle_ns)} {where}"
     yield f"{outside}{', but is ' if len(idle.rows) == 1 else ': '}{', '.join(causes)}."
     yield from _in_one_step(idle)
 
 
 def _largest(idle: IdleReport, report: Report) -> str:
     gpus = "The GPUs are" if max((row.gpus for row in report.busy), default=1) > 1 else "The GPU is"
-    where = "of a typical step" if idle.per_step else "of the time"
+    where = " in a typical step" if idle.per_step else ""
     row, cost = idle.rows[0], report.recording
     if cost and cost.trusted:  # the step is given without recording, and causes are as recorded
         gpus = f"As recorded, {gpus[0].lower()}{gpus[1:]}"
@@ -110,15 +119,26 @@ def _largest(idle: IdleReport, report: Report) -> str:
     if row.cause == LAUNCHING and cost and cost.busy_share("step", 1 - idle.idle_ns / idle.span_ns) >= BUSY_FROM:
         meaning = ""
     return (
-        f"{gpus} idle for {time_text(idle.idle_ns)} {where}, {time_text(row.median_ns)} of it for "
-        f"{row.cause}{place(row)}{meaning}."
+        f"{gpus} idle for {time_in_digits(idle.idle_ns)}{where}, {time_in_digits(row.median_ns)} of it "
+        f"{DURING.get(row.cause, f'due to {row.cause}')}{place(row, report)}{meaning}."
     )
 
 
-def place(row: IdleRow) -> str:
+def why(report: Report) -> str:
+    """Return why to look at idle time, with its share."""
+    if report.idle_on_cpu:
+        return "what the program does outside of operators"
+    idle = report.idle
+    of_what = "of the step" if idle and idle.per_step else "of the time"
+    return f"why the GPU is idle {idle.idle_ns / idle.span_ns:.0%} {of_what}" if idle else "why the GPU is idle"
+
+
+def place(row: IdleRow, report: Report) -> str:
     """Return where most of a cause is, by range and function, and after which call, as a part of a sentence."""
-    parts = [f"in {label(row.path)}"] if row.path else []
-    parts += [f"most in {fit(row.function, LONGEST_FUNCTION)}"] if row.function else []
+    is_step = step_matcher(report.step)
+    inner = max((depth for depth, name in enumerate(row.path, 1) if is_step(name.replace("*", "0"))), default=0)
+    parts = [f"most in {label(row.path[inner:] or row.path)}"] if row.path else []
+    parts += [f"{'in' if parts else 'most in'} {fit(row.function, LONGEST_FUNCTION)}"] if row.function else []
     parts += [f"after {row.after}"] if row.after else []
     return f" ({', '.join(parts)})" if parts else ""
 
@@ -127,19 +147,19 @@ def _of_a_pause(idle: IdleReport) -> Iterator[str]:
     pause = idle.pause
     assert pause is not None
     yield (
-        f"{time_text(pause.duration_ns)} of it is one pause, {_between(pause.before, pause.after)} "
-        f"{time_text(pause.start_ns)} after the first work."
+        f"{time_in_digits(pause.duration_ns)} of it is one pause, {_between(pause.before, pause.after)} "
+        f"{time_in_digits(pause.start_ns)} after the first work."
     )
     if pause.rest_ns and pause.rest_idle_ns >= SAID_FROM * pause.rest_ns:
         busy = 1 - pause.rest_idle_ns / pause.rest_ns
         yield (
-            f"Without it the GPU is busy {busy:.0%} of {time_text(pause.rest_ns)}, and "
-            f"{time_text(pause.rest_cause_ns)} of the {time_text(pause.rest_idle_ns)} of idle time is "
+            f"Without it the GPU is busy {busy:.0%} of {time_in_digits(pause.rest_ns)}, and "
+            f"{time_in_digits(pause.rest_cause_ns)} of the {time_in_digits(pause.rest_idle_ns)} of idle time is "
             f"{pause.rest_cause}: {MEANING[pause.rest_cause]}."
         )
     elif pause.rest_ns:
         busy = 1 - pause.rest_idle_ns / pause.rest_ns
-        yield f"Without it the GPU is busy {busy:.0%} of {time_text(pause.rest_ns)}."
+        yield f"Without it the GPU is busy {busy:.0%} of {time_in_digits(pause.rest_ns)}."
 
 
 def _between(before: Path, after: Path) -> str:

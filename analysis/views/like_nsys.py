@@ -26,9 +26,9 @@ HEADINGS = {"range_instances": "ranges", "count": "launches", "total_ns": "total
 HEADINGS |= {"total_span_ns": "total", "total_range_ns": "range"}
 #: Of single launches and spans, which are shorter than sums: nsys's figures, and what pandas calls them.
 OF_ONE = {"avg": "mean", "med": "median", "min": "min", "max": "max", "stddev": "std"}
-NO_WORK = "No work was launched inside a range of its own thread, which is what nsys counts."
+NO_WORK = "No work was launched inside a range of its own thread, and nsys counts only that."
 NO_RANGES = (
-    "The report has no NVTX push/pop ranges, and nsys counts by no others. Open some with "
+    "The report has no NVTX push/pop ranges, and nsys counts only these. Open some with "
     "`nvtx_kernels.annotate.range` or `torch.cuda.nvtx`, and record with `-t cuda,nvtx`."
 )
 

@@ -23,29 +23,24 @@ NO_MEMORY = (
     "memory=True), nvtx-kernels record --memory, or nvtx-kernels run --record FILE --memory."
 )
 NOT_MEASURED = (
-    "Nothing was allocated or freed in the measured part. --include-warmup counts warm-up; without --per-step, "
-    "what lies in no step counts too."
+    "Nothing was allocated or freed in the measured part. --include-warmup counts warm-up; --totals counts work "
+    "in "
+    "no step."
 )
 NO_MATCH = "Nothing was allocated or freed in a range that matches {!r}. Ranges: {}."
 NARROWED = (
-    "Ranges, the largest allocations and what was in use at the peak are those of {!r}. The peaks, the balance "
-    "and the accounting are of all that was recorded."
+    "Ranges, allocations and use at the peak are those of {!r}; peaks and balance are of all that was recorded."
 )
 WHOLE_RUN = "all"
 OTHERS = "(other ranges, or unseen)"
 OF_CUDA = (
-    "These are CUDA's own allocations (cudaMalloc and the like), as nsys saw them. PyTorch's allocator takes few "
-    "large blocks from CUDA and hands out tensors from them, which nsys does not see. For tensors, record with: "
-    "nvtx-kernels record --memory."
+    "These are CUDA's own allocations, such as cudaMalloc. PyTorch cuts tensors out of few large ones, which nsys "
+    "does not see: for tensors, use nvtx-kernels record --memory."
 )
-OF_CPU = "What the CPU held before the recording is not known: figures begin with 0."
-SUMS = (
-    "Ranges include all inside them. allocated, freed: in the range, whoever freed or had allocated it. kept: "
-    "allocated in forward, and still in use when the backward of its step began. at peak: allocated by the range, "
-    "and in use when the device held most, not per step."
-)
-PEAKS = "held: the most in use at a moment of each phase, with what was there when it began."
-HOLDERS = "Each range without those inside it, and warm-up and other steps too: what they allocated is in use."
+OF_CPU = "Memory that the CPU held before the recording is unknown: figures begin with 0."
+SUMS = "kept: in use from forward to backward. at peak: in use when the device held most."
+PEAKS = "held: the most in use at a moment of each phase."
+HOLDERS = "Own allocations of each range, of warm-up and other steps too."
 UNEXPLAINED = "(before the recording, or unseen)"
 
 
@@ -100,9 +95,8 @@ def _of_ranges(report: Report, memory: Memory, pattern: str) -> Memory:
 
 
 def _scope(report: Report, memory: Memory) -> str:
-    if report.per_step:
-        return f"per step, mean of {report.steps}"
-    return f"over {report.steps} step{'s' * (report.steps > 1)}" if report.steps and memory.of_steps else "total"
+    in_steps = report.per_step or (report.steps and memory.of_steps)
+    return headings.over_steps(report) if in_steps else "total"
 
 
 def _accounting(report: Report, memory: Memory) -> tuple[str, ...]:
@@ -114,15 +108,12 @@ def _accounting(report: Report, memory: Memory) -> tuple[str, ...]:
     total_text, inside_text, outside_text = (
         bytes_text(per_step(report, size)) for size in (inside + outside, inside, outside)
     )
-    line = (
-        f"All memory allocated, {_scope(report, memory)}: {total_text} = {inside_text} in ranges + {outside_text} "
-        "outside all ranges."
-    )
+    line = f"{total_text} was allocated {_scope(report, memory)}: {inside_text} in ranges, {outside_text} outside."
     left_out = sum(balance.allocated_bytes for balance in memory.balances) - inside - outside
     if not left_out:
         return (line,)
     where = "warm-up or in no step" if report.per_step else "warm-up"
-    return line, f"Left out: {bytes_text(left_out)} that was allocated in {where}."
+    return line, f"Left out: {bytes_text(left_out)}, allocated in {where}."
 
 
 def _ranges(subject: Subject, memory: Memory, naming: Naming) -> Table:
@@ -216,5 +207,5 @@ def _balance(memory: Memory) -> Table:
     columns = headed("device", before_bytes="before", allocated_bytes="+ allocated", freed_bytes="− freed")
     columns += headed(unseen_bytes="+ unseen", after_bytes="= after")
     rows = tuple(Row(tuple(getattr(row, column.key) for column in columns)) for row in memory.balances)
-    caption = "unseen: changes of the allocator's total that no recorded allocation or free explains."
+    caption = "unseen: changes of the total that no recorded allocation or free explains."
     return Table("balance", "Memory in use before and after all that was recorded", columns, rows, caption)

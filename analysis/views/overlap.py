@@ -12,17 +12,10 @@ from .communication import ELSEWHERE
 from .registry import Subject
 from .rows import more, per_step_of_a_gpu, require_measured, share
 
-WHOLE = (
-    "span: from the first start to the last end of {}; busy, % of it: any work ran then. compute: kernels except "
-    "communication, and CUDA graphs. hidden: communication while any compute ran, also that of no step or of "
-    "warm-up; exposed: the rest. Times are unions: what overlaps its own kind counts once."
-)
-OF_STEPS, OF_ALL, OF_PHASES = "a step's work", "all work but warm-up", "the phase's work"
-TRANSFERS = (
-    "time: when any of them ran, overlaps counted once. hidden: while any compute ran on that GPU; % is of time."
-)
+WHOLE = "hidden: communication while compute ran; exposed: the rest."
+TRANSFERS = "hidden: while compute ran on that GPU. % is of time."
 NO_COMMUNICATION = "No kernel communicates between GPUs."
-NONE_KNOWN = "No kernel is known to communicate between GPUs, but {}: what is not known counts as compute here."
+NONE_KNOWN = "No kernel is known to communicate between GPUs, but {}; unknown kernels count as compute."
 
 
 def view(subject: Subject) -> Document:
@@ -59,10 +52,7 @@ def _gpus(subject: Subject, overlaps: Overlap) -> Table:
         span = (span_ns, share(gpu.busy_ns, gpu.span_ns)) if spans else ()
         rows.append(Row((gpu.gpu, gpu.streams, *span, *others)))
     title = f"Compute and communication by GPU, {{unit}} {headings.scope_of_a_gpu(report, gpus)}"
-    windows = OF_PHASES if subject.some_phases else OF_STEPS if subject.attribution.part_of else OF_ALL
-    if report.warm_up_included:
-        windows = windows.removesuffix(" but warm-up")
-    return Table("overlap", title, columns, tuple(rows), WHOLE.format(windows))
+    return Table("overlap", title, columns, tuple(rows), WHOLE)
 
 
 def _transfers(subject: Subject, overlaps: Overlap) -> Table:

@@ -94,10 +94,8 @@ def ranges_with_kernels(report: Report, detail: Detail) -> Table:
             cells = (kernel.total_ns, share(kernel.total_ns, total_ns), kernel.count)
             rows.append(Row((short_names[kernel.kernel], *cells), indent=1))
     time = graphs.counted_time(report)
-    each = "each launch" if graphs.of_graphs(report) else "each kernel"
-    title = (
-        f"Ranges with the most cumulative {time}, {each} in its innermost range, {{unit}} {headings.scope(report)}"
-    )
+    own = "launches" if graphs.of_graphs(report) else "kernels"
+    title = f"Slowest ranges, own {own} only, {{unit}} {headings.scope(report)}"
     caption = f"% is of {headings.kernels(report, time)}.{more(ranked, detail.ranges, 'range')}"
     return Table("ranges", title, headed(name="range and its top kernels", **RANKING), tuple(rows), caption)
 
@@ -111,7 +109,7 @@ def kernels(report: Report, detail: Detail) -> Table:
     with_phase = len(phases) > 1
     lines = []
     for row in ranked[: detail.top]:
-        place = (headings.category(row.category), *([row.phase] * with_phase))
+        place = (headings.category(row.category), *([headings.phase(row.phase)] * with_phase))
         figures = (row.total_ns, share(row.total_ns, total_ns), row.count, row.total_ns / row.count)
         lines.append(Row((short_names[row.kernel], *place, *figures)))
     columns = (
@@ -121,8 +119,8 @@ def kernels(report: Report, detail: Detail) -> Table:
     )
     only_phase = f" in {next(iter(phases))}" if len(phases) == 1 and OTHER not in phases else ""
     kinds = graphs.counted_kinds(report)
-    title = f"{kinds[0].upper()}{kinds[1:]}{only_phase} by cumulative time, {{unit}} {headings.scope(report)}"
-    cut = more(ranked, detail.top, *(("row", ", one per kernel and phase") if with_phase else ("kernel",)))
+    title = f"{kinds[0].upper()}{kinds[1:]}{only_phase} by total time, {{unit}} {headings.scope(report)}"
+    cut = more(ranked, detail.top, "row" if with_phase else "kernel")
     caption = f"% is of {headings.kernels(report, graphs.counted_time(report))}.{cut}"
     return Table("kernels", title, columns, tuple(lines), caption)
 
@@ -134,17 +132,13 @@ def functions(report: Report, detail: Detail) -> Table:
     """
     ranked, total_ns = longest_first(_of_functions(report)), time_of(kernels_of(report))
     lines = [
-        Row((row.kernel, row.phase, row.total_ns, share(row.total_ns, total_ns), row.count))
+        Row((row.kernel, headings.phase(row.phase), row.total_ns, share(row.total_ns, total_ns), row.count))
         for row in ranked[: detail.top]
     ]
     columns = (*headed("name", "phase"), *headed(total_ns="time", share="%", count="launches"))
     columns = (replace(columns[0], key="function", heading="function"), *columns[1:])
-    title = (
-        f"Python functions by the time of the kernels launched in no inner one, {{unit}} {headings.scope(report)}"
-    )
-    caption = (
-        f"% is of {headings.kernels(report)}. Lines are those of `def`.{more(ranked, detail.top, 'function')}"
-    )
+    title = f"Python functions by the time of their own kernels, {{unit}} {headings.scope(report)}"
+    caption = f"% is of {headings.kernels(report)}. Lines: of `def`.{more(ranked, detail.top, 'function')}"
     return Table("functions", title, columns, tuple(lines), caption)
 
 
@@ -171,7 +165,7 @@ def categories(report: Report) -> Table:
     if graph_rows:
         lines.append(Row(("CUDA graphs", time_of(graph_rows), "", count_of(graph_rows))))
         caption += f" {WITHOUT_GRAPHS}"
-    title = f"Categories of kernels by cumulative time, {{unit}} {headings.scope(report)}"
+    title = f"Categories of kernels by total time, {{unit}} {headings.scope(report)}"
     return Table("categories", title, headed(name="category", **RANKING), tuple(lines), caption)
 
 
@@ -189,12 +183,9 @@ def range_tree(report: Report, top: int) -> Table:
         figures = (row.self_ns, row.kernels, row.instances, row.span_ns, row.cpu_ns)
         cells = (name, row.inclusive_ns, share(row.inclusive_ns, total_ns), *figures)
         rows.append(Row(cells, indent=len(row.path) - 1))
-    title = f"Ranges: all {graphs.counted_kinds(report)} inside, and those in no inner range (own), {{unit}}"
+    title = f"Ranges, with all {graphs.counted_kinds(report)} inside, {{unit}}"
     linked = f" {headings.LINKED}" if any(row.span_ns is None for row in chosen) else ""
-    caption = (
-        f"% is of {headings.kernels(report, graphs.counted_time(report))}. {span}: from the first start to the "
-        f"last end of a range's work, added over its instances. CPU range: its own duration.{linked}"
-    )
+    caption = f"% is of {headings.kernels(report, graphs.counted_time(report))}. own: in no inner range.{linked}"
     caption += more(with_work, len(chosen), "range")
     return Table("ranges", f"{title} {headings.scope(report)}", columns, tuple(rows), caption)
 

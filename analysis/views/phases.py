@@ -12,10 +12,10 @@ from . import graphs, headings
 from .registry import Subject
 from .rows import count_of, kernels_of, longest_first, require_measured, share, time_of
 
-OUTSIDE_STEPS = "all: with {} of kernels of no phase, outside the measured steps."
+OUTSIDE_STEPS = "all: with {} of kernels in no phase, outside the measured steps."
 #: A category with less than this share of every phase shows 0.0% everywhere.
 LEAST_SHOWN = 0.0005
-WITHOUT_GRAPHS = "The sum excludes CUDA graphs launched whole: their kernels are not in the report."
+WITHOUT_GRAPHS = "sum: without CUDA graphs launched whole."
 
 
 def view(subject: Subject) -> Document:
@@ -60,7 +60,7 @@ def phases(report: Report) -> Table:
 
     rows = [line("GEMM", ["gemm"])]
     rows += [line("all else", others)] if others else []
-    of_category = (line(category, [category], indent=1) for category in others)
+    of_category = (line(headings.category(category), [category], indent=1) for category in others)
     rows += [row for row in of_category if any((part or 0) >= LEAST_SHOWN for part in row.values[2::2])]
     rows.append(line("sum", ["gemm", *others]))
     rows += [figures("CUDA graphs", graph_ns)] if graph_ns else []
@@ -74,7 +74,7 @@ def phases(report: Report) -> Table:
     caption += f" {OUTSIDE_STEPS.format(time_text(sum(other_ns)))}" if is_outside else ""
     columns = headed("category")
     for name in (*columns_of, "all") if several else columns_of:
-        columns += headed(**{f"{name}_ns": name, f"{name}_share": "%"})
+        columns += headed(**{f"{name}_ns": headings.phase(name), f"{name}_share": "%"})
     return Table("phases", title, columns, tuple(rows), caption)
 
 

@@ -18,7 +18,7 @@ from .rows import label, more, with_levels
 
 SOME = 6
 NO_STEPS = (
-    "None of the reports has measured step ranges, so figures per step are not available. "
+    "None of the reports has measured steps, so there are no figures per step. "
     f"{TO_HAVE_STEPS}, or leave --per-step out."
 )
 
@@ -53,7 +53,7 @@ def ranks(ranked: Sequence[Ranked[Report]], detail: Detail = SHORT, *, per_step:
         uneven = [f"The reports measured different numbers of steps ({', '.join(map(str, steps))}){advice}."]
     notes = [
         *(f"{entry.name} is left out: {entry.problem}" for entry in ranked if entry.problem),
-        *(f"{name} is left out: it has no measured step ranges." for name in stepless),
+        *(f"{name} is left out: it has no measured steps." for name in stepless),
         *differences,
         *uneven,
         *(f"{name}: {note}" for name, report in reports.items() for note in report.notes),
@@ -73,7 +73,7 @@ def _different_runs(reports: dict[str, Report]) -> list[str]:
     if not texts:
         return []
     some = "; ".join(texts[:SOME]) + ("; …" if len(texts) > SOME else "")
-    return [f"These are different runs, so they are not added up ({some})."]
+    return [f"These runs have different settings, so they are not added up ({some})."]
 
 
 def _by_report(reports: dict[str, Report], together: Report, *, summed: bool) -> Table:
@@ -85,15 +85,17 @@ def _by_report(reports: dict[str, Report], together: Report, *, summed: bool) ->
         return *(kernel_ns.get(phase, 0) for phase in phases), sum(kernel_ns.values()), work_ns, report.steps
 
     phases = [phase for phase in PHASES if any(row.phase == phase and row.kernel_ns for row in together.phases)]
-    columns = headed("report", **{f"{phase}_ns": phase for phase in phases}, kernel_ns="all kernel time")
+    columns = headed(
+        "report", **{f"{phase}_ns": headings.phase(phase) for phase in phases}, kernel_ns="all kernel time"
+    )
     columns += headed(work_ns="all work", steps="steps")
     rows = [Row((name, *cells(report))) for name, report in reports.items()]
     last = Row(("mean of all" if together.per_step else "all reports", *cells(together)), strong=True)
     rows += [last] if summed else []
     title = f"{headings.kernel_time(together)} of each report by phase, {{unit}} {_scope(together)}"
     on_cpu = together.provenance.unit_of_work == "CPU"
-    work = "" if on_cpu else "All work counts copies, memsets and CUDA graphs too. "
-    table = Table("reports", title, columns, tuple(rows), f"{work}Warm-up is left out.")
+    caption = "" if on_cpu else "all work: with copies, memsets and CUDA graphs."
+    table = Table("reports", title, columns, tuple(rows), caption)
     return with_levels(table, ["report"] * len(reports) + ["all"] * summed)
 
 

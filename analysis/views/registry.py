@@ -33,15 +33,15 @@ class View(NamedTuple):
 
 VIEWS = {
     "phases": View("what share of each phase is GEMM, and what is the rest?", True),
-    "agreement": View("do CPU range, GPU span and kernel time of a phase agree?"),
+    "agreement": View("do the CPU range, GPU span and kernel time of a phase agree?"),
     "attention": View("what do scores, mask, softmax and final matmul cost?"),
     "steps": View("how much do the measured steps differ, and in which range?", True),
     "explain": View("where do a kernel's launches come from? (--kernel NAME)", True),
-    "balance": View("does the GPU wait for launches, and where?"),
+    "balance": View("is the GPU busy in each phase, and what limits it?"),
     "idle": View("why is the GPU idle, by cause and range?"),
     "overlap": View("how much communication and copying is hidden behind compute?"),
     "communication": View("which module's collectives are exposed, and who waits for whom?", True, True, True),
-    "fix": View("what to change first, and how much of the step is at stake?"),
+    "fix": View("what should I change first, and how much time would it save?"),
     "efficiency": View("what share of the GPU's peak does each range reach?", True),
     "memory": View("what does each range allocate, and what holds memory at its peak?", True, matches_ranges=True),
 }

@@ -13,7 +13,7 @@ from ..document import Column, Table
 from ..errors import ReportError
 from ..measures.agreement import Price
 from ..report import KernelRow, Number, Path, Report, quotient
-from ..support.units import count_text, time_text
+from ..support.units import time_in_digits
 from ..vocabulary import PHASES, PhaseNames, phase_matcher
 from ..vocabulary.modules import Shown, shown
 
@@ -44,18 +44,12 @@ def per_step_of_a_gpu(report: Report, value: Number, gpus: int) -> Number:
 
 
 def price_notes(report: Report, priced: Mapping[str, Price]) -> list[str]:
-    """Report how many ranges annotation opened in each phase, and about what they cost; empty for a CPU."""
+    """Report about how much CPU time annotation adds to each phase; empty for a CPU."""
     if not priced or report.provenance.unit_of_work == "CPU":
         return []
-    parts = [
-        f"{count_text(per_step(report, price.ranges))} in {phase} ({time_text(per_step(report, price.ns))})"
-        for phase, price in priced.items()
-    ]
-    scope = "per step" if report.per_step else "in total"
-    return [
-        f"Annotation opened ranges of modules {scope}: {', '.join(parts)}. The times are estimates of what they "
-        "took of the CPU's time under nsys; kernel times are free of it."
-    ]
+    each = "each " if report.per_step else ""
+    parts = (f"{time_in_digits(per_step(report, price.ns))} to {each}{name}" for name, price in priced.items())
+    return [f"Annotation adds about {', '.join(parts)}; kernel times are unaffected."]
 
 
 def common_length(paths: Iterable[Path]) -> int:

@@ -14,15 +14,15 @@ from ..measures.steps import RangeSteps, StepFigures, ranges_of, steps_of
 from ..report import Report, tree_order
 from ..report.step_time import StepRow
 from ..summary.selection import naming_for, renamed
-from ..vocabulary import OTHER, PHASES
+from ..vocabulary import PHASES
 from ..vocabulary.served import NUMBERS, Held
 from . import graphs, headings
 from .registry import Subject
 from .rows import depths, in_tree, label, last_names, more, require_measured
 
 NO_STEPS = (
-    "The report has no measured step ranges, so steps cannot be compared. Push a range named 'step' around each "
-    "of them, or use --step NAME for ranges with another name."
+    "The report has no measured steps, so there is nothing to compare. Push a range named 'step' around each "
+    "step, or name the ranges that are steps with --step NAME."
 )
 NO_RANGES = "No requested range contains work of a measured step, so there is nothing to compare."
 SHOWN_STEPS = 20
@@ -75,7 +75,7 @@ def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
         return *_own(own.get(step.step)), *times, step.kernel_ns, step.kernels, step.span_ns, step.cpu_ns
 
     columns = headed("step", own_ns="step time", idle_between_ns="idle before")
-    columns += headed(**{f"{PHASES[number]}_ns": PHASES[number] for number in phases})
+    columns += headed(**{f"{PHASES[number]}_ns": headings.phase(PHASES[number]) for number in phases})
     columns += headed(kernel_ns="all", kernels="launches", span_ns=headings.span(report), cpu_ns="CPU range")
     slowest = max(compared, key=lambda step: own[step].own_ns) if len(compared) > 1 else -1
     listed = sorted({*range(min(len(steps), SHOWN_STEPS)), *([slowest] if slowest >= 0 else [])})
@@ -91,12 +91,10 @@ def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
     if slowest >= 0:
         sentences.append(f"Step {slowest} takes the longest.")
     if len(steps) > 1 and any(row.first for row in own.values()):
-        sentences.append("A first step's time is that of its own work, and is not in the median.")
-    if PHASES.index(OTHER) in phases:
-        sentences.append("other: kernels of no phase.")
+        sentences.append("The first step's time counts only its own work, so the median leaves it out.")
     if len(steps) > len(listed):
         sentences.append(f"{len(steps) - len(listed)} more steps: --format csv.")
-    title = f"Time of each step, and {_time(report)[0].lower()}{_time(report)[1:]} by phase, {{unit}}"
+    title = f"Step time, and {headings.lowered(_time(report))} of each step by phase, {{unit}}"
     return Table("steps", title, columns, tuple(rows), " ".join(sentences))
 
 
@@ -128,11 +126,7 @@ def _served(steps: tuple[StepFigures, ...]) -> Table:
         held = Held(*map(_sum, zip(*(step.held or () for step in serving), strict=True)))
         all_steps = replace(serving[0], held=held, span_ns=_sum(step.span_ns for step in serving))
         rows.append(Row(("all", *_numbers(all_steps)), strong=True))
-    caption = (
-        "By the names of the steps: requests whose prompts were computed, and that generated, with the tokens "
-        "computed for each. tokens/s: all of a step's tokens, by its GPU span; of all steps, by the sum of their "
-        "spans."
-    )
+    caption = "By the steps' names. tokens/s: a step's tokens over its GPU span."
     hidden = len(serving) - SHOWN_STEPS
     caption += f" {hidden} more steps: --format csv." if hidden > 0 else ""
     return Table("served", "What the steps of the engine held", columns, tuple(rows), caption)
@@ -160,13 +154,9 @@ def _ranges(report: Report, selected: list[RangeSteps], top: int) -> Table:
     span = headings.span(report)
     columns = headed("range", median_ns="median", min_ns="min", max_ns="max")
     columns += (Column("spread", "spread %", "share"), *headed("slowest", span_ns=span))
-    caption = (
-        "spread: max - min, as a share of the median. slowest: the step with the most. "
-        f"{span}: median of the time from the first start to the last end of the range's work, added over its "
-        "instances in a step."
-    )
+    caption = "spread: (max − min) / median."
     if any(len(row.steps) < report.steps for row in ranges):
-        caption += " steps: how many have work in the range."
+        caption += " steps: those with work in the range."
         columns += headed("steps")
     rows = []
     for name, depth, row in zip(last_names(ranges), depths(ranges), ranges, strict=True):
@@ -177,8 +167,7 @@ def _ranges(report: Report, selected: list[RangeSteps], top: int) -> Table:
         rows.append(Row((name, *cells)[: len(columns)], indent=depth))
     if any(row.values[6] is None for row in rows):
         caption += f" {headings.LINKED}"
-    count = f"{report.steps} step{'s' if report.steps > 1 else ''}"
-    title = f"{_time(report)} inside each range per step, {{unit}}, of {count}"
+    title = f"{_time(report)} inside each range, {{unit}} per step"
     return Table("ranges", title, columns, tuple(rows), caption + more(selected, len(ranges), "range"))
 
 

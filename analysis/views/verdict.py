@@ -5,17 +5,19 @@ from __future__ import annotations
 from ..report import BusyRow, Number, Report
 from ..report.recording import NO_MARK, Recording
 from ..report.step_time import StepTime
-from ..support.units import counted, time_in_digits, time_text
+from ..support.units import counted, time_in_digits
 from ..vocabulary import OTHER, PHASES
 from . import graphs, headings, idle_words
 from .rows import count_of, kernels_of, time_of
 
+NO_PHASE = headings.phase(OTHER)
+#: Why to look at a view next.
+REASONS = {"steps": "how much steps differ, and where", "phases": "what each phase does"}
 #: What is measured in addition to phases, and its name in a sentence.
 WHOLE = {"step": "the step", "all work": "the time"}
 #: The work that keeps the GPU busy in a bound phase, and the sentences for one phase and for several.
 WITH = {"copy-bound": "copies", "communication-bound": "communication"}
 BOUNDS = {bound: (f"is busy with {work}", f"are busy with {work}") for bound, work in WITH.items()}
-NO_PHASE = "no phase"
 UNRECORDED_GPU = "The GPU's work was not recorded: what follows is CPU time."
 #: The share of the work, or of a phase's, from which the answer says what lies in no step.
 MUCH_OUTSIDE = 0.1
@@ -32,8 +34,10 @@ def verdict(report: Report) -> str:
     time = report.step_time if _is_whole(report) else None
     sentences = [UNRECORDED_GPU] if report.provenance.gpu_operator else []
     sentences += [_step(report, time)] if time else []
-    sentences += _left_out(report)
-    sentences.append(_time(report, with_graphs, kernel_ns, time))
+    left_out = _left_out(report)
+    told = _time(report, with_graphs, kernel_ns, time)
+    # "of it" would be of what the sentence before names.
+    sentences += [*left_out, told.replace(" of it (", " of the step (", 1) if left_out else told]
     unknown = headings.share_of_other(report)
     if unknown > headings.MUCH_OTHER:
         sentences.append(f"{_percent(unknown, 1)} of it is in kernels of unknown category.")
@@ -47,7 +51,7 @@ def verdict(report: Report) -> str:
 def _without_kernels(report: Report) -> str:
     """Return sentences on the work of a report without kernels, and the GPU's busy share; empty without work."""
     parts = [
-        f"{counted(count_of(rows), *headings.KINDS_OF_WORK[kind])} ({time_text(time_of(rows))})"
+        f"{counted(count_of(rows), *headings.KINDS_OF_WORK[kind])} ({time_in_digits(time_of(rows))})"
         for kind in ("memcpy", "memset")
         if (rows := [row for row in report.kernels if row.kind == kind])
     ]
@@ -114,13 +118,13 @@ def _between(report: Report, time: StepTime) -> str:
 
 
 def _left_out(report: Report) -> list[str]:
-    """Return a sentence on the work between the steps that is in no step, if it is much; shares come after it."""
+    """Return how much work between the steps is in none of them, if it is much: before any share."""
     outside = [
-        f"{time_text(outside_ns)} of {time_text(total_ns)} of {phase or 'all work'}"
+        f"{time_in_digits(outside_ns)} of {time_in_digits(total_ns)} of {phase or f'all {report.provenance.unit_of_work}'} work"
         for phase, outside_ns, total_ns in report.unaccounted
         if report.per_step and phase != OTHER and outside_ns > MUCH_OUTSIDE * total_ns
     ]
-    return [f"In no step, and in none of these figures: {', '.join(outside)}."] if outside else []
+    return [f"Left out, as in no step: {', '.join(outside)}."] if outside else []
 
 
 def next_view(report: Report) -> str:
@@ -131,8 +135,13 @@ def next_view(report: Report) -> str:
 
 
 def commands(report: Report, target: str) -> tuple[str, ...]:
-    """Return the commands to run next on a report, whose path and options are `target`."""
-    return (f"nvtx-kernels view {next_view(report)} {target}", f"nvtx-kernels page {target} -o page.html")
+    """Return the commands to run next, each with its reason; `target` is the report's path and options."""
+    view = next_view(report)
+    reason = idle_words.why(report) if view == "idle" else REASONS[view]
+    return (
+        f"nvtx-kernels view {view} {target}   # {reason}",
+        f"nvtx-kernels page {target} --open   # all of it, in the browser",
+    )
 
 
 def _time(report: Report, with_graphs: Report, kernel_ns: Number, time: StepTime | None) -> str:
@@ -153,7 +162,9 @@ def _time(report: Report, with_graphs: Report, kernel_ns: Number, time: StepTime
         if report.per_step
         else ("" if over == "total" else f" {over}")
     )
-    spent = f"{time_text(kernel_ns)} of {'self CPU time of operators' if on_cpu else graphs.counted_time(report)}"
+    spent = (
+        f"{time_in_digits(kernel_ns)} of {'self CPU time of operators' if on_cpu else graphs.counted_time(report)}"
+    )
     if headings.is_of_ranges(report):
         return f"The ranges asked for take {spent}{over}: {shares}."
     all_in = f", all of it in {only_phase}" if only_phase else ""
@@ -176,7 +187,7 @@ def _gemm(report: Report, kernel_ns: Number) -> str:
     """Return which share of the kernels' time is GEMM, or in graphs that hide their kernels."""
     if graph_ns := time_of(graphs.of_graphs(report)):
         in_graphs = _percent(graph_ns, kernel_ns)
-        return f"{in_graphs} is in CUDA graphs launched whole, whose kernels are not in the report"
+        return f"{in_graphs} is in CUDA graphs launched whole"
     gemm_ns = time_of(row for row in report.kernels if row.category == "gemm")
     none = "none is known to be" if headings.share_of_other(report) > headings.MUCH_OTHER else "none is"
     return f"{_percent(gemm_ns, kernel_ns)} is GEMM" if gemm_ns else f"{none} GEMM"
@@ -230,7 +241,7 @@ def _of_everything(report: Report) -> list[BusyRow]:
 
 
 def _called(phase: str) -> str:
-    return NO_PHASE if phase == OTHER else phase
+    return headings.phase(phase)
 
 
 def _percent(part: Number, total: Number) -> str:

@@ -266,7 +266,7 @@ def test_communication_outside_of_what_is_shown_is_not_said_to_be_absent(tmp_pat
     done = [("warm-up", ALL_REDUCE, 10, 30), ("none", ALL_REDUCE, 40, 50), ("forward", "sgemm", 60, 90)]
     report = ranks_of(tmp_path, done, ranges=[("step", 39, 55)])
     words = answered(view, report, **asked)
-    assert "All communication between GPUs, 30 ns of kernels, is outside of what is shown" in words
+    assert "All communication between GPUs (30 ns) is in another phase" in words
     assert "No kernel" not in words
 
 
@@ -368,7 +368,7 @@ def test_nothing_is_said_of_waiting_where_ranks_are_missing(tmp_path, ranks, gro
     assert sorted(waiting) == ([0, 1] if waits else [0, 0])
     assert ("slowest" in {one.key for one in answer.tables}) == waits
     assert ("not all of its ranks are here" in told(answer)) == (not waits)
-    assert ("last of those that are here" in told(answer)) == (waits and not group)
+    assert ("last rank whose report is here" in told(answer)) == (waits and not group)
 
 
 def test_another_view_still_takes_one_report(capsys):

@@ -10,7 +10,7 @@ from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.measures.idle import CAUSES, idle_time
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.summary.totals import summarize
-from nvtx_kernels.analysis.views import verdict
+from nvtx_kernels.analysis.views import idle_words, verdict
 from nvtx_kernels.analysis.vocabulary.calls import CALL_KINDS, CALL_RULES, kind_of_call
 
 import nvtx_kernels as nk
@@ -201,7 +201,7 @@ def test_a_loader_outside_of_the_steps_is_idle_time_between_them(tmp_path):
     assert causes_of(path) == {}
     assert causes_of(path, between=True) == {"host code": 455, "launching": 5, "latency": 1}
     told = verdict.verdict(summarize(attribute(read(path))))
-    assert "idle for 461.00 µs of a typical step, 455.00 µs of it for host code" in told
+    assert "idle for 461 µs in a typical step, 455 µs of it due to host code" in told
 
 
 def test_what_warm_up_separates_is_not_between_steps(tmp_path):
@@ -251,7 +251,7 @@ def test_planted_causes_are_found(tmp_path, name):
     planted = json.loads((SHARED / "idle/truth.json").read_text())[name]
     assert sum(row["idle_ns"] for row in causes) == pytest.approx(planted["idle_ns"], abs=1)
     told = verdict.verdict(summarize(attributed(path)))
-    assert f"of it for {headline}" in told
+    assert idle_words.DURING.get(headline, f"due to {headline}") in told
     assert "Step 0 loads modules: " in told
 
 
@@ -260,7 +260,7 @@ def test_one_pause_is_told_with_what_remains_without_it(tmp_path):
     work = [ran(at, at + 5, number) for number, at in enumerate((3, 33, 90_003, 90_033), 1)]
     ranges = [Range("warm", 0, 50 * US), Range("fit", 89_000 * US, 91_000 * US)]
     told = verdict.verdict(summarize(attribute(read(build(tmp_path, ranges=ranges, launches=calls, work=work)))))
-    assert "89.97 ms of it is one pause, between warm and fit, 35.00 µs after the first work." in told
+    assert "90.0 ms of it is one pause, between warm and fit, 35.0 µs after the first work." in told
     assert "Without it the GPU is busy" in told
 
 
@@ -275,7 +275,7 @@ def test_copies_alone_are_shown_beside_idle_time(tmp_path):
     path = report(tmp_path, calls, [ran(25, 55, 3, kind="memcpy"), ran(66, 70, 2)])
     (alone,) = table(viewed("idle", path), "alone")
     assert (alone["kind"], alone["time_ns"]) == ("only copies ran", 30 * US)
-    assert "This time counts as busy." in screen(viewed("idle", path))
+    assert "GPU busy with copies or communication only" in screen(viewed("idle", path))
 
 
 @pytest.mark.parametrize("rule", CALL_RULES, ids=lambda rule: CALL_KINDS[rule.kind])

@@ -97,7 +97,7 @@ def test_the_overview_says_what_the_program_does_instead(tmp_path, operator, is_
     ranges = [("step", start, start + 100) for start in (0, 100, 200)]
     path = recorded(tmp_path, [*ranges, ("load batch", 260, 290)], [(at, at + operator) for _, at, _ in ranges])
     report = subject(path, per_step=True).report
-    said = "runs no operator for 50.00 µs of a typical step: 50.00 µs of it in its own Python (most in step)"
+    said = "runs no operator for 50.0 µs of a typical step: 50.0 µs of it in its own Python (most in step)"
     assert (said in verdict(report)) is is_said
     assert next_view(report) == ("idle" if is_said else "steps")
     rows = nk.rank(path).report.idle_on_cpu.rows

@@ -93,7 +93,7 @@ def test_a_path_of_linked_and_own_work_has_no_span_for_a_part_of_it(tmp_path):
     assert split[f"step > backward > layer 0 > {SOFTMAX}"] is None
     document = viewed("steps", report)
     assert by(document, "ranges", "range")[SOFTMAX]["span_ns"] is None
-    assert "–: none, for work was led" in document.tables[1].caption
+    assert "–: the work was linked" in document.tables[1].caption
 
 
 def test_a_step_without_a_span_leaves_the_range_without_a_median_span(tmp_path):

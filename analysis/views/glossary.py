@@ -1,0 +1,142 @@
+"""What the columns of each view mean: `nvtx-kernels view NAME --help` prints it, so that captions stay short."""
+
+from __future__ import annotations
+
+import textwrap
+
+_SPAN = "from the first start to the last end of a range's work, summed over its instances"
+_CPU_RANGE = "the range's own duration, as a timer around it sees"
+
+GLOSSARY: dict[str, dict[str, str]] = {
+    "phases": {
+        "%": "share of the phase's kernel time; in the last column, of all kernel time",
+        "no phase": "kernels that no phase contains",
+        "unknown": "kernels of unknown category",
+        "GEMM launches": "kernel launches that multiply matrices; helpers of split-K count in the time only",
+    },
+    "agreement": {
+        "ranges": "the phase's outermost ranges",
+        "CPU range": _CPU_RANGE,
+        "GPU span": _SPAN,
+        "kernel time": "sum of the kernels' durations",
+        "%": "share of the CPU range",
+        "agree": "the GPU span is within 3% of the CPU range",
+        "CPU longer": "the GPU started late or finished early",
+        "not synchronized": "the GPU worked on after the range had closed",
+        "timed": "measured elsewhere, as given with --timed",
+        "longer here, shorter here": "the CPU range is longer or shorter than timed",
+    },
+    "attention": {
+        "time": "all kernels inside the part's ranges; scores include scale and mask where these are inside",
+        "GEMMs": "the matrix products among them; in the ratios, of scores and final matmul together",
+        "ranges": "all kernels of scores and final matmul, with scale and mask where these are inside",
+        "FLOP/s, B/s": "over the time shown: a matmul's GEMMs, and all kernels of other parts",
+        "FLOPs": "per layer and step, where the run states them: the two matmuls 4·B·H·T²·d_head forward and "
+        "8·B·H·T²·d_head backward; softmax 5·B·H·T² forward and 4·B·H·T² backward. Where they are counted: 2 per "
+        "multiply-add; softmax 5 per score and 4 in its backward, or, written out, 1 per element of each operator",
+    },
+    "steps": {
+        "step time": "from the end of the last step's GPU work to the end of this one's; of the first, its own "
+        "work",
+        "idle before": "GPU idle between the step before and this step's first work",
+        "GPU span": "from the first start to the last end of the step's work",
+        "CPU range": _CPU_RANGE,
+        "spread": "(max − min) / median",
+        "slowest": "the step with the most time in the range",
+        "tokens/s": "all of a step's tokens over its GPU span; of all steps, over the sum of their spans",
+    },
+    "explain": {
+        "blocks": "the grid's size",
+        "launches": "launches of the kernel in the range, but in no inner range",
+        "ranges": "ranges of that name that launch it",
+        "each": "launches per range",
+        "5·12 + 1": "five in each of 12 layers, and one more",
+    },
+    "balance": {
+        "step time": "from the end of one step's GPU work to the end of the next's",
+        "between steps": "before the step's first work, as while data is loaded",
+        "GPU span": _SPAN,
+        "busy": "any kernel, copy, memset or CUDA graph ran",
+        "waiting for CPU": "idle because the next kernel was not launched yet",
+        "GPU-bound": "busy for at least 90% of the span",
+        "copy-bound, communication-bound": "the same, but only copies or communication ran for half of that time",
+        "limited by the CPU": "busy for less than 75%, and launching causes at least half of the idle time",
+        "mixed": "no single cause",
+        "lag": "from the start of a launch call to the start of its work on the GPU. A long lag means that "
+        "launches "
+        "queue behind a busy GPU (good); a few µs, that the GPU waits for the CPU",
+    },
+    "idle": {
+        "span": "from the first start to the last end of the work",
+        "median step": "the idle time of this cause in the median step",
+        "one step more": "how much more the step with the most has of it than any other step; its step",
+        "range": "the innermost range open on the CPU",
+        "waited": "host code right after a call that waits for the GPU",
+        "1 step": "the share of the row's time that only one step has",
+    },
+    "overlap": {
+        "span": "from the first start to the last end of the work",
+        "busy": "any work ran; % is of the span",
+        "compute": "kernels except communication, and CUDA graphs",
+        "hidden": "communication or copies while any compute ran on that GPU, also compute of no step",
+        "exposed": "the rest of the communication",
+    },
+    "communication": {
+        "time": "any of them ran on that GPU; of several at once, the first to start counts",
+        "exposed": "no compute ran meanwhile",
+        "waiting": "until the last rank had started; without a common clock, what a rank needed longer than the "
+        "fastest",
+        "bus B/s": "as NCCL's tests define it, over the time without waiting where that is known",
+        "last": "collectives in which the rank was the last to start",
+        "others waited": "how long the first of the other ranks waited for it",
+    },
+    "fix": {
+        "alone": "what the change saves by itself, by replay of the recorded calls: an upper limit. Without a "
+        "known "
+        "time of the unrecorded step, for several costs of recording, so it is a range. Savings do not add up",
+        "then a step takes": "after this change and those above it",
+        "time": "of the kernels and copies concerned",
+        "least": "the time that their bytes or FLOPs need, where these were counted",
+        "measured": "how much of the replayed saving such changes had when they were tried",
+    },
+    "efficiency": {
+        "bytes": "the least: inputs and outputs of each operator, once",
+        "FLOP/s, B/s": "over the kernel time of the range with all inside it",
+        "% FLOP, % mem": "of the GPU's peak of dense arithmetic, and of its memory's bandwidth",
+        "bound": "the nearer of the two peaks; neither where both are below 25%",
+        "MFU": "FLOPs of forward and backward over the step's time and the GPU's peak, without recomputation",
+        "HFU": "the same with recomputation and the optimizer",
+        "time of a step": "its CPU range, or its GPU span where that is longer",
+    },
+    "ask": {
+        "ranges": "the phase's outermost ranges",
+        "CPU range": _CPU_RANGE,
+        "GPU span": _SPAN,
+        "made of": "5·12 + 1 is five in each of 12 layers, and one more; `per forward`: in each of the phase's "
+        "ranges",
+        "same": "whether it is also the kernel with the most time in forward",
+        "operations": "the kernels in ranges named after them; –: there is no such range",
+        "residual": "element-wise kernels in the range around a norm, but in no inner range",
+        "casts, copies": "by the kernel's name, in no range of an operation",
+        "softmax": "the time of all kernels in its ranges",
+        "FLOPs": "as in `nvtx-kernels view attention --help`",
+    },
+    "memory": {
+        "allocated, freed": "in the range or inside it, whoever freed or had allocated it",
+        "kept": "allocated in forward, and in use when the backward of its step began",
+        "at peak": "allocated by the range, and in use when the device held most; not per step",
+        "held": "the most in use at a moment of the phase, with what was there when it began",
+        "unseen": "changes of the allocator's total that no recorded allocation or free explains",
+    },
+}
+
+
+def help_text(view: str) -> str:
+    """Return what the columns of a view mean, for its help; raises KeyError for an unknown view."""
+    entries = GLOSSARY[view]
+    width = min(18, max(map(len, entries)))
+    lines = [
+        textwrap.fill(f"{word:<{width}}  {meaning}", 78, initial_indent="  ", subsequent_indent=" " * (width + 4))
+        for word, meaning in entries.items()
+    ]
+    return "\n".join(["what the columns mean:", *lines])
