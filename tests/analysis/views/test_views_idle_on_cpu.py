@@ -114,4 +114,4 @@ def test_what_one_step_alone_has_is_a_note_on_that_step(tmp_path, lasts, is_said
     ]
     path = recorded(tmp_path, ranges, [(start + 10, start + 20) for start in (0, 100, 200)])
     said = verdict(subject(path, per_step=True).report)
-    assert ("Step 2 loads data for 310.00 µs longer than any other." in said) is is_said
+    assert ("Step 2 loads data for 310 µs longer than any other." in said) is is_said
