@@ -366,8 +366,10 @@ def _with_notes(attribution: Attribution, decided: Sequence[Windows], training: 
     ]
     never = dict.fromkeys(name for times in decided for name in times.never_updated if name not in unused)
     notes += [f"{name}.step() was never called." for name in never]
-    errors = filter(None, (facts.error for facts in training.values()))
-    notes += [f"The block that was profiled ended with {error}." for error in errors]
+    # The recorder's own note says so too.
+    is_noted = any(note.startswith("Interrupted by ") for note in attribution.trace.shortfalls)
+    errors = [] if is_noted else filter(None, (facts.error for facts in training.values()))
+    notes += [f"Interrupted by {error}; the last step may be incomplete." for error in errors]
     notes += _on_evaluation(attribution, decided, training)
     # Much of the steps' work may be in calls without gradient, as a forgotten eval() makes.
     forest, ranges, duration_ns = attribution.forest, attribution.ranges, attribution.trace.work.duration_ns

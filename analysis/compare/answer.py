@@ -89,7 +89,7 @@ def _of_work(comparison: Comparison) -> str:
     """Return a sentence on the change of the GPU's work, or "" if it is unknown or the verdict is about it."""
     total = replace(comparison, all_work=True).total()
     on_cpu = comparison.a.provenance.unit_of_work == "CPU"
-    name = "Operators' CPU time" if on_cpu else "GPU work"
+    name = "Self CPU time" if on_cpu else "GPU work"
     if total.verdict == "differs" and total.change is not None:
         by = f"{total.change:+.0%}".replace("-", "−")
         return f"{name} {by} ({times(total.a_ns, total.b_ns, ' → ')})."

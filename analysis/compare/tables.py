@@ -44,10 +44,7 @@ GROUPS: dict[Group, str] = {
 TIMES_FROM = 10
 MULTIPLES = " n×: B is n times A."
 STATES = {"new": "only in B", "gone": "only in A"}
-FUSED = (
-    "% is of A's time. A fusion's kernels do the work of all ranges that it names; what each took is not known. "
-    "Next to a fusion, a range of one report is a row; elsewhere it counts in the range around it that both have."
-)
+FUSED = "% is of A's time. A fusion does the work of all ranges that it names."
 
 
 def compared(
@@ -108,7 +105,7 @@ def steps(comparison: Comparison) -> tuple[Table, ...]:
     if not rows:
         return ()
     columns = (*headed("measure"), *NUMBERS[:4], *headed(a_steps="steps A", b_steps="B", spread_share="±%"))
-    caption = "±: how much the steps of the side that varies more do."
+    caption = "±: how much steps vary, on the side that varies more."
     return (
         Table("steps", "Whole steps, medians in {unit}", (*columns, *headed("verdict")), tuple(rows), caption),
     )
@@ -163,8 +160,8 @@ def _whole_rules(verdicts: Sequence[Verdict]) -> tuple[Table, ...]:
 def scope(comparison: Comparison) -> str:
     """Return the unit of both sides, such as `per step`."""
     a, b = comparison.a, comparison.b
-    if comparison.per_step and a.steps != b.steps:
-        return f"per step, mean of A's {a.steps} and B's {b.steps}"
+    if comparison.per_step:
+        return "per step"
     scope_a, scope_b = headings.scope(a), headings.scope(b)
     return scope_a if scope_a == scope_b else f"A {scope_a}, B {scope_b}"
 
@@ -248,7 +245,7 @@ class _Drawing:
         ]
         rows[-1] = replace(rows[-1], strong=True)
         has_marks = self.comparison.steps.are_known
-        caption = "% is of A's time. `own` is of what is launched in no inner range, and sums to the total."
+        caption = "% is of A's time. own: in no inner range, which sums to the total."
         columns = (*headed("range"), *INSIDE, *headed(delta_ns="own B−A"), *(WITHIN if has_marks else ()))
         legend = _legend([row.inside or row for row in changed]) if has_marks else ""
         return self.table("range", OF_TREE, columns, rows, caption + legend)

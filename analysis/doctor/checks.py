@@ -134,8 +134,9 @@ def _unknown_kernels(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             "warning",
             worded(
-                f"{share_text(share)} of the {kernel_time_in_text(patient.report)} is in kernels that no rule "
-                "knows: what counts as GEMM, communication or another category can miss them",
+                f"{share_text(share)} of the {kernel_time_in_text(patient.report)} is in kernels of unknown "
+                "category: "
+                "shares of other categories may be too low by as much",
                 patient.trace.provenance,
             ),
             f"nvtx-kernels {shlex.quote(patient.path.name)} --by kernel names them (category other)",

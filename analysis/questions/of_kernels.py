@@ -19,7 +19,7 @@ KERNEL, LAUNCHES, TIME, SHARE = headed("kernel", "launches", kernel_ns="time", s
 
 # (b): the kernel that takes the most time in the forward, how often it is launched, and whether elsewhere too.
 
-KERNEL_CAPTION = "5·12 + 1: five in each of 12 layers, and one more. same: is it also forward's top kernel?"
+KERNEL_CAPTION = "% is of the row's part. 5·12 + 1: five in each of 12 layers, and one more."
 #: Phases that are taken together: their longest kernel, and their GEMMs.
 TOGETHER = {
     FORWARD: (FORWARD,),
@@ -141,7 +141,7 @@ IN_ATTENTION = (SOFTMAX, MASK, SCALE, ROPE)
 ELSEWHERE = (NORM, ACTIVATION, RESIDUAL, LOSS, CASTS, COPIES, REST)
 OF_FORWARD, OF_ALL = "% is of the forward's kernel time", "% is of the kernel time of all phases"
 FORWARD_TITLE = "(c) Forward kernel time by kind of kernel"
-DEFINITIONS = "residual: element-wise kernels around a norm. rest: all else."
+DEFINITIONS = "% is of the forward's kernel time. residual: element-wise kernels around a norm."
 UNNAMED = (
     "No range of the forward is named after an operation (softmax, mask, scale, rope, norm, activation, …). Open "
     "ranges of these names around them."
@@ -303,7 +303,7 @@ def gemm_share(sweep: Sweep) -> Answer:
 
     shares = headed(**{f"{key}_gemm_share": f"{_called(sweep, key)} %" for key in SHARES})
     launches = [Column(f"{key}_gemms", _called(sweep, key), "count") for key in COUNTS]
-    of_what = f"% is of the kernel time of the heading's part.{absent(SHARES)}"
+    of_what = f"% is of the kernel time of the part in the heading.{absent(SHARES)}"
     helpers = f"{SPLIT_K if sweep.unit == 'GPU' else ''}{absent(COUNTS)}".strip()
     title = f"(d) GEMMs' share of the kernel time, %, {sweep.scope}"
     tables = [

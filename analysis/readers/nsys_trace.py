@@ -104,6 +104,7 @@ def read_trace(tables: NsysTables) -> Trace:
 
 
 # What our recorder writes of what it could not record, and how much of each is read.
+INTERRUPTED_BY = "Interrupted by"
 SHORTFALLS = ("ENDED_EARLY", "RANGES_DROPPED", "INTERRUPTED_BY", "UNRECORDED_NS")
 LONGEST_FACT, LONGEST_NUMBER = 300, 19
 
@@ -385,6 +386,6 @@ def _shortfalls(meta: Mapping[str, str]) -> Iterator[str]:
     if dropped:
         yield f"{dropped:,} later ranges were dropped, and their work is missing."
     if error := facts["INTERRUPTED_BY"]:
-        yield f"The program was interrupted by {error}: its last step may be incomplete."
+        yield f"{INTERRUPTED_BY} {error}; the last step may be incomplete."
     if unrecorded_ns:
         yield f"Incomplete: {time_text(unrecorded_ns)} was lost while data was written out. Record fewer steps."

@@ -59,9 +59,9 @@ def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow
     if unfit_ns := int(work.duration_ns[attribution.unfit & ~left_out].sum()):
         share = share_text(unfit_ns / int(work.duration_ns[~left_out].sum()))
         yield (
-            f"{time_text(unfit_ns)} ({share}) of the work is in backward nodes whose sequence numbers lead to no "
-            "forward operator, or to those of several threads: it is counted in backward, and in no range of "
-            "forward."
+            f"{time_text(unfit_ns)} ({share}) of the work cannot be linked to a forward operator: it is counted "
+            "in "
+            "backward, and in no module."
         )
     for number, phase in enumerate(PHASES):
         of_phase = attribution.phase == number
@@ -70,8 +70,8 @@ def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow
     yield from _of_annotation(attribution)
     if graphs := int((work.kind == GRAPH).sum()):
         yield (
-            f"{counted(graphs, 'CUDA graph launch is', 'CUDA graph launches are')} counted whole, as work without "
-            f"kernels: the report hides theirs. Record with {words_of(provenance).graph_nodes} to see them."
+            f"{counted(graphs, 'CUDA graph launch is', 'CUDA graph launches are')} counted whole, as "
+            f"the kernels inside were not recorded. Record with {words_of(provenance).graph_nodes} to see them."
         )
     yield from _of_fusions(attribution, kernels)
     if replays := of_replays(attribution):
@@ -96,9 +96,11 @@ def _of_fusions(attribution: Attribution, kernels: Iterable[KernelRow]) -> Itera
         across = sum(row.total_ns for row, parts in shared if spans_layers(parts))
         fused = sum(row.total_ns for row, _ in shared)
         yield (
-            f"{share_text(fused / all_ns)} of the {attribution.trace.provenance.unit_of_work} work is shared by "
-            f"several ranges, whose work a compiler fused: a row of their names, joined by `{FUSED.strip()}`. "
-            f"{share_text(across / all_ns)} is shared by several layers."
+            f"A compiler fused {share_text(fused / all_ns)} of the {attribution.trace.provenance.unit_of_work} "
+            "work "
+            f"across ranges; such a row has their names, joined by `{FUSED.strip()}`. "
+            f"{share_text(across / all_ns)} is "
+            "fused across layers."
         )
 
 
@@ -126,8 +128,9 @@ def of_replays(attribution: Attribution) -> str:
     if untold.sum() <= MOST_UNTOLD * replayed.sum():
         return ""
     return (
-        f"{untold.sum():,} of {replayed.sum():,} kernels that CUDA graphs replayed are placed by their launch "
-        "alone, as the report has no ranges that were open at the capture"
+        f"the modules of {untold.sum():,} of {replayed.sum():,} kernels in CUDA graphs are unknown, as their "
+        "capture "
+        "was not recorded"
     )
 
 
@@ -159,7 +162,7 @@ def _of_annotation(attribution: Attribution) -> Iterator[str]:
         )
     elif BACKWARD in opened and OTHER in present and FORWARD not in opened:
         yield (
-            f"No range opens the forward phase, so its work is counted as other. Open {ranges} named "
+            f"No range opens the forward phase, so its work is counted in no phase. Open {ranges} named "
             f"forward, {how}."
         )
 
@@ -216,10 +219,8 @@ def of_steps(kernels: Sequence[int]) -> str:
     if not short:
         return ""
     some = ", ".join(f"{step} ({kernels[step]:,})" for step in short[:SHOWN])
-    return (
-        f"of {len(kernels)} steps with {usual:,.0f} kernels usually, some have far fewer: {some}: they do "
-        "other work, or the capture began or ended, or memory ran out, within them"
-    )
+    steps = f"steps {some} have" if len(short) > 1 else f"step {some} has"
+    return f"{steps} far fewer kernels than the others ({usual:,.0f}): cut off by the capture, or other work?"
 
 
 def of_arithmetic(run: Mapping[str, Any], launches: Mapping[str, Number]) -> str:

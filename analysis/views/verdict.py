@@ -120,7 +120,8 @@ def _between(report: Report, time: StepTime) -> str:
 def _left_out(report: Report) -> list[str]:
     """Return how much work between the steps is in none of them, if it is much: before any share."""
     outside = [
-        f"{time_in_digits(outside_ns)} of {time_in_digits(total_ns)} of {phase or f'all {report.provenance.unit_of_work}'} work"
+        f"{time_in_digits(outside_ns)} of {time_in_digits(total_ns)} of "
+        f"{phase or f'all {report.provenance.unit_of_work}'} work"
         for phase, outside_ns, total_ns in report.unaccounted
         if report.per_step and phase != OTHER and outside_ns > MUCH_OUTSIDE * total_ns
     ]

@@ -94,7 +94,7 @@ class Recording:
             return f"{path} is an empty recording: no work was seen. Next: run the training steps inside the block"
         steps = self.ranges.steps
         counted = f"{steps} step{'' if steps == 1 else 's'}" if steps else "no range `step`"
-        command = f"nvtx-kernels rank {shlex.quote(str(path))}{' --per-step' if steps else ''}"
+        command = f"nvtx-kernels rank {shlex.quote(str(path))}"
         written = f"{path}, {bytes_text(path.stat().st_size)}, {counted}. Next: {command}"
         return "\n".join(filter(None, (written, self.shortfall)))
 

@@ -201,7 +201,7 @@ def run(options: Mapping[str, Any]) -> None:
             sentences = [*less_work(options, settings), f"Peak memory {peak}: {row['peak_bytes'] / GIB:.2f} GiB."]
             if recording is not None:
                 work = f"{recording.works:,} {WORK_IN_REPORT[settings.device_type]}"
-                sentences.append(f"Recorded {work}; recording slows the steps down.")
+                sentences.append(f"Recorded {work}.")
                 sentences.append(recording.outcome(Path(record_to).with_name(recording.path.name)))
             # Pandas takes a second to import; a sweep's processes need none.
             from .table import document

@@ -225,7 +225,7 @@ def _warnings(rows: Sequence[Row], lines: pd.DataFrame, by: str) -> Iterator[str
     if "bare" in captures:
         yield "capture none: ranges are on and nothing watches; bare: ranges are off."
     if watched := sorted(captures - set(UNWATCHED)):
-        yield f"Times under {', '.join(watched)} are those of a watched program, slower than its own."
+        yield f"Under {', '.join(watched)} the program is slower than alone, and so are these times."
     if by == "mode" and (compared(lines, "mode")["difference_ms"] < 0).any():
         yield "A mode that does more took less time, in another process: the difference is no backward."
 

@@ -40,7 +40,7 @@ T = TypeVar("T")
 NO_WARM_UP = "flops counts the last step of warm-up: with it, warmup must be ≥ 1"
 CALL = 'profile(model, optimizer, "report.sqlite")'
 NO_MODEL = "No model was given: its phases are backward and optimizer, and its ranges the program's own."
-NO_STEP = "No step ended: nothing ran that a step could be made of."
+NO_STEP = "No optimizer step and no model call was seen."
 ALL_WARM_UP = "Every step was warm-up: run more, or measure from the first one (warmup=0, --warmup 0)."
 
 
@@ -113,7 +113,7 @@ class Profile:
             size = path.stat().st_size if path.exists() else 0
         command = f"nvtx-kernels rank {report}"
         if capture.recording is None or not capture.recording.ended_early:
-            command += " --per-step" if phases.measured else " --include-warmup"
+            command += "" if phases.measured else " --include-warmup"
         remarks = []
         if not self._models and not self._every_model:
             remarks.append(NO_MODEL)

@@ -169,7 +169,7 @@ def test_a_notebook_is_told_nothing_to_type_on_a_command_line(trace):
     for answer in (analysis.rank(trace, per_step=True), nk.balance(trace), nk.agreement(trace)):
         assert "--top" not in answer._repr_html_()
         assert "nvtx-kernels view" not in answer._repr_html_()
-    assert "the view balance shows what the GPU waits for" in nk.agreement(trace)._repr_html_()
+    assert "the view idle shows why the GPU is idle" in nk.agreement(trace)._repr_html_()
 
 
 def test_idle_time_is_ranked_by_the_range_that_ends_it(trace):

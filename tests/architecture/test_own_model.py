@@ -114,4 +114,4 @@ def test_attention_in_one_call_is_said_to_have_no_parts(tmp_path):
         nvtx_kernels.__main__, "ask", str(tmp_path / "report.sqlite"), "--questions", "e"
     )
     assert (status, out) == (1, "")
-    assert "nn.MultiheadAttention and scaled_dot_product_attention compute all in one call" in err
+    assert "nn.MultiheadAttention and scaled_dot_product_attention are one call without parts" in err

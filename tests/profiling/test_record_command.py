@@ -96,7 +96,7 @@ def test_an_exception_of_the_program_shows_its_own_frames(tmp_path, monkeypatch,
     assert files[:2] == ["train.py"] * 2
     assert not [file for file in files[2:] if f"{os.sep}torch{os.sep}" not in file]
     assert "RuntimeError: mat1 and mat2 shapes cannot be multiplied" in said
-    assert "interrupted by RuntimeError" in " ".join(nk.rank("report.sqlite").report.notes)
+    assert "Interrupted by RuntimeError" in " ".join(nk.rank("report.sqlite").report.notes)
 
 
 def test_ctrl_c_ends_the_program_and_keeps_its_report(tmp_path, monkeypatch, capsys):

@@ -110,9 +110,9 @@ EXPECTED = """\
 Not known whether B differs: kernels take 6.20 and 6.30 ms per step (+1.6%).
 Without measured steps on both sides, nothing says how much times vary.
 
-A: r.sqlite · 2 steps measured → B: r.sqlite · 1 step measured
+A: r.sqlite · 2 steps → B: r.sqlite · 1 step
 
-Kernel time inside each range, ms per step, mean of A's 2 and B's 1
+Kernel time inside each range, ms per step
 range             A     B   B−A   % launches A B own B−A
 step          6.200 6.300 0.100 1.6       4.50 5   0.000
   forward     6.000 6.100 0.100 1.7          4 4   0.000
@@ -120,10 +120,9 @@ step          6.200 6.300 0.100 1.6       4.50 5   0.000
       softmax 2.000 2.100 0.100 5.0          2 2   0.100
   backward    0.200 0.200 0.000 0.0       0.50 1   0.000
 all kernels   6.200 6.300 0.100 1.6       4.50 5   0.100
-% is of A's time. `own` is of what is launched in no inner range, and sums to
-the total.
+% is of A's time. own: in no inner range, which sums to the total.
 
-Rules: 1 of 2 violated, ms per step, mean of A's 2 and B's 1
+Rules: 1 of 2 violated, ms per step
 rule                A     B   B−A   % verdict
 softmax > +5%   2.000 2.100 0.100 5.0 holds
   range softmax

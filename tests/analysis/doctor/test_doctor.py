@@ -61,13 +61,13 @@ WRONG = {
     "times of zero": ("problem", "1 kernel or copy has a time of zero", {
         "ranges": STEP, "launches": TWO["launches"], "work": [Work(1, 0, 0, "sgemm"), TWO["work"][1]]}),
     "no ranges": ("problem", "no NVTX ranges", TWO),
-    "unknown kernels": ("warning", "50.0% of the kernel time is in kernels that no rule knows", {
+    "unknown kernels": ("warning", "50.0% of the kernel time is in kernels of unknown category", {
         "ranges": STEP, "launches": TWO["launches"],
         "work": [TWO["work"][0], Work(2, 60, 70, "secret_kernel")]}),
     "no steps": ("warning", "no measured step ranges", {"ranges": STEP[1:], **TWO}),
     "open step": ("problem", "1 range was never closed (step)", {"ranges": [Range("step", 0, None)], **TWO}),
     "open layer": ("warning", "(layer)", {"ranges": [*STEP, Range("layer", 300, None)], **TWO}),
-    "cut step": ("problem", "some have far fewer: 1 (1)", {
+    "cut step": ("problem", "step 1 (1) has far fewer kernels", {
         "ranges": [Range("step", n, n + 90) for n in (0, 100, 200)],
         **launched((1, 2), (5, 6), (9, 10), (101, 102), (201, 202), (205, 206), (209, 210))}),
     "all warm-up": ("problem", "all GPU work is in warm-up", {"ranges": [Range("warm-up", 0, 500)], **TWO}),

@@ -205,7 +205,7 @@ def test_a_report_without_a_mark_has_no_flops_and_says_so(tmp_path):
     path = made(tmp_path, ("sgemm", 110), ("exp", 210), ("sgemm", 310), ranges=parts)
     (found,) = table(asked(path), "e_forward")
     assert (found["softmax_to_gemms"], "flops_ratio" in found) == (0.5, False)
-    assert any(note.startswith("(e): The report does not say how many FLOPs") for note in asked(path).notes)
+    assert any(note.startswith("(e): FLOPs and bytes were not counted") for note in asked(path).notes)
 
 
 def test_flops_that_a_step_counted_are_held_against_each_other(tmp_path):

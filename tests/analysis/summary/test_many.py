@@ -67,7 +67,7 @@ def test_every_report_is_ranked_in_its_order_and_an_unreadable_one_costs_its_own
 def test_different_runs_are_not_added_up():
     runs = [parallel.Ranked(path.name, summary(path)) for path in (REPORT, DATA / "h200_compiled.sqlite")]
     said = " ".join(as_table.present(ranks(runs)).split())
-    assert "different runs, so they are not added up (h200_compiled.sqlite: compiled)" in said
+    assert "different settings, so they are not added up (h200_compiled.sqlite: compiled)" in said
     assert "numbers of steps (1, 2); --per-step compares one step of each." in said
     assert "all reports" not in said
     assert "All GPU work, " not in said
@@ -160,14 +160,14 @@ def test_ranks_per_step_show_one_step_and_not_the_sum_over_ranks():
         row.kernel_ns for row in per_step(one).phases[1:]
     )
     assert document.tables[0].title.endswith("{unit} per step")
-    assert document.accounting[0].startswith("All GPU work, per step, mean of 4: 60.21 ms")
+    assert document.accounting[0].startswith("All 60.2 ms of GPU work per step is placed:")
 
 
 def test_a_rank_without_steps_costs_its_row_where_figures_are_per_step():
     one = summary(REPORT)
     document = ranks([parallel.Ranked("a", one), parallel.Ranked("b", replace(one, steps=0))], per_step=True)
-    assert document.notes[0] == "b is left out: it has no measured step ranges."
-    with pytest.raises(ReportError, match="None of the reports has measured step ranges"):
+    assert document.notes[0] == "b is left out: it has no measured steps."
+    with pytest.raises(ReportError, match="None of the reports has measured steps"):
         ranks([parallel.Ranked("b", replace(one, steps=0))], per_step=True)
 
 

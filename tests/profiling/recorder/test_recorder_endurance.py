@@ -205,7 +205,7 @@ def test_what_a_recording_lacks_is_said_in_answers_and_by_the_doctor(path):
     expected = (
         "The recording ended early: the disk is full. What came later is missing.",
         "4 later ranges were dropped, and their work is missing.",
-        "The program was interrupted by ZeroDivisionError: its last step may be incomplete.",
+        "Interrupted by ZeroDivisionError; the last step may be incomplete.",
     )
     assert set(expected) <= set(nk.rank(path).report.notes)
     assert {one.rstrip(".") for one in expected} <= {finding.what for finding in examine(path)}

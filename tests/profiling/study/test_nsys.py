@@ -77,7 +77,7 @@ def test_report_has_a_name_that_sorts_and_is_captured_again_when_gone(standin, t
         *MEASURED,
         "--stats=true",
     ]
-    assert "are those of a watched program" in capsys.readouterr().out
+    assert "the program is slower than alone" in capsys.readouterr().out
     report.unlink()
     assert nsys.main(options) == 0
     assert (report.exists(), len(results.read(folder / "index.jsonl")[0])) == (True, 2)

@@ -88,7 +88,7 @@ def test_the_screen_says_whether_the_model_is_compiled_and_it_is(options, word, 
 
 
 def test_times_under_nsys_are_labelled_and_others_are_not(trained, capsys, monkeypatch):
-    label = "Times under nsys are those of a watched program, slower than its own."
+    label = "Under nsys the program is slower than alone, and so are these times."
     assert label not in " ".join(trained[1].split())
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
     assert main(["--size", "tiny", "--device", "cpu", "--mode", "forward", "--warmup", "0"]) == 0
