@@ -111,8 +111,8 @@ def add_range_rules(parser: argparse.ArgumentParser) -> Any:
         "--capture",
         type=Path,
         metavar="TRACES",
-        help="traces taken while CUDA graphs were captured (folder or file): names the modules of graph kernels; or "
-        "what dump_kernel_py_stacks saved: names their Python functions",
+        help="traces taken while CUDA graphs were captured: names the modules of graph kernels; or a file of "
+        "dump_kernel_py_stacks: names their Python functions",
     )
     rules.add_argument(
         "--names",
