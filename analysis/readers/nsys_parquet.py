@@ -144,6 +144,8 @@ class _File:
         product = None
         for name in theirs.split(" * "):
             if name not in raw.column_names:
+                if not self.rows:  # of a table without rows, a file may have no columns
+                    return pa.chunked_array([], pa.int64())
                 if missing is None or name in NEVER_ABSENT:
                     raise NotAReport(f"{self.path.name} has no column {name!r}: it is not nsys's.")
                 return None

@@ -81,8 +81,9 @@ UNREAD_DEVICE = (
     "It is of {}, whose events are not read. Record with activities=[ProfilerActivity.CPU] alone to rank the CPU "
     "time of operators."
 )
-#: What is called, by Kineto's names of devices.
-DEVICES = {"xpu": "an XPU", "mtia": "an MTIA device", "privateuse1": "a device of PrivateUse1"}
+#: Devices whose work Kineto does not write, by its names of them.
+DEVICES = {"mtia": "an MTIA device", "privateuse1": "a device of PrivateUse1"}
+UNTRACED_XPU = "It is of an XPU, whose work was not recorded: record with activities including ProfilerActivity.XPU."
 #: The calls that launch work of a GPU's.
 LAUNCHING = (KERNEL_LAUNCH, OTHER_LAUNCH, COPY)
 WHOLE_MICROSECONDS = (
@@ -451,7 +452,8 @@ class Assembly:
         elif not self.columns.work.rows:
             called = next(iter(sorted(self.columns.called_devices - {"cuda"})), "")
             lost = LOST_RECORDS.format(counted(self.launched(), "call"))
-            self.notes.append(UNREAD_DEVICE.format(DEVICES[called]) if called else lost)
+            unread = UNTRACED_XPU if called == "xpu" else UNREAD_DEVICE.format(DEVICES.get(called, ""))
+            self.notes.append(unread if called else lost)
         if self.columns.without_duration:
             lacking = "event without a duration is", "events without a duration are"
             self.notes.append(f"{counted(self.columns.without_duration, *lacking)} left out.")

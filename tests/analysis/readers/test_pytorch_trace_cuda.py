@@ -40,15 +40,17 @@ def paths_of(trace):
     return {row.kernel: row.path for row in summarize(attribute(trace)).kernels}
 
 
-#: What a note on replayed graphs adds where the recording is PyTorch's.
+#: What a note on replayed graphs adds where the recording is PyTorch's, and where it is nsys's.
 OF_PYTORCH = ", or let PyTorch 2.15 annotate its graphs (torch.cuda.graph_annotations)"
+OF_NSYS = ", with `nsys profile --cuda-graph-trace=node`"
 
 
 def test_trace_gives_the_report_of_nsys_for_the_same_program(tmp_path):
     report = report_of(write_kineto(tmp_path / "a.pt.trace.json", STEP))
     of_nsys = report_of(write_nsys(tmp_path / "a.sqlite", STEP))
     assert replace(report, notes=()) == replace(of_nsys, notes=())
-    assert [note.replace(OF_PYTORCH, "") for note in report.notes] == [*of_nsys.notes]
+    common = [note.replace(OF_NSYS, "") for note in of_nsys.notes]
+    assert [note.replace(OF_PYTORCH, "") for note in report.notes] == common
     assert report.totals.linked_ns == 130_011
     assert report.totals.adopted_ns == 1_001
     backward = ("ProfilerStep#3", "backward")
@@ -61,7 +63,8 @@ def test_old_trace_gives_the_report_of_nsys_but_for_its_microseconds(tmp_path):
     whole = STEP.scaled(1000)
     report = report_of(write_old_kineto(tmp_path / "old.json", whole))
     of_nsys = report_of(write_nsys(tmp_path / "a.sqlite", whole))
-    assert {note.replace(OF_PYTORCH, "") for note in report.notes} - {*of_nsys.notes} == {
+    common = {note.replace(OF_NSYS, "") for note in of_nsys.notes}
+    assert {note.replace(OF_PYTORCH, "") for note in report.notes} - common == {
         "All times are whole microseconds, as older PyTorch wrote them: each kernel's is up to 1 µs too short."
     }
     # Which cause a moment of an idle GPU has may turn on less than a microsecond.
@@ -162,14 +165,12 @@ def test_trace_without_cpu_events_has_its_kernels_outside_all_ranges(tmp_path):
     assert (trace.work.launch == -1).all()
 
 
-def test_trace_of_an_untraced_gpu_counts_no_operators(tmp_path):
+def test_trace_of_an_idle_gpu_counts_operators_and_says_so(tmp_path):
     path = write_kineto(tmp_path / "a.json", Program(blocks=STEP.blocks))
     trace = analysis.read(path)
-    assert len(trace.work) == 0
-    assert trace.provenance.unit_of_work == "GPU"
-    assert trace.notes[0].startswith(
-        "The trace contains no GPU work although there was a GPU: record with activities="
-    )
+    assert len(trace.work) == 7
+    assert trace.provenance.unit_of_work == "CPU"
+    assert trace.notes[0].startswith("The trace contains no GPU work and no launch of any, though the machine has")
 
 
 def test_what_json_lacks_is_forgiven(tmp_path):
@@ -184,7 +185,7 @@ def test_what_json_lacks_is_forgiven(tmp_path):
 KERNEL = {"ph": "X", "cat": "kernel", "dur": 1}
 FOREIGN = {
     "no events": ({"a": 1}, "it has no traceEvents. Of nsys's exports, the SQLite one is read"),
-    "a list": ([{"ph": "X", "name": "x"}], "is not a report that can be read"),
+    "a list": ([{"ph": "X", "name": "x"}], "none of its events is"),
     "another tool's": ({"traceEvents": [{"ph": "X", "cat": "gpu", "ts": 1, "dur": 1}]}, "none of its events is"),
     "no event": ({"traceEvents": []}, "none of its events is"),
     "other types": ({"traceEvents": [{"ph": "X", "name": ["x"]}]}, "Expected `str`, got `array`"),
@@ -206,7 +207,7 @@ def test_other_json_is_refused_in_one_sentence(tmp_path, content, sentence):
 
 @pytest.mark.parametrize(
     ("device", "says"),
-    [("cuda", "ProfilerActivity.CUDA"), ("mtia", "an MTIA device: record"), ("xpu", "ProfilerActivity.XPU")],
+    [("cuda", "ProfilerActivity.CUDA"), ("mtia", "an MTIA device, whose events are not read"), ("xpu", "ProfilerActivity.XPU")],
 )
 def test_trace_of_an_untraced_device_says_what_it_has_and_names_the_activity(tmp_path, device, says):
     path = write_kineto(tmp_path / "a.pt.trace.json", replace(STEP, work=[]))

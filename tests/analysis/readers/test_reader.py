@@ -88,7 +88,7 @@ def test_a_range_that_was_never_closed_ends_with_the_capture_and_is_counted(tmp_
     report = build(tmp_path, ranges=[Range("forgotten", 5, None), *STEP], **launched((10, 12), (200, 202)))
     assert read(report).ranges.end_ns.tolist() == [100, 213, 50]
     assert attributed(report) == ["own: step > forgotten > layer 0", "own: forgotten"]
-    assert any("1 ranges were never closed" in note for note in summary(report).notes)
+    assert any("1 range was never closed" in note for note in summary(report).notes)
 
 
 def test_marks_are_no_ranges_and_start_end_ranges_are(tmp_path):

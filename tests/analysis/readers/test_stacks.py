@@ -171,8 +171,9 @@ def test_checkpoints_are_backward_below_their_own_module(folder):
     attribution = attribute(read(recorded(folder, checkpoints=True)))
     again = attribution.recompute[attribution.node] & (attribution.node >= 0)
     paths = {path[1:3] for (_, path, _), is_again in zip(answers(attribution), again, strict=True) if is_again}
-    # It ends with the last module, of whose inputs backward needs the values.
-    assert paths == {(f"Block {n}", part) for n in range(2) for part in ("Attention", "Sequential")}
+    # It ends with the last module, of whose inputs backward needs the values. A node spends time in blocks, too.
+    parts = {(f"Block {n}", part) for n in range(2) for part in ("Attention", "Sequential")}
+    assert parts <= paths <= parts | {("Block 0",), ("Block 1",)}
     assert {phase for (_, _, phase), is_again in zip(answers(attribution), again, strict=True) if is_again} == {
         "backward"
     }
