@@ -138,7 +138,7 @@ def test_warm_up_is_left_out_and_said_so_unless_it_is_asked_for(tmp_path):
     ranges = [Range("warm-up", 0, 90), Range("step", 100, 190), Range("forward", 101, 180)]
     report = build(tmp_path, ranges=ranges, **launched((10, 20), (110, 120)))
     assert "of warm-up (--include-warmup counts it)" in answered("rank", report, "--totals")
-    assert "Not in these means: 10 ns in warm-up" in answered("rank", report)
+    assert "Left out: 10 ns of warm-up" in answered("rank", report)
     assert "warm-up left out" not in answered("rank", report, "--include-warmup")
 
 

@@ -92,7 +92,7 @@ WRONG = [
     (["--within", "2%", "{program}", "9", "0"], 2, "--within goes with --against"),
     (["--against", "{program}", "--sizes", "small", "{program}"], 2, "--sizes is not for --against"),
     (["--against", "{program}", "--within", "none", "{program}"], 2, "write --within 2%"),
-    (["--against", "{program}"], 2, "write it and its arguments behind all options"),
+    (["--against", "{program}"], 2, "write it and its arguments after all options"),
     (["--against", "{program}", "--fail-on", "loss > +1%", "{program}"], 2, "is about 'loss'"),
     (["--against", "{program} 9 0", "--warmup", "0", "{program}", "9", "0"], 2, "must be 1 or more"),
 ]

@@ -199,7 +199,7 @@ def test_of_two_branches_with_one_number_nothing_tells_and_the_work_stays_adopte
     assert [path for _, path, _ in answers(found)] == [("step", "backward")]
     assert found.unfit.tolist() == [True]
     notes = summarize(found).notes
-    assert any("10 ns (100.0%)" in note and "no forward operator" in note for note in notes), notes
+    assert any("10 ns (100.0%)" in note and "linked to a forward operator" in note for note in notes), notes
 
 
 def test_replicas_on_two_gpus_are_told_apart_by_them(tmp_path):

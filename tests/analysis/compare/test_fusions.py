@@ -73,7 +73,7 @@ def test_there_is_no_table_where_nothing_is_fused(a, b):
 
 def test_the_table_is_the_last_of_a_comparison():
     table = compared(compare(EAGER, COMPILED)).tables[-1]
-    assert table.title == "Kernel time that compile fused, saved and lost, {unit} per step, mean of 1"
+    assert table.title == "Kernel time that compile fused, saved and lost, {unit} per step"
     assert [line.values[:4] for line in table.rows if line.strong] == [
         ("fused: the work of several ranges", 0, 600, 600),
         ("saved: shorter in B", 1250, 510, -740),

@@ -154,7 +154,7 @@ def test_work_outside_the_steps_is_no_column_and_stays_in_the_sum(tmp_path):
     table = by_category(opened(beyond_steps(tmp_path)).whole)
     assert [column.key for column in table.columns[1::2]] == ["forward_ns", "all_ns"]
     assert next(line.values[1::2] for line in table.rows if line.values[0] == "sum") == (60, 460)
-    assert table.caption.endswith("all: with 400 ns of kernels of no phase, outside the measured steps.")
+    assert table.caption.endswith("all: with 400 ns of kernels in no phase, outside the measured steps.")
 
 
 def asked(name, subject):

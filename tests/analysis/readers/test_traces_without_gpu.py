@@ -24,7 +24,7 @@ NO_GPU, NOT_RECORDED = "CPU time of operators, no GPU", "the GPU's work was not 
 @pytest.mark.parametrize(
     ("blocks", "calls", "gpus", "note", "heading"),
     [
-        (CPU, [], [], "The trace contains no GPU work: operators' own", NO_GPU),
+        (CPU, [], [], "The trace contains no GPU work: self CPU time of operators", NO_GPU),
         (CPU, [], [GPU], HAS_GPU, NO_GPU),
         (CPU, [ASKING], [GPU], HAS_GPU, NO_GPU),
         (CUDNN, [], [], "The program ran on a GPU (aten::cudnn_convolution)", NOT_RECORDED),

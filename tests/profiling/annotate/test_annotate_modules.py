@@ -384,7 +384,7 @@ def test_a_recursive_model_runs_as_deep_while_it_is_recorded(is_annotated):
     plain, found = deepest(model), []
     with annotate.annotate_modules(model if is_annotated else nn.Linear(4, 4)):
         heard_from(lambda: found.append(deepest(model)))
-    assert plain <= found[0] <= plain + 20
+    assert plain - 2 <= found[0] <= plain + 20  # a frame more or less around it
     assert sys.getrecursionlimit() == limit
 
 

@@ -51,7 +51,7 @@ def test_cases_that_nsys_watched_say_so():
     rows = [row, {**row, "state": {**row["state"], "watched_by": "nsys"}}]
     lines = shown(table(frame(rows), "capture"))
     assert [line["capture"] for line in lines if line["phase"] == "forward"] == ["none", "nsys"]
-    warned = ["Times under nsys" in " ".join(document(some).notes) for some in (rows, rows[:1])]
+    warned = ["Under nsys the program is slower" in " ".join(document(some).notes) for some in (rows, rows[:1])]
     assert warned == [True, False]
 
 

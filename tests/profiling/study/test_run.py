@@ -98,7 +98,7 @@ def test_times_under_nsys_are_labelled_and_others_are_not(trained, capsys, monke
 def test_a_recording_of_a_cpu_counts_its_operators(trained):
     path, screen = trained
     ((count,),) = rows(path, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL")
-    assert f"Recorded {count:,} operators;" in " ".join(screen.split())
+    assert f"Recorded {count:,} operators." in " ".join(screen.split())
 
 
 def test_a_training_step_launches_the_matrix_products_that_theory_counts(trained):
@@ -194,7 +194,8 @@ def test_without_annotation_there_are_no_ranges_and_the_same_operators(trained, 
     path = tmp_path / "r.sqlite"
     assert run("--steps", 2, "--warmup", 1, "--no-annotate", "--record", path).returncode == 0
     assert range_names(path) == []
-    assert sorted(name for name, _ in kernels(path)) == sorted(name for name, _ in kernels(trained[0]))
+    # An operator inside which ranges open is a row for each of them.
+    assert {name for name, _ in kernels(path)} == {name for name, _ in kernels(trained[0])}
 
 
 def test_operators_become_ranges_on_request(tmp_path, capsys):

@@ -43,7 +43,7 @@ def test_rows_that_nsys_watched_are_lines_of_their_own_with_a_warning():
     rows = [row(measured=(20,)), row(measured=(30,), state={**H200, "watched_by": "nsys"})]
     forward = frame(rows).query("phase == 'forward'")
     assert list(zip(forward["capture"], forward["mean_ms"], strict=True)) == [("none", 20), ("nsys", 30)]
-    assert [note for note in document(rows).notes if "Times under nsys are" in note]
+    assert [note for note in document(rows).notes if "Under nsys the program is slower" in note]
 
 
 def test_throughput_and_mfu_follow_from_flops_and_the_known_peak():
