@@ -14,6 +14,7 @@ from ..presenters import cell_text
 from ..support.text import fit
 from ..support.units import bytes_text, counted, share_text, si_text, time_text
 from ..views import communication, idle, memory
+from ..views.balance import WORDS
 from ..views.headings import worded
 from ..views.registry import Subject, viewer
 from ..views.verdict import BOUNDS, NO_PHASE
@@ -21,8 +22,9 @@ from ..vocabulary import OTHER
 from .icicle import LONGEST_KERNEL
 from .roofline import far_below
 
-#: What bounds a phase, in words: the first sentence names the cause of idle time, and the page each phase's.
-LIMITS = {**BOUNDS, "launch-bound": ("is limited by the CPU", "are limited by the CPU")}
+#: What bounds a phase, as `view balance` says it, and of one phase and of several.
+LIMITED = WORDS["launch-bound"]
+LIMITS = {**BOUNDS, LIMITED: (f"is {LIMITED}", f"are {LIMITED}")}
 
 
 class Section(NamedTuple):
@@ -180,7 +182,7 @@ def _balance(tables: Mapping[str, Table]) -> Iterator[str]:
         yield (
             f"{NO_PHASE if phase == OTHER else phase} {waits}{where}: {least.get('gpu', 'the GPU')} is busy "
             f"{share_text(least['busy_share'])} of {time_text(least['span_ns'])}"
-            f"{unlaunched if verdict == 'launch-bound' else ''} ({counted(least['kernels'], 'kernel')})."
+            f"{unlaunched if verdict == LIMITED else ''} ({counted(least['kernels'], 'kernel')})."
         )
     if all(row["verdict"] == "GPU-bound" for row in phases):
         yield f"The GPU is busy for at least {GPU_BOUND_FROM:.0%} of each phase: kernels bound them."

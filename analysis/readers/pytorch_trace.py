@@ -83,7 +83,9 @@ UNREAD_DEVICE = (
 )
 #: Devices whose work Kineto does not write, by its names of them.
 DEVICES = {"mtia": "an MTIA device", "privateuse1": "a device of PrivateUse1"}
-UNTRACED_XPU = "It is of an XPU, whose work was not recorded: record with activities including ProfilerActivity.XPU."
+UNTRACED_XPU = (
+    "It is of an XPU, whose work was not recorded: record with activities including ProfilerActivity.XPU."
+)
 #: The calls that launch work of a GPU's.
 LAUNCHING = (KERNEL_LAUNCH, OTHER_LAUNCH, COPY)
 WHOLE_MICROSECONDS = (

@@ -146,7 +146,7 @@ def test_figures_per_step_are_of_the_work_in_steps_as_in_the_terminal(tmp_path):
     assert shown["facts"]["figures"][1] == ("Kernel time", "30 ns", "per step, mean of 2")
     assert (shown["kernels"]["total_ns"], shown["icicles"]["together"]["ns"][0], shown["per"]) == (60, 60, 2)
     assert sum(ns for _, ns in shown["facts"]["parts"]) == 60
-    assert any("Not in these means: 410 ns in no measured step" in line for line in shown["facts"]["accounting"])
+    assert any("410 ns" in line and "in no step" in line for line in shown["facts"]["accounting"])
     assert shown["verdict"] == verdict(report.report) != ""
 
 

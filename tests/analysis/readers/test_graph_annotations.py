@@ -64,7 +64,9 @@ def paths_of(path):
 )
 def test_note_on_replays_names_what_would_tell_their_modules(tmp_path, step, says):
     program = replace(replays(annotated=False), blocks=[Block(step, 10, 40), Block(step, 1010, 1040)])
-    (note,) = (note for note in summary(write_kineto(tmp_path / "t.json", program)).notes if "in CUDA graphs" in note)
+    (note,) = (
+        note for note in summary(write_kineto(tmp_path / "t.json", program)).notes if "in CUDA graphs" in note
+    )
     assert all(text in note for text in says)
     assert "nsys" not in note
 

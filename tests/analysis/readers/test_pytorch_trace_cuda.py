@@ -207,7 +207,11 @@ def test_other_json_is_refused_in_one_sentence(tmp_path, content, sentence):
 
 @pytest.mark.parametrize(
     ("device", "says"),
-    [("cuda", "ProfilerActivity.CUDA"), ("mtia", "an MTIA device, whose events are not read"), ("xpu", "ProfilerActivity.XPU")],
+    [
+        ("cuda", "ProfilerActivity.CUDA"),
+        ("mtia", "an MTIA device, whose events are not read"),
+        ("xpu", "ProfilerActivity.XPU"),
+    ],
 )
 def test_trace_of_an_untraced_device_says_what_it_has_and_names_the_activity(tmp_path, device, says):
     path = write_kineto(tmp_path / "a.pt.trace.json", replace(STEP, work=[]))
