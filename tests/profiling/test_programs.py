@@ -53,7 +53,8 @@ def answer(report, last_line):
     screen = printed("rank", report)
     assert max(map(len, screen.partition("\nNext:")[0].splitlines())) <= 80
     heading, verdict, *paragraphs = screen.split("\n\n")
-    sentences = [part for part in paragraphs if not part.startswith(("Self CPU time by", "Slowest ranges", "Next:"))]
+    tables = ("Self CPU time by", "Slowest ranges", "Next:")
+    sentences = [part for part in paragraphs if not part.startswith(tables)]
     ranges = csv.DictReader(io.StringIO(printed("rank", report, "--by", "range", "--format", "csv")))
     # What a compiler fuses differs between versions of PyTorch.
     names = sorted({f"{row['phase']:9} {re.sub(r'[^>]+ [+] .*', ' (shared)', row['path'])}" for row in ranges})
