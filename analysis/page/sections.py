@@ -42,7 +42,7 @@ class Section(NamedTuple):
 
 
 SECTIONS = {
-    "balance": Section("Does the GPU wait for launches?", open=True, of_gpus=True),
+    "balance": Section("Does the CPU limit the GPU?", open=True, of_gpus=True),
     "idle": Section(
         "Why is the GPU idle?",
         open=True,

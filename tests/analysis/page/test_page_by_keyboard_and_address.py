@@ -100,7 +100,7 @@ def test_the_compared_reports_and_the_axis_are_in_the_address(tmp_path, driver):
 
 def test_what_to_look_at_leads_to_its_section(steps):
     links = steps.do("return [...document.querySelectorAll('.look:not(.fix) a')].map((link) => link.textContent)")
-    assert list(dict.fromkeys(links)) == ["Does the GPU wait for launches?", "Do the clocks agree?"]
+    assert list(dict.fromkeys(links)) == ["Does the CPU limit the GPU?", "Do the clocks agree?"]
     steps.click("#balance-0 summary")
     steps.until("return !document.getElementById('balance-0').open")
     steps.click(".look:not(.fix) a")
