@@ -90,6 +90,8 @@ def analysis_arguments(command, folder):
     if command.startswith("view memory "):
         stands_for["report.sqlite"] = str(with_memory())
     words = [stands_for.get(word, word) for word in shlex.split(command)]
+    if "--open" in words:  # writes next to the report, and opens a browser
+        words[words.index("--open") :] = ["-o", "page.html"]
     before = ["", *words[:-1]]
     return [str(folder / word) if flag == "-o" else word for flag, word in zip(before, words, strict=True)]
 
