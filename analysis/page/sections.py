@@ -23,8 +23,8 @@ from .icicle import LONGEST_KERNEL
 from .roofline import far_below
 
 #: What bounds a phase, as `view balance` says it, and of one phase and of several.
-LIMITED = WORDS["launch-bound"]
-LIMITS = {**BOUNDS, LIMITED: (f"is {LIMITED}", f"are {LIMITED}")}
+LIMITED = "launch-bound"
+LIMITS = {**BOUNDS, LIMITED: (f"is {WORDS[LIMITED]}", f"are {WORDS[LIMITED]}")}
 
 
 class Section(NamedTuple):

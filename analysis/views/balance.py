@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from ..document import Document, Row, Table, headed
+from ..document import Column, Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures.agreement import prices
 from ..measures.balance import Balance, balance
@@ -60,7 +60,7 @@ def view(subject: Subject) -> Document:
     priced = prices(subject.attribution, include_warm_up=report.warm_up_included)
     tables = [] if subject.some_phases else list(_of_step_time(report))
     tables += [
-        *_of_phases(report, balanced, whole=subject.detail.whole),
+        *_of_phases(report, balanced),
         *([_owners(subject, balanced)] if balanced.owners else []),
     ]
     notes = [*report.notes, *([NO_RANGES] if balanced.phases[0].name == NAMES[ALL] else [])]
@@ -130,7 +130,7 @@ def _without_recording(cost: Recording | None) -> str:
     return f" Without recording, and GPU busy: {step}{phases}. The verdicts use these."
 
 
-def _of_phases(report: Report, balanced: Balance, *, whole: bool) -> Iterator[Table]:
+def _of_phases(report: Report, balanced: Balance) -> Iterator[Table]:
     """Yield how long each phase's work ran and nothing did, which sums to the span, and how long launches wait."""
     gpus = len({row.gpu for row in balanced.phases})
     scope, mean = headings.scope_of_a_gpu(report, gpus), partial(per_step_of_a_gpu, report, gpus=gpus)
@@ -143,11 +143,15 @@ def _of_phases(report: Report, balanced: Balance, *, whole: bool) -> Iterator[Ta
         idle = (mean(row.idle_ns), mean(row.waiting_ns), row.waiting_share)
         is_mixed = row not in phases and row.gpu in bound and row.verdict == "undecided"
         verdict = "see phases" if is_mixed else row.verdict
-        busy_rows.append(Row((*phase, *busy, *idle, verdict if whole else WORDS.get(verdict, verdict))))
+        busy_rows.append(Row((*phase, *busy, *idle, verdict, WORDS.get(verdict, verdict))))
         queue_rows.append(Row((*phase, mean(row.kernels), mean(row.gaps), row.median_lag_ns, row.p95_lag_ns)))
     of_phase = headed("phase", **({"gpu": "GPU"} if gpus > 1 else {}))
     busy_columns = headed(span_ns="GPU span", busy_ns="busy", busy_share="%", idle_ns="idle")
-    busy_columns += headed(unlaunched_ns="waiting for CPU", unlaunched_share="% of idle", verdict="verdict")
+    busy_columns += headed(unlaunched_ns="waiting for CPU", unlaunched_share="% of idle")
+    busy_columns += (
+        Column("verdict", "verdict", seen_by="programs"),
+        Column("limit", "verdict", seen_by="people"),
+    )
     lags = headed(median_lag_ns="median lag", p95_lag_ns="95% below")
     queue_columns = (*headed(kernels="launches", gaps="idle gaps"), *(replace(lag, own_unit=True) for lag in lags))
     names = [row.name for row in balanced.phases]

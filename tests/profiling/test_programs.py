@@ -59,7 +59,9 @@ def answer(report, last_line):
     # What a compiler fuses differs between versions of PyTorch.
     names = sorted({f"{row['phase']:9} {re.sub(r'[^>]+ [+] .*', ' (shared)', row['path'])}" for row in ranges})
     # How its sentences go on depends on what the machine did in so few steps.
-    opening = re.sub(r"(?<=A step takes # T).*", "…", re.sub(r"^In no step[^.]*[.] ", "", masked(verdict)))
+    opening = re.sub(
+        r"(?<=A step takes # T).*", "…", re.sub(r"^Left out, as in no step[^.]*[.] ", "", masked(verdict))
+    )
     return (
         "\n\n".join([masked(last_line), masked(heading), opening, *map(masked, sentences), "\n".join(names)])
         + "\n"

@@ -56,10 +56,10 @@ def one_forward(tmp_path, *work):
 
 VERDICTS = [
     # 40 of 100 busy, and each next launch returns only when the GPU has long been idle.
-    ("limited by the CPU", [(10, 12, 100, 120), (170, 178, 180, 200)]),
+    ("launch-bound", [(10, 12, 100, 120), (170, 178, 180, 200)]),
     ("GPU-bound", [(10, 12, 100, 195), (14, 16, 199, 300)]),
     # It waits for launches, but for a fifth of the time only.
-    ("mixed", [(10, 12, 100, 140), (158, 159, 160, 200)]),
+    ("undecided", [(10, 12, 100, 140), (158, 159, 160, 200)]),
     # The work was launched long ago: it is not for launches that the GPU is idle.
     ("between kernels", [(10, 12, 100, 120), (14, 16, 180, 200)]),
 ]
@@ -187,4 +187,4 @@ def test_work_without_duration_outside_the_steps_is_all_that_is_shown(tmp_path, 
 
 def test_a_step_of_which_only_phases_say_what_bounds_it_refers_to_them():
     shown = by(viewed("balance", OURS), "balance", "phase")
-    assert [shown[name]["verdict"] for name in ("optimizer", "step")] == ["limited by the CPU", "mixed"]
+    assert [shown[name]["verdict"] for name in ("optimizer", "step")] == ["launch-bound", "see phases"]
