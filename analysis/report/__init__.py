@@ -205,6 +205,7 @@ TO_HAVE_STEPS = "Push a range named 'step' around each step, or use --step NAME 
 
 # Why work is in no range.
 NO_LAUNCH, LAUNCHED_OUTSIDE = "because the report has no launch of it", "launched outside all ranges"
+COULD_BE_OF_TWO = "because two threads could have waited for it"
 
 # Not multiplied by the number of steps, so not divided by it either.
 _PER_LAUNCH = frozenset({"min_ns", "max_ns", "largest_ns", "gpus"})

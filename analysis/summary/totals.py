@@ -20,6 +20,7 @@ from ..measures.idle_sums import idle_report
 from ..measures.recording import recording
 from ..measures.step_time import step_time
 from ..report import (
+    COULD_BE_OF_TWO,
     LAUNCHED_OUTSIDE,
     NO_LAUNCH,
     BusyRow,
@@ -295,7 +296,7 @@ class _Summary:
         reasons = {
             NO_LAUNCH: (how == OUTSIDE) & ~launched,
             LAUNCHED_OUTSIDE: (how == OUTSIDE) & launched,
-            "because two threads could have waited for it": how == AMBIGUOUS,
+            COULD_BE_OF_TWO: how == AMBIGUOUS,
         }
         rows = [
             OutsideRow(reason, name, int(chosen.sum()), int(self.duration[chosen].sum()))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import isclose
 
 from ..document import Document, Table
-from ..report import LAUNCHED_OUTSIDE, NO_LAUNCH, KernelRow, Number, Report, per_step
+from ..report import COULD_BE_OF_TWO, LAUNCHED_OUTSIDE, NO_LAUNCH, KernelRow, Number, Report, per_step
 from ..support.units import count_text, share_text, time_in_digits
 from ..trace import Provenance
 from ..vocabulary import OTHER, step_matcher
@@ -38,7 +38,11 @@ UNPLACED = (
     ("outside_ns", "outside all ranges"),
     ("ambiguous_ns", "ambiguous"),
 )
-OUTSIDE_BY = {NO_LAUNCH: "In no range, as their launch was not recorded", LAUNCHED_OUTSIDE: "Outside all ranges"}
+OUTSIDE_BY = {
+    NO_LAUNCH: "In no range, as their launch was not recorded",
+    LAUNCHED_OUTSIDE: "Outside all ranges",
+    COULD_BE_OF_TWO: "In no range, as two threads could have waited for it",
+}
 COUNTED_BY_TOTALS = "--totals counts it"
 #: What is left out is said from this share of the work between the first and the last measured step on.
 LEFT_OUT_FROM = 0.02
@@ -214,7 +218,8 @@ def _outside(report: Report) -> Iterator[str]:
             for row in report.outside
             if row.reason == reason
         )
-        yield f"{OUTSIDE_BY[reason]}{' per step' if report.per_step else ''}: {counts}."
+        because = OUTSIDE_BY.get(reason, f"In no range, {reason}")  # of a summary, any text
+        yield f"{because}{' per step' if report.per_step else ''}: {counts}."
 
 
 def accounting_per_step(report: Report) -> tuple[str, ...]:
