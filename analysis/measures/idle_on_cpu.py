@@ -94,13 +94,9 @@ def outside_operators(
     everything = attribution.of_all_work
     windows = _windows(everything, include_warm_up)
     step, node, function, start, end = _pieces(everything, windows)
-    paths, functions = Paths(everything), ("", *everything.trace.frame_names)
-    (seen, called), row = grouped_rows(paths.names_of_node[node], function + 1)
-    causes = [_cause((*paths.names[number], functions[name])) for number, name in zip(seen, called, strict=True)]
-    keys = [
-        (cause, naming(paths.names[number]), functions[name])
-        for cause, number, name in zip(causes, seen.tolist(), called.tolist(), strict=True)
-    ]
+    places, row = _places(everything, node, function)
+    causes = [cause for cause, _, _ in places]
+    keys = [(cause, naming(path), name) for cause, path, name in places]
     time_ns, count = summed(row, end - start, len(keys)), np.bincount(row, minlength=len(keys))
     _, largest = bounds(row, end - start, end - start, len(keys))
     found = (
@@ -137,10 +133,22 @@ def pieces_between(attribution: Attribution, start_ns: int, end_ns: int) -> Outs
     times = Intervals(np.array([start_ns], np.int64), np.array([end_ns], np.int64))
     windows = replace(_windows(everything, False), times=times, step=np.zeros(1, np.int64))
     _, node, function, start, end = _pieces(everything, windows)
-    paths, names = Paths(everything), ("", *everything.trace.frame_names)
-    places = zip(paths.names_of_node[node].tolist(), (function + 1).tolist(), strict=True)
-    causes = np.array([_cause((*paths.names[path], names[name])) for path, name in places], object)
-    return OutsidePieces(causes, node, function, start, end)
+    places, row = _places(everything, node, function)
+    causes = np.array([cause for cause, _, _ in places], object)
+    return OutsidePieces(causes[row], node, function, start, end)
+
+
+def _places(
+    attribution: Attribution, node: Int64s, function: Int64s
+) -> tuple[list[tuple[str, Path, str]], Int64s]:
+    """Return the distinct causes of pieces, each with its path and function, and which of these each piece has."""
+    paths, functions = Paths(attribution), ("", *attribution.trace.frame_names)
+    (numbers, names), row = grouped_rows(paths.names_of_node[node], function + 1)
+    places = [
+        (paths.names[number], functions[name])
+        for number, name in zip(numbers.tolist(), names.tolist(), strict=True)
+    ]
+    return [(_cause((*path, name)), path, name) for path, name in places], row
 
 
 def _joined(rows: Iterable[OutsideOperators]) -> Iterator[OutsideOperators]:

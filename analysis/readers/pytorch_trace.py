@@ -76,16 +76,16 @@ LOST_RECORDS = (
     "else profile the GPU, let the user profile it (ERR_NVGPUCTRPERM), call torch.cuda.synchronize() before the "
     "profiler stops, and record again with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
 )
-#: The sentence on devices whose calls Kineto has categories for, but not their work.
-UNREAD_DEVICE = (
+_UNREAD = (
     "It is of {}, whose events are not read. Record with activities=[ProfilerActivity.CPU] alone to rank the CPU "
     "time of operators."
 )
-#: Devices whose work Kineto does not write, by its names of them.
-DEVICES = {"mtia": "an MTIA device", "privateuse1": "a device of PrivateUse1"}
-UNTRACED_XPU = (
-    "It is of an XPU, whose work was not recorded: record with activities including ProfilerActivity.XPU."
-)
+#: The sentence on a trace that has calls of a device without its work, by Kineto's names of devices.
+WITHOUT_WORK = {
+    "xpu": "It is of an XPU, whose work was not recorded: record with activities including ProfilerActivity.XPU.",
+    "mtia": _UNREAD.format("an MTIA device"),
+    "privateuse1": _UNREAD.format("a device of PrivateUse1"),
+}
 #: The calls that launch work of a GPU's.
 LAUNCHING = (KERNEL_LAUNCH, OTHER_LAUNCH, COPY)
 WHOLE_MICROSECONDS = (
@@ -454,8 +454,7 @@ class Assembly:
         elif not self.columns.work.rows:
             called = next(iter(sorted(self.columns.called_devices - {"cuda"})), "")
             lost = LOST_RECORDS.format(counted(self.launched(), "call"))
-            unread = UNTRACED_XPU if called == "xpu" else UNREAD_DEVICE.format(DEVICES.get(called, ""))
-            self.notes.append(unread if called else lost)
+            self.notes.append(WITHOUT_WORK.get(called, lost))
         if self.columns.without_duration:
             lacking = "event without a duration is", "events without a duration are"
             self.notes.append(f"{counted(self.columns.without_duration, *lacking)} left out.")

@@ -9,7 +9,7 @@ from math import isclose
 
 from ..document import Document, Table
 from ..report import COULD_BE_OF_TWO, LAUNCHED_OUTSIDE, NO_LAUNCH, KernelRow, Number, Report, per_step
-from ..support.units import count_text, share_text, time_in_digits
+from ..support.units import counted, share_text, time_in_digits
 from ..trace import Provenance
 from ..vocabulary import OTHER, step_matcher
 from .rows import kernels_of, share, time_of
@@ -214,7 +214,7 @@ def _outside(report: Report) -> Iterator[str]:
     """Yield what is in no range, by the reason."""
     for reason in dict.fromkeys(row.reason for row in report.outside):
         counts = ", ".join(
-            f"{count_text(row.count)} {KINDS_OF_WORK[row.kind][row.count != 1]} ({time_in_digits(row.total_ns)})"
+            f"{counted(row.count, *KINDS_OF_WORK[row.kind])} ({time_in_digits(row.total_ns)})"
             for row in report.outside
             if row.reason == reason
         )
