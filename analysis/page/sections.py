@@ -190,14 +190,13 @@ def _balance(tables: Mapping[str, Table]) -> Iterator[str]:
 
 def _agreement(tables: Mapping[str, Table]) -> Iterator[str]:
     """Name the phases whose CPU range is far from what the GPU did, and both times."""
-    rows = by_key(tables["agreement"])
+    rows = [row for row in by_key(tables["agreement"]) if row["cpu_ns"] is not None]
     span = next(column.heading for column in tables["agreement"].columns if column.key == "span_ns")
     for verdict in ("CPU longer", "not synchronized"):
-        rows = [row for row in rows if abs(row["cpu_ns"] - row["span_ns"]) > MUCH * row["cpu_ns"]]
         times = [
             f"{row['phase']} {time_text(row['cpu_ns'])} and {time_text(row['span_ns'])}"
             for row in rows
-            if row["verdict"] == verdict
+            if row["verdict"] == verdict and abs(row["cpu_ns"] - row["span_ns"]) > MUCH * row["cpu_ns"]
         ]
         if times:
             yield f"CPU range and {span} differ ({verdict}): {', '.join(times)}."

@@ -37,7 +37,7 @@ from .. import annotate
 from ..annotate import others
 from ..annotate.interrupts import Held
 from .open_blocks import is_open
-from .process import alone, reminding, terminated_by_signal
+from .process import Unwinding, alone, reminding
 from .recording import LIMIT_VARIABLE, OPEN_BLOCK, Recording
 from .session import making_way
 from .steps import STEPS, Bounds, StepCount
@@ -88,18 +88,21 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         self._failure: TraceFileError | None = None
         self._count: StepCount | None = None
         self._is_ending = False
-        # What signals do, what a recording takes of its process, and what it listens to.
-        self._signals, self._process, self._listening = ExitStack(), ExitStack(), ExitStack()
+        self._signals = Unwinding(record.__enter__, record.__exit__)
+        # What a recording takes of its process, and what it listens to.
+        self._process, self._listening = ExitStack(), ExitStack()
 
     def __enter__(self) -> Recording:
         try:
-            self._signals.enter_context(terminated_by_signal())
+            self._signals.begin()
             with Held():
-                return self._begin()
+                recording = self._begin()
+            self._signals.deliver()
         except BaseException as error:
             with self._signals, Held(), self._process, self._listening:
                 self._end(type(error).__name__)  # one that had begun leaves its report
             raise
+        return recording
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+from ..annotate.interrupts import HELD_SIGNALS, Held
 from .trace_file import TraceFileError
 
 _lock = threading.Lock()
@@ -42,22 +44,57 @@ class Terminated(SystemExit):
     """SIGTERM ended the program."""
 
 
-@contextmanager
-def terminated_by_signal() -> Iterator[None]:
-    """Let SIGTERM unwind the program, as Ctrl-C does, unless the program handles it."""
+class Unwinding:
+    """Ctrl-C and SIGTERM unwind the program from `begin` on, and wait while one of the functions runs.
 
-    def terminate(number: int, _frame: FrameType | None) -> None:
-        raise Terminated(128 + number)
+    A with statement has moments, as when its `__exit__` has begun and done nothing, in which an exception would
+    leave the block without what leaving does. What waits is handled at the end of this block, or by `deliver`. A
+    SIGTERM that the program does not handle raises Terminated.
+    """
 
-    in_main = threading.current_thread() is threading.main_thread()
-    is_ours = in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if is_ours:
-        signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        if is_ours and signal.getsignal(signal.SIGTERM) is terminate:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    def __init__(self, *functions: Callable[..., object]) -> None:
+        self._codes = {function.__code__ for function in functions}
+        self._handlers: dict[int, Any] = {}
+        self._waiting: list[int] = []
+
+    def begin(self) -> None:
+        """Take the signals over, if this is the main thread, which handles them, and no other has done so."""
+        if threading.current_thread() is threading.main_thread():
+            for number in HELD_SIGNALS:
+                handler = signal.getsignal(number)
+                is_default = number == signal.SIGTERM and handler is signal.SIG_DFL
+                is_taken = isinstance(getattr(handler, "__self__", None), Held | Unwinding)
+                if (callable(handler) and not is_taken) or is_default:
+                    self._handlers[number] = handler
+                    signal.signal(number, self._handle)
+
+    def deliver(self) -> None:
+        """Handle the signals that waited."""
+        while self._waiting:
+            self._pass_on(self._waiting.pop(0), None)
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_error: object) -> None:
+        for number, handler in self._handlers.items():
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, handler)
+        self.deliver()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        caller = frame
+        while caller is not None and caller.f_code not in self._codes:
+            caller = caller.f_back
+        if caller is not None:
+            self._waiting.append(number)
+        else:
+            self._pass_on(number, frame)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        handler = self._handlers[number]
+        if not callable(handler):
+            raise Terminated(128 + number)
+        handler(number, frame)
 
 
 @contextmanager

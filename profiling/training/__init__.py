@@ -30,7 +30,7 @@ from ..annotate.interrupts import Held
 from ..annotate.modules import Choice
 from ..machine import versions
 from ..recorder import GOES_ON
-from ..recorder.process import terminated_by_signal
+from ..recorder.process import Unwinding
 from ..recorder.steps import STEPS, Bounds
 from .capture import Capture
 from .loop import WHOLE_BLOCK, Phases
@@ -96,7 +96,8 @@ class Profile:
         self._capture = Capture(flops=flops, memory=memory, facts=self._facts)
         bounds = Bounds.of(warmup, steps, is_watched=self._capture.is_watched)
         self._phases = Phases(self._capture, bounds, optimizers.named(self._optimizers), self._say_goes_on)
-        self._signals, self._ranges, self._is_leaving = ExitStack(), ExitStack(), False
+        self._signals = Unwinding(Profile.__enter__, Profile.__exit__)
+        self._ranges, self._is_leaving = ExitStack(), False
 
     @property
     def outcome(self) -> Outcome:
@@ -138,7 +139,7 @@ class Profile:
 
     def __enter__(self) -> Self:
         try:
-            self._signals.enter_context(terminated_by_signal())
+            self._signals.begin()
             with Held():
                 self.path = self._capture.start(self.path)
                 self._ranges.enter_context(self._phases.running())
@@ -146,6 +147,7 @@ class Profile:
                     self._ranges.enter_context(annotate.annotate_modules(model, name=name, **self._choice))
                 if self._every_model:
                     self._ranges.enter_context(annotating_roots(**self._choice))
+            self._signals.deliver()
         except BaseException:
             with self._signals, Held(), self._capture.block, self._ranges:
                 raise

@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -18,7 +19,7 @@ from nvtx_kernels.profiling.recorder.trace_file import TraceFile
 from torch import nn
 
 import nvtx_kernels as nk
-from tests.profiling.making.recordings import kernels, metadata, python, range_names, train, train_on
+from tests.profiling.making.recordings import REPOSITORY, kernels, metadata, python, range_names, train, train_on
 
 INTERRUPTS = int(os.environ.get("NVTX_KERNELS_INTERRUPTS", "40"))
 COMPILING = """
@@ -299,6 +300,46 @@ def is_readable(path):
         return bool(nk.rank(path, include_warm_up=True).report)
     except NoGpuWork as nothing:
         return "is an empty recording" in str(nothing)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["record", "profile"])
+def test_ctrl_c_at_any_call_of_entering_and_leaving_takes_the_recording_off(path, way):
+    program = f"from {__name__} import interrupted_everywhere; interrupted_everywhere({str(path)!r}, {way!r})"
+    subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=True, capture_output=True)
+
+
+def interrupted_everywhere(path, way):
+    """One signal in each run: Python looks for them where a function begins, and where one of C's has ended."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    train_on(torch.ones(4, 8), model, optimizer)
+    before, interrupted_at, calls = state_of(model), 1, 1
+    while interrupted_at <= calls:
+        calls, is_inside = 0, False
+
+        def interrupt(_frame, event, _argument):
+            nonlocal calls
+            is_held = getattr(signal.getsignal(signal.SIGINT), "__name__", "") == "_wait"
+            if event in ("call", "c_return") and not is_inside and not is_held:  # noqa: B023
+                calls += 1
+                if calls == interrupted_at:  # noqa: B023
+                    signal.raise_signal(signal.SIGINT)
+
+        block = nk.record(path) if way == "record" else nk.profile(model, optimizer, path)
+        sys.setprofile(interrupt)
+        try:
+            with block:
+                is_inside = True
+                train_on(torch.ones(4, 8), model, optimizer)
+                is_inside = False
+        except KeyboardInterrupt:
+            calls = max(calls, interrupted_at + 1)
+        finally:
+            sys.setprofile(None)
+        assert state_of(model) == before, f"interrupt at call {interrupted_at}"
+        interrupted_at += 1
+    assert interrupted_at > 50
 
 
 @pytest.mark.slow
