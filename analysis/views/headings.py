@@ -38,6 +38,8 @@ UNPLACED = (
     ("outside_ns", "outside all ranges"),
     ("ambiguous_ns", "ambiguous"),
 )
+#: The parts of all work.
+ALL_PARTS = (*PARTS, *UNPLACED, ("excluded_ns", "warm-up left out"))
 OUTSIDE_BY = {
     NO_LAUNCH: "In no range, as their launch was not recorded",
     LAUNCHED_OUTSIDE: "Outside all ranges",

@@ -220,9 +220,10 @@ function stepSeries(report, row, unit) {
 }
 
 const PARTS = {
-  [say("launched in ranges of the same thread")]: "#56708f",
-  "adopted from autograd's threads": "#8e6fc0",
+  directly: "#56708f",
+  "launched by autograd's thread": "#8e6fc0",
   "linked to forward operators": "#12a594",
+  "placed by a CUDA graph's capture": "#3e8ec4",
   "outside all ranges": "#c99a1b",
   ambiguous: "#d6409f",
   "warm-up left out": "#9a9ea8",

@@ -23,6 +23,7 @@ from nvtx_kernels.analysis.page.icicle import MAX_ROWS, icicle, kernel_rows
 from nvtx_kernels.analysis.presenters import cell_text
 from nvtx_kernels.analysis.report import per_step
 from nvtx_kernels.analysis.views.communication import NOTHING
+from nvtx_kernels.analysis.views.headings import ALL_PARTS
 from nvtx_kernels.analysis.views.idle import NEVER_IDLE
 from nvtx_kernels.analysis.views.memory import NO_MEMORY, WHOLE_RUN
 from nvtx_kernels.analysis.views.phases import phases as by_category
@@ -137,6 +138,14 @@ def beyond_steps(folder):
         Work(4, 1000, 1010, 1, "memcpy"),
     ]
     return build(folder, ranges=ranges, launches=launches, work=work)
+
+
+@pytest.mark.parametrize("made", [beyond_steps, lambda folder: build(folder, work=[Work(None, 1, 5, "sgemm")])])
+def test_the_parts_of_a_page_are_all_work_and_have_a_color_each(tmp_path, made):
+    shown = drawn(made(tmp_path))
+    assert sum(ns for _, ns in shown["facts"]["parts"]) == shown["kernels"]["total_ns"] > 0
+    colored = (Path(sections.__file__).parent / "assets" / "2_charts.js").read_text()
+    assert [text for _, text in ALL_PARTS if f'"{text}": "#' not in colored and f"{text}: \"#" not in colored] == []
 
 
 def test_figures_per_step_are_of_the_work_in_steps_as_in_the_terminal(tmp_path):
