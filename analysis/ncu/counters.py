@@ -18,18 +18,26 @@ from pathlib import Path
 
 from ..errors import NotAReport
 from ..support.text import printable
-from .tool import refusal
+from .tool import OWN_LINES, refusal
 
 # Columns that say which launch a row is of; all others of the wide form are metrics.
 _ABOUT = re.compile(
     r"ID|(?:Process|Host|Kernel) Name|Process ID|Kernel Time|Context|Stream|(?:Block|Grid) Size|Device|CC"
 )
+#: A launch with all of ncu's sections has some 2,000 values of ten characters.
+LARGEST_FILE, LONGEST_LINE, MOST_VALUES = 128 << 20, 1 << 20, 1_000_000
+LONGEST_NUMBER = 18
+FEWER = "Profile fewer kernels, or collect fewer metrics."
 _NAME, _UNIT, _VALUE = "Metric Name", "Metric Unit", "Metric Value"
 _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _NANOSECONDS = {"n": 1, "u": 1e3, "m": 1e6, "": 1e9}
 _TIMES = re.compile(r"([num]?)(?:s|sec|second)")
 _PREFIXES = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _SCALED = re.compile(r"([KMGTkmgt]?)(byte|bytes|B)(/s|/second)?")
+
+
+class _TooMuchError(Exception):
+    """What a file has more of than is read."""
 
 
 @dataclass(slots=True)
@@ -52,29 +60,52 @@ def read(path: Path) -> list[Launch]:
 
     Raises NotAReport for another file, or one without launches.
     """
+    said: list[str] = []
     try:
-        with path.open(newline="", encoding="utf-8", errors="replace") as file:
-            lines = file.readlines()
+        rows = _rows(_csv_lines(path, said))
+        header = next(rows, None)
+        if header is None:
+            reason = f"{path} holds no CSV of ncu's: run ncu with --csv, and give what it writes."
+            raise NotAReport(refusal("".join(said)) or reason)
+        launches = _long(header, rows) if _NAME in header else _wide(header, rows)
     except OSError as error:
         raise NotAReport(f"{printable(str(path))} cannot be read: {error.strerror}.") from error
-    rows = _rows(lines)
-    header = next(rows, None)
-    if header is None:
-        reason = f"{path} holds no CSV of ncu's: run ncu with --csv, and give what it writes."
-        raise NotAReport(refusal("".join(lines)) or reason)
-    launches = _long(header, rows) if _NAME in header else _wide(header, rows)
+    except csv.Error as error:
+        raise NotAReport(f"{path} cannot be read as ncu's CSV: {error}. Write it again with ncu --csv.") from error
+    except _TooMuchError as error:
+        raise NotAReport(f"{path} has {error}. {FEWER}") from error
     if not launches:
-        raise NotAReport(refusal("".join(lines)) or f"{path} holds no launch: ncu profiled no kernel.")
+        raise NotAReport(refusal("".join(said)) or f"{path} holds no launch: ncu profiled no kernel.")
     return launches
+
+
+def _csv_lines(path: Path, said: list[str]) -> Iterator[str]:
+    """Yield the lines of CSV; append to `said` ncu's own messages, as far as a program needs them."""
+    read, kept = 0, 0
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        while line := file.readline(LONGEST_LINE + 1):
+            read += len(line)
+            if read > LARGEST_FILE:
+                raise _TooMuchError(f"more than {LARGEST_FILE >> 20} MiB")
+            if line.startswith('"'):
+                if len(line) > LONGEST_LINE:
+                    raise _TooMuchError(f"a line of more than {LONGEST_LINE:,} characters")
+                yield line
+            elif line.startswith(OWN_LINES) and kept + len(line) <= LONGEST_LINE:
+                kept += len(line)
+                said.append(line)
 
 
 def _rows(lines: Iterable[str]) -> Iterator[list[str]]:
     """Return the header and the rows of the same length; what others printed around them is left out."""
-    width = 0
-    for row in csv.reader(line for line in lines if line.startswith('"')):
+    width = each = values = 0
+    for row in csv.reader(lines):
         if not width and {"ID", "Kernel Name"} <= set(row):
-            width = len(row)
+            width, each = len(row), 1 if _NAME in row else len(row)
         if width and len(row) == width:
+            values += each
+            if values > MOST_VALUES:
+                raise _TooMuchError(f"more than {MOST_VALUES:,} values")
             yield row
 
 
@@ -110,10 +141,10 @@ def _long(header: Sequence[str], rows: Iterator[list[str]]) -> list[Launch]:
 
 def _launch(values: Mapping[str, str]) -> Launch:
     number = values["ID"].replace(",", "")
-    if not number.isdecimal():
+    if not number.isdecimal() or len(number) > LONGEST_NUMBER:
         raise NotAReport(f"A row of ncu's CSV has the ID {printable(values['ID'])!r}, which is not a number.")
-    sides = re.findall(r"\d+", values.get("Grid Size", ""))
-    blocks = prod(map(int, sides)) if sides else 0
+    sides = re.findall(r"\d+", values.get("Grid Size", ""))[:3]
+    blocks = prod(int(side[:LONGEST_NUMBER]) for side in sides) if sides else 0
     return Launch(int(number), values.get("Process ID", ""), values["Kernel Name"], blocks)
 
 

@@ -16,6 +16,8 @@ from .filters import Filter
 # Where ncu is installed when it is not on PATH; the newest of several is taken.
 USUAL_PLACES = ("usr/local/cuda*/bin/ncu", "opt/nvidia/nsight-compute/*/ncu", "opt/cuda/bin/ncu")
 PLACEHOLDER = "PROGRAM"
+# How the lines begin that ncu itself prints.
+OWN_LINES = "=="
 
 # Time, achieved occupancy, throughput of the SMs and of DRAM; the section has what warps waited for.
 METRICS = (
