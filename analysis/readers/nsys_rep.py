@@ -9,17 +9,21 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import NotAReport, UsageError
 from ..support.progress import advance, expect, stage
+from ..support.text import fit
 from ..trace import Trace
 from . import nsys_parquet, nsys_sqlite
 from .nsys_tables import STRINGS, TABLES
+from .safety import identity
 
 EXPORT_TIMEOUT_S, VERSION_TIMEOUT_S = 3600, 60
 # Names the folder in which what nsys exported is kept.
@@ -30,7 +34,7 @@ FIRST_WITH_TABLES = (2025, 3)
 PROOFS = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME")
 # How the names of exports end.
 PARQUET_ENDING, SQLITE_ENDING = "_pqtdir", ".sqlite"
-LAST_WORDS = 4096
+LAST_WORDS, LONGEST_REASON = 4096, 300
 
 
 def read(path: Path) -> Trace:
@@ -67,22 +71,44 @@ def read(path: Path) -> Trace:
 def _exported(nsys: str, path: Path, folder: Path) -> Path:
     """Return nsys's export: a folder of Parquet files, or an SQLite file; raises NotAReport if it fails."""
     try:
-        about = subprocess.run([nsys, "--version"], capture_output=True, timeout=VERSION_TIMEOUT_S, check=False)
-        version = re.search(rb"(\d{4})\.(\d+)", about.stdout)
-    except (OSError, subprocess.TimeoutExpired):
+        version = re.search(rb"(\d{4})\.(\d{1,4})", _version(nsys))
+    except OSError:
         version = None
     if version and tuple(map(int, version.groups())) >= FIRST_WITH_TABLES:
         target = folder / f"{path.stem}{PARQUET_ENDING}"
         tables = f"--tables={','.join(TABLES)}"
         _export([nsys, "export", "--type", "parquetdir", tables, "--output", str(target), "--", str(path)])
         exported = {file.stem for file in target.glob("*.parquet")}
+        if target.is_dir():
+            identity(target)  # refuses pipes and links to nowhere
         if STRINGS in exported and not exported.isdisjoint(PROOFS):
             return target
     target = folder / f"{path.stem}{SQLITE_ENDING}"
     status, last_line = _export([nsys, "export", "--type", "sqlite", "--output", str(target), "--", str(path)])
-    if status or not target.exists():
+    if status or not target.is_file():
         raise NotAReport(f"nsys could not export {path}: {last_line}. A newer report needs a newer nsys.")
     return target
+
+
+def _version(nsys: str) -> bytes:
+    """Return what nsys prints of its version, or nothing after a minute."""
+    with subprocess.Popen(
+        [nsys, "--version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        try:
+            return process.communicate(timeout=VERSION_TIMEOUT_S)[0]
+        except subprocess.TimeoutExpired:
+            _end(process)
+            return b""
+        except BaseException:
+            _end(process)
+            raise
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and those that it started, which would hold its output open."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _export(command: list[str]) -> tuple[int, str]:
@@ -94,9 +120,11 @@ def _export(command: list[str]) -> tuple[int, str]:
     with stage("exporting with nsys"):
         expect(100)
         try:
-            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+            with subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+            ) as process:
                 assert process.stdout is not None
-                clock = threading.Timer(EXPORT_TIMEOUT_S, process.kill)
+                clock = threading.Timer(EXPORT_TIMEOUT_S, _end, [process])
                 clock.start()
                 try:
                     while piece := os.read(process.stdout.fileno(), LAST_WORDS):
@@ -106,11 +134,11 @@ def _export(command: list[str]) -> tuple[int, str]:
                         progress = percent
                     status = process.wait()
                 except BaseException:
-                    process.kill()
+                    _end(process)
                     raise
                 finally:
                     clock.cancel()
         except OSError as error:
             raise NotAReport(f"{command[0]} could not be run on {command[-1]}: {error}.") from error
     lines = output.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"]
-    return status, lines[-1].strip()
+    return status, fit(lines[-1].strip(), LONGEST_REASON)
