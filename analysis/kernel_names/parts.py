@@ -13,7 +13,7 @@ _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::"
 _RETURN_TYPE = re.compile(r"void |(?:typename )?std::enable_if<[^;]{0,400}?>::type ")
 #: Kernels of CUTLASS 4 have the Python class or function in their names, then all arguments.
 _CUTE_DSL = re.compile(
-    r"(\w*?kernel_cutlass\w*?)_(?:object_at_|tensor(?:ptr|0000)|TiledMMA_|TiledCopy_|CopyAtom_|ThrLayout)"
+    r"((?>\w*?kernel_cutlass)\w*?)_(?:object_at_|tensor(?:ptr|0000)|TiledMMA_|TiledCopy_|CopyAtom_|ThrLayout)"
 )
 _NODE = re.compile(r"(?:autograd::engine::evaluate_function: )?(?:struct )?([A-Z]\w*?)Backward\d*(?:\[.*)?$")
 _SOURCE_NAME = re.compile(r"(\d{1,3})([A-Za-z_])")

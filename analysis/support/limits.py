@@ -18,7 +18,7 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
 #: The name of a step's time in rules.
 STEP_TIME = "step time"
 _RULE = re.compile(
-    r"(?P<name>.+?)\s*(?P<operator>[<>]=?)\s*"
+    r"(?P<name>.+?)(?P<operator>[<>]=?)\s*"
     r"(?P<sign>[-+])\s*(?P<amount>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>%|ns|us|µs|ms|s)(?P<spread>\s+beyond\s+spread)?"
 )
 
