@@ -245,3 +245,14 @@ def test_a_damaged_file_is_refused_in_one_sentence_or_read(fifteen, tmp_path, se
     except AnalysisError as error:
         problem = str(error)
     assert "\n" not in problem
+
+
+def test_more_records_than_are_kept_in_memory_are_refused(tmp_path, monkeypatch):
+    run = run_of()
+    path = written(tmp_path / "a.log", map(record, run))
+    report = report_of(tmp_path, run[:9])
+    monkeypatch.setattr(nccl_inspector, "MOST_RECORDS", len(run))
+    assert joined(report, path)[0]
+    monkeypatch.setattr(nccl_inspector, "MOST_RECORDS", len(run) - 1)
+    with pytest.raises(NotAReport, match="has more than 59 records of collectives: name a file of fewer steps"):
+        joined(report, path)
