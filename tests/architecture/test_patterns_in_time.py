@@ -12,7 +12,8 @@ from nvtx_kernels import analysis
 LENGTH, SECONDS = 100_000, 1.0
 PIECES = (
     "a", "A", "Aa", "0", "_", " ", "::", "a::", "a.", "a/", ".", "0x", "1,", "(", "<", "[", "a b ", "-", "a_",
-    "1.", "norm", "name", "nccl", "sm80_xmma_", "std::enable_if<", "void ", "torch/optim/", "a:1:", "a(1): ", "lambda(",
+    "1.", "norm", "name", "nccl", "sm80_xmma_", "std::enable_if<", "void ", "torch/optim/", "a:1:", "a(1): ",
+    "lambda(",
     "tuple<cute::C<1", "\n", "é", "kernel_cutlass",
 )  # fmt: skip
 
