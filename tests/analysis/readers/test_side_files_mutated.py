@@ -1,0 +1,67 @@
+"""Files that are read beside a report, with changed bytes: read, or refused in one sentence."""
+
+import json
+import os
+from random import Random
+
+import pytest
+from nvtx_kernels.analysis.errors import AnalysisError
+from nvtx_kernels.analysis.ncu import counters
+from nvtx_kernels.analysis.readers import capture_traces, given_names, graph_stacks, nccl_inspector
+
+from tests.analysis.making.kineto import STEP, events_of, trace_text
+from tests.analysis.making.ncu_csv import long, usual, wide
+from tests.conftest import VARIABLE
+
+HEADER = {"id": "0x7f8c", "rank": 2, "n_ranks": 8}
+PERF = {"coll": "AllReduce", "coll_sn": 4, "coll_msg_size_bytes": 1024, "coll_exec_time_us": 7}
+LAUNCHES = [usual("void ns::first<float>(float *)", 4), usual("second(int)", 6)]
+NAMES = {
+    "model": "M",
+    "modules": [{"path": "a", "class": "Linear", "name": "a", "below": ""}],
+    "order": "definition",
+}
+FILES = {
+    "ncu, wide": (wide(LAUNCHES), counters.read),
+    "ncu, long": (long(LAUNCHES), counters.read),
+    "NCCL Inspector": (json.dumps({"header": HEADER, "coll_perf": PERF}) + "\n",
+                       lambda path: list(nccl_inspector._records(path, []))),
+    "capture": (trace_text(events_of(STEP)), capture_traces.captured_graphs),
+    "stacks": (json.dumps({"12": "a.py:3:f\nb.py:4:g"}), graph_stacks._paths_in),
+    "names": (json.dumps(NAMES), given_names.read_names),
+}  # fmt: skip
+PIECES = (
+    b"",
+    b"\x00",
+    b"\xff",
+    b'"',
+    b",",
+    b"\n",
+    b"{",
+    b"]",
+    b"-1",
+    b"9" * 5000,
+    b"1e999",
+    b"NaN",
+    b"null",
+    b"\x1b[31m",
+)
+CASES = 5_000 if os.environ.get("CI") else 500
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_a_file_with_changed_bytes_is_read_or_refused(tmp_path, what):
+    text, read = FILES[what]
+    random, path, answered = Random(int(os.environ[VARIABLE])), tmp_path / "file", 0
+    for _ in range(CASES):
+        content = bytearray(text.encode())
+        for _ in range(random.choice((1, 1, 2, 8))):
+            at = random.randrange(len(content) + 1)
+            content[at : at + random.choice((0, 1, 5, 50))] = random.choice(PIECES)
+        path.write_bytes(content)
+        try:
+            read(path)
+            answered += 1
+        except AnalysisError as error:
+            assert "\n" not in str(error), content  # noqa: PT017
+    assert answered
