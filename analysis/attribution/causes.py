@@ -22,6 +22,7 @@ from ..support.threads import at_once
 from ..trace import Int8s, Int32s, Ranges, Spots, Trace, marked
 from ..vocabulary import OPTIMIZER, PHASES
 from .adoption import Adoption
+from .between_calls import with_gaps_named
 from .capture import below_launches
 from .nesting import Nesting
 from .phases import IN_BACKWARD, NOTHING, Unnamed, of_nodes
@@ -39,7 +40,10 @@ def attribute(trace: Trace, rules: Rules | None = None) -> Attribution:
 
     Raises UsageError if the rules name a domain or a step that the trace does not have.
     """
-    attributing = _Attributing(trace, rules or Rules())
+    rules = rules or Rules()
+    if rules.adopt:  # else as nsys counts them
+        trace = with_gaps_named(trace, rules)
+    attributing = _Attributing(trace, rules)
     attribution = attributing.attribution()
     updates = updates_called_steps(attribution)
     if updates.any():  # ranges of some names, which are called steps, are the optimizer's

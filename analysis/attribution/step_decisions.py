@@ -119,6 +119,9 @@ def windows(
     is_whole = not len(ends_ns) and has_block
     if is_whole:
         ends_ns, ended_by = np.array([until_ns]), WHOLE_BLOCK
+        called_ns = calls.start_ns[(calls.start_ns > begin_ns) & (calls.start_ns <= until_ns)]
+        if len(called_ns) and not len(backward) and not facts.updates:  # what is before the first call is set-up
+            begin_ns = int(called_ns.min()) - 1
     start_ns = np.concatenate([[begin_ns], ends_ns[:-1]]) if len(ends_ns) else ends_ns
     worked = _count(launched_ns, start_ns, ends_ns) > 0
     start_ns, ends_ns = start_ns[worked], ends_ns[worked]

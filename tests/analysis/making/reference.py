@@ -7,6 +7,7 @@ What names mean is told by the few words that the generated reports are made of.
 from dataclasses import dataclass, replace
 
 from tests.analysis.making.building import CATEGORY, DOMAIN_CREATE, PUSH_POP, START_END, process_of
+from tests.analysis.making.reference_gaps import gaps_between_calls
 from tests.analysis.making.reference_threads import ENGINE, PHASE_WORDS, Threads, launch_of
 
 KINDS = ("kernel", "memcpy", "memset", "graph")
@@ -150,6 +151,11 @@ class Reference(Threads):
         self.ranges = ranges_of(rows)
         self.threads = {e.thread for e in [*self.ranges, *rows.launches]}
         parents = [r for r in self.ranges if r.nested and not self.of_library(r)]
+        between = [
+            Seen(len(rows.ranges), "between the model's calls", None, low, high, call.thread, call.domain, True)
+            for low, high, call in (gaps_between_calls(self.ranges, parents) if adopt else ())
+        ]
+        self.ranges, parents = [*self.ranges, *between], [*parents, *between]
         self.users = [r for r in parents if operators == "keep" or not r.is_operator]
         self.operators = [r for r in parents if r.is_operator]
         self.link, self.unfit = link and bool(self.users), set()

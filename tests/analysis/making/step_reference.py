@@ -15,6 +15,8 @@ def decided(events, given=(), warmup=1):
     updates = updates_of(events)
     ends = ends_of(events, updates, given)
     first, steps = 0, []
+    if not ends and not updates and not any(event.kind == "B" for event in events):
+        first = next((n for n, event in enumerate(events) if event.kind in "FNE"), 0)
     for end in ends or [len(events) - 1]:
         steps.append(range(first, end + 1))
         first = end + 1
