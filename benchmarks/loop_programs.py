@@ -160,6 +160,25 @@ def compiled_update(device: torch.device) -> Loop:
     return Loop([model], [optimizer], iteration)
 
 
+def compiled_autograd(device: torch.device) -> Loop:
+    """Compile the backward pass, as `torch._dynamo.config.compiled_autograd` does."""
+    from torch._dynamo import config
+
+    model, x = net(device), inputs(device)
+    optimizer, backward = adam(model), torch.compile(lambda loss: loss.backward())
+
+    def iteration(_: Any) -> None:
+        optimizer.zero_grad()
+        with phase("forward"):
+            loss = model(x).square().mean()
+        with phase("backward"), config.patch(compiled_autograd=True):
+            backward(loss)
+        with phase("optimizer"):
+            optimizer.step()
+
+    return Loop([model], [optimizer], iteration)
+
+
 def compiled_copy(device: torch.device) -> Loop:
     """Evaluate between the steps by a compiled copy of the model, in inference mode."""
     model, x = net(device), inputs(device)
@@ -296,6 +315,7 @@ LOOPS: dict[str, Callable[[torch.device], Loop]] = {
     "GradScaler": scaled,
     "compiled update": compiled_update,
     "compiled copy": compiled_copy,
+    "compiled autograd": compiled_autograd,
     "PCGrad": tasks,
     "own phases": own_phases,
     "own steps": own_steps,

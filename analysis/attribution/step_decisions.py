@@ -20,6 +20,7 @@ from ..vocabulary.step_ends import IN_BACKWARD, ending_optimizer, warm_up_steps
 
 BY_CALLS = "call of step()"
 WHOLE_BLOCK = "end of the block"
+FROM_FIRST_CALL = f"{WHOLE_BLOCK} after the first call of a model"
 #: Fewer steps than this do not show what comes in most of them.
 FEW_STEPS = 3
 FOREVER_NS = 2**62
@@ -93,12 +94,18 @@ class Windows:
 
 
 def windows(
-    facts: TrainingFacts, calls: Ranges, backward: Ranges, own_warm_up: Ranges, launched_ns: Int64s, thread: int
+    facts: TrainingFacts,
+    calls: Ranges,
+    backward: Ranges,
+    own_warm_up: Ranges,
+    launched_ns: Int64s,
+    thread: int,
+    forward_ns: Int64s,
 ) -> Windows:
     """Decide what the steps of a process are, by what its annotation wrote and by what it did.
 
     That is its outermost calls of models, its runs of autograd, the program's own ranges of warm-up, the sorted
-    moments at which work was launched, and the thread that trains.
+    moments at which work was launched, the thread that trains, and the starts of the phase forward.
     """
     updates, updated = _updates(facts, backward), {name for _, name in facts.updates}
     if facts.calls_ns:
@@ -119,9 +126,11 @@ def windows(
     is_whole = not len(ends_ns) and has_block
     if is_whole:
         ends_ns, ended_by = np.array([until_ns]), WHOLE_BLOCK
-        called_ns = calls.start_ns[(calls.start_ns > begin_ns) & (calls.start_ns <= until_ns)]
-        if len(called_ns) and not len(backward) and not facts.updates:  # what is before the first call is set-up
-            begin_ns = int(called_ns.min()) - 1
+        called_ns = np.concatenate([calls.start_ns, forward_ns])
+        called_ns = called_ns[(called_ns > begin_ns) & (called_ns <= until_ns)]
+        # Of a program that does not train, what is before the first call is set-up.
+        if len(calls) and len(called_ns) and not len(backward) and not facts.updates:
+            begin_ns, ended_by = int(called_ns.min()) - 1, FROM_FIRST_CALL
     start_ns = np.concatenate([[begin_ns], ends_ns[:-1]]) if len(ends_ns) else ends_ns
     worked = _count(launched_ns, start_ns, ends_ns) > 0
     start_ns, ends_ns = start_ns[worked], ends_ns[worked]

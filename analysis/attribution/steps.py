@@ -20,7 +20,7 @@ from ..trace import EVALUATION, KERNEL, NO_GRADIENT, Bools, Int32s, Int64s, Rang
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES, is_of_engine, without_marks
 from ..vocabulary.step_ends import no_step_text, warm_up_steps
 from .places import Attribution, Steps
-from .step_decisions import WHOLE_BLOCK, TrainingFacts, Windows, windows
+from .step_decisions import FROM_FIRST_CALL, WHOLE_BLOCK, TrainingFacts, Windows, windows
 from .step_windows import placed_in_windows
 from .user_ranges import of_titles
 
@@ -31,6 +31,8 @@ UPDATE = re.compile(r"(?:optimi[sz]er[-_ .])?step(?:\(\))?[-_ #:]*\d*", re.IGNOR
 EVALUATES = re.compile(r"val(?:id(?:ate|ation)?)?(?![a-z])|eval|test(?![a-z])", re.IGNORECASE)
 #: The share of the steps' work without gradient from which a note says so.
 MUCH = 0.1
+#: What is one step, where nothing ends one.
+WHOLE = {WHOLE_BLOCK: "The whole run", FROM_FIRST_CALL: "All from the first call of a model on"}
 _DIGITS = re.compile(r"\d+")
 
 
@@ -324,6 +326,7 @@ def _decided(
     of_model = ranges.of_model & (attribution.home >= 0)
     outermost = of_model & ~forest.below(of_model[forest.range])[forest.above(attribution.home)]
     backward = of_titles(attribution.facts.backward_phase, ranges)
+    forward = of_titles(attribution.facts.opens_phase & (attribution.facts.phase == IN_FORWARD), ranges)
     for process in processes:
         of_process = process_of_thread[ranges.thread] == process
         called = ranges.take(of_process & outermost & ranges.of_forward)
@@ -331,7 +334,10 @@ def _decided(
         roots = called.thread if len(called) else launched.thread
         thread = int(np.bincount(roots).argmax()) if len(roots) else 0
         runs, launched_ns = ranges.take(of_process & backward), np.sort(launched.start_ns)
-        decided[process] = windows(training[process], called, runs, own_warm_up[process], launched_ns, thread)
+        forward_ns = ranges.start_ns[of_process & forward]
+        decided[process] = windows(
+            training[process], called, runs, own_warm_up[process], launched_ns, thread, forward_ns
+        )
     return {process: times for process, times in decided.items() if len(times.start_ns)}
 
 
@@ -362,7 +368,8 @@ def _with_notes(attribution: Attribution, decided: Sequence[Windows], training: 
     ended = [*dict.fromkeys(times.ended_by for times in decided if times.ended_by)]
     unused = [*dict.fromkeys(name for facts in training.values() for name in facts.unused)]
     notes = [
-        no_step_text(unused) if ending == WHOLE_BLOCK else f"A step ends with each {ending}." for ending in ended
+        no_step_text(unused, WHOLE[ending]) if ending in WHOLE else f"A step ends with each {ending}."
+        for ending in ended
     ]
     never = dict.fromkeys(name for times in decided for name in times.never_updated if name not in unused)
     notes += [f"{name}.step() was never called." for name in never]

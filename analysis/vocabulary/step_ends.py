@@ -42,12 +42,15 @@ def warm_up_steps(
     return max(requested, sum(end < max(first_updates) for end in ends) + 1)
 
 
-def no_step_text(unused: Sequence[str]) -> str:
-    """Return the sentences on a block in which no step ended, given the optimizers that never updated."""
+def no_step_text(unused: Sequence[str], whole: str = "The whole run") -> str:
+    """Return the sentences on a block in which no step ended, given the optimizers that never updated.
+
+    `whole` is what of the block is the one step.
+    """
     calls = " and ".join(f"{name}.step()" for name in unused)
     were = "were" if len(unused) > 1 else "was"
     reason = f"{calls} {were} never called" if calls else "no optimizer updated, and step() was never called"
     return (
-        f"{NO_STEP}: {reason}. The whole run counts as one step; call step() of "
+        f"{NO_STEP}: {reason}. {whole} counts as one step; call step() of "
         "nvtx_kernels.profile after each iteration."
     )

@@ -5,6 +5,8 @@ from collections import Counter
 
 import pytest
 import torch
+from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.attribution.steps import in_measured_steps
 from nvtx_kernels.profiling.training import Profile
 from torch import nn
 from torch.cuda import nvtx
@@ -85,6 +87,19 @@ def by_task():
     return [body, *heads], iteration, 4, {"forward": 4 * 6, "backward": 4 * 2 * 5}
 
 
+def with_compiled_autograd():
+    model = net()
+    optimizer, backward = sgd(model), torch.compile(lambda loss: loss.backward(), backend="eager")
+
+    def iteration(profile):
+        loss = model(X).square().mean()
+        with torch._dynamo.config.patch(compiled_autograd=True):
+            backward(loss)
+        optimizer.step()
+
+    return [model], iteration, 4, {"forward": 4 * 2, "backward": 4 * 3}
+
+
 def with_a_lost_end():
     model, count = net(), Counter()
     optimizer = sgd(model)
@@ -100,7 +115,9 @@ def with_a_lost_end():
     return [model], iteration, 3, {"forward": 3 * 2, "backward": 3 * 3}
 
 
-PROGRAMS = [preferences, rollouts, scaled, by_task, with_a_lost_end]
+# Dynamo looks at `grad` of the loss, of which PyTorch warns.
+COMPILED = pytest.param(with_compiled_autograd, marks=pytest.mark.filterwarnings("ignore"))
+PROGRAMS = [preferences, rollouts, scaled, by_task, COMPILED, with_a_lost_end]
 
 
 def products(report):
@@ -210,3 +227,79 @@ def test_an_optimizer_that_never_updated_is_named(path, capsys):
     sentence = "No step boundary was found: Adam.step() was never called. The whole run counts as one step"
     assert sentence in capsys.readouterr().err
     assert any(sentence in note for note in analysis.rank(path).report.notes)
+
+
+class Decoder(nn.Module):
+    """A small decoder with a cache of keys and values, which counts its calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.keys, self.head = nn.Embedding(50, 8), nn.Linear(8, 24), nn.Linear(8, 50)
+        self.calls = 0
+
+    def forward(self, tokens, cache):
+        self.calls += 1
+        query, *made = self.keys(self.embedding(tokens)).chunk(3, -1)
+        cache[:] = [torch.cat(pair, 1) for pair in zip(cache, made, strict=True)] if cache else made
+        return self.head(nn.functional.scaled_dot_product_attention(query, *cache))
+
+
+def generate(model, tokens=5):
+    """Sample this many tokens after a prompt."""
+    given, cache = torch.zeros(2, 6, dtype=torch.long), []
+    for _ in range(tokens):
+        given = torch.multinomial(model(given, cache)[:, -1].softmax(-1), 1)
+
+
+def places(path, operator, per_step=True):
+    """Return how often an operator was called, in measured steps or at all, by the innermost range around it."""
+    attribution = attribute(analysis.read(path))
+    attribution = in_measured_steps(attribution) if per_step else attribution
+    names, work, forest = attribution.trace.names, attribution.trace.work, attribution.forest
+    nodes = [attribution.node[row] for row in range(len(work)) if names[work.name_id[row]] == operator]
+    ranges = [attribution.ranges.name_id[forest.range[node]] if node >= 0 else -1 for node in nodes]
+    return Counter(names[name] if name >= 0 else "" for name in ranges)
+
+
+@pytest.mark.parametrize("calls_step", [True, False])
+@pytest.mark.parametrize("has_gradient", [True, False])
+def test_sampling_is_between_the_models_calls(calls_step, has_gradient, path):
+    model = Decoder().eval()
+    with torch.set_grad_enabled(has_gradient), Profile(model, None, path, warmup=1) as profile:
+        torch.ones(4).cos()  # set-up
+        for _ in range(3):
+            generate(model)
+            if calls_step:
+                profile.step()
+    report = analysis.rank(path, per_step=True).report
+    counted, gaps = (10, 8) if calls_step else (15, 14)
+    assert model.calls == 15
+    assert report.steps == (2 if calls_step else 1)
+    assert products(report) == {"forward": 2 * counted}
+    assert places(path, "aten::multinomial")["between the model's calls"] == gaps
+    assert not places(path, "aten::cos")
+
+
+def test_what_comes_before_the_first_call_of_a_model_is_in_no_step(path):
+    with torch.no_grad(), Profile(model := Decoder().eval(), None, path):
+        torch.ones(4).cos()
+        generate(model)
+    assert places(path, "aten::cos", per_step=False)
+    assert not places(path, "aten::cos")
+    report = analysis.rank(path, per_step=True).report
+    [calls] = [row.instances for row in report.ranges if row.path == ("step", "forward")]
+    assert calls == model.calls == 5
+    assert "All from the first call of a model on counts as one step" in " ".join(report.notes)
+
+
+def test_a_program_that_trains_has_nothing_between_its_models_calls(path):
+    model = net()
+    optimizer = sgd(model)
+    with Profile(model, optimizer, path, warmup=1):
+        for _ in range(3):
+            with torch.no_grad():
+                model(model(X).cos())
+            model(X).sum().backward()
+            optimizer.step()
+    names = {name for row in analysis.rank(path).report.ranges for name in row.path}
+    assert "between the model's calls" not in names
