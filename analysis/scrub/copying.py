@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from ..readers.safety import identity, require_unchanged
 from ..support.files import beside
 from ..support.progress import advance, expect
 from .allowed import EVENT_ROLES, EVENTS, METADATA, ROLES, STRING_COLUMNS, TABLES, THREADS, Columns, Kind, Role
-from .names import Names
+from .names import Names, expect_kernels
 from .words import own_words
 
 Row = tuple[Any, ...]
@@ -173,9 +174,11 @@ class SharedTables:
         uses: dict[int, list[tuple[Role, int]]] = defaultdict(list)
         for (number, role), new_number in self.string_numbers.items():
             uses[number].append((role, new_number))
-        for number, text in self._each_row("id, value", STRINGS):
-            if text is not None:
-                yield text, uses.get(number, [])
+        rows = self._each_row("id, value", STRINGS)
+        while some := [*islice(rows, BATCH)]:
+            used = [(text, uses.get(number, [])) for number, text in some if text is not None]
+            expect_kernels(text for text, roles in used if any(role is Role.KERNEL for role, _ in roles))
+            yield from used
 
     def _each_row(self, columns: str, table: str) -> Iterator[Row]:
         expect(self.database.rows(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608

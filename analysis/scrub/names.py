@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from fnmatch import translate
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain, product
 from typing import Any
 
@@ -271,7 +271,7 @@ class Names:
         else:
             yield f"range {self._numbered(name)}"
         together, alone = self._numbered(f"{collapsed(name)}\0"), self._numbered(f"{name}\0")
-        category = classify([name])[0][0]
+        category = _CLASSIFIED[name][0]
         of_category = (
             f"{library}{word}_{{}}{node}"
             for library, word, node in product(_LIBRARIES, _KERNEL_WORDS[category], ("", "Backward0"))
@@ -293,17 +293,13 @@ class Names:
         """Return the name of a kernel as it is if all its words are known, else one of its category."""
         if self.is_known(name) and (self.of_copy or not _COPIED_KERNEL.search(name)):
             return name
-        category, *_ = needed = kernel_meaning(name)
+        needed = kernel_meaning(name)
         in_words = self.in_words(name) if compiled_parts(name) and len(name) <= LONGEST else ""
         if in_words and kernel_meaning(in_words) == needed:
             return in_words
         number = self._numbered(f"{name}\0").replace("name", "name_")
-        shapes = product(_KERNEL_WORDS[category], _KERNEL_DETAILS)
-        candidates = [f"{word}_{detail}{number}" for word, detail in shapes]
-        meanings = zip(candidates, _kernel_meanings(candidates), strict=True)
         # Which operators it fuses is not in a name of its category.
-        same = (new for new, meant in meanings if meant[:-1] == needed[:-1])
-        return next(same, f"{category}_{number}")
+        return f"{_kernel_beginning(needed[:-1])}_{number}"
 
     def fact(self, text: str) -> str:
         """Return a fact of the export or of the run: a version, or known words."""
@@ -369,28 +365,54 @@ def meaning(name: str) -> tuple[object, ...]:
         bool(NCCL_RANGES.match(name)),
         collective_of(name) if name.startswith("nccl:") else "",
         name.lower() if name.lower() in NCCL_OPERATIONS else "",
-        classify([name])[0] if of_operator else None,
+        _CLASSIFIED[name] if of_operator else None,
         [part for part, pattern in ATTENTION_PARTS.items() if pattern.fullmatch(name.lstrip(":").strip())],
         [match.groupdict() for pattern in SERVED if (match := pattern.fullmatch(name))],
         module and module.outputs,
     )
 
 
+class _Classified(dict[str, tuple[str, bool]]):
+    """What `classify` answers by name; many names together take hardly longer than one."""
+
+    def learn(self, names: Iterable[str]) -> None:
+        """Classify the names that are not known yet."""
+        new = [name for name in dict.fromkeys(names) if name not in self]
+        if len(self) + len(new) > CACHED_NAMES:
+            self.clear()
+        self.update(zip(new, classify(new), strict=True))
+
+    def __missing__(self, name: str) -> tuple[str, bool]:
+        self.learn([name])
+        return self[name]
+
+
+_CLASSIFIED = _Classified()
+
+
+def expect_kernels(names: Iterable[str]) -> None:
+    """Classify names of kernels that are about to be replaced: one at a time that takes long."""
+    _CLASSIFIED.learn(names)
+
+
 def kernel_meaning(name: str) -> tuple[Any, ...]:
     """Return all that the analysis reads from the name of a kernel: its category first, what it fuses last."""
-    return _kernel_meanings([name])[0]
+    category, is_gemm = _CLASSIFIED[name]
+    arithmetic = arithmetic_of(name) if is_gemm else ""
+    collective = collective_of(name) if category == "communication" else ""
+    loop = compiled_parts(name)
+    fused = loop and (loop[0], len(fused_ops(name)))
+    return category, is_gemm, arithmetic, collective, fused
 
 
-def _kernel_meanings(names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Return the meaning of each name; classifying several takes hardly longer than one."""
-    meanings = []
-    for name, (category, is_gemm) in zip(names, classify(names), strict=True):
-        arithmetic = arithmetic_of(name) if is_gemm else ""
-        collective = collective_of(name) if category == "communication" else ""
-        loop = compiled_parts(name)
-        fused = loop and (loop[0], len(fused_ops(name)))
-        meanings.append((category, is_gemm, arithmetic, collective, fused))
-    return meanings
+@cache
+def _kernel_beginning(needed: tuple[Any, ...]) -> str:
+    """Return how a name begins that has this category and these details, whatever number follows."""
+    beginnings = [
+        f"{word}_{detail}".removesuffix("_") for word, detail in product(_KERNEL_WORDS[needed[0]], _KERNEL_DETAILS)
+    ]
+    same = (begin for begin in beginnings if kernel_meaning(f"{begin}_name_1")[:-1] == needed)
+    return next(same, str(needed[0]))
 
 
 def thread_name(text: str) -> str | None:

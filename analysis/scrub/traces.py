@@ -26,7 +26,7 @@ from ..support.files import write_lines
 from ..support.progress import advance
 from .allowed import Role
 from .copying import LONGEST_CAPTURE_NS, Unknown
-from .names import Names, thread_name
+from .names import Names, expect_kernels, thread_name
 from .words import words_of
 
 ROLES = {WORK: Role.KERNEL, LAUNCHES: Role.CALL, RANGES: Role.BARE_RANGE}
@@ -78,6 +78,7 @@ class SharedTrace:
         yield '{"traceEvents":[\n'
         for events in file.blocks():
             advance(len(events))
+            expect_kernels(event.name for event in events if _is_of(event, WORK))
             encoded = [_ENCODE(shared).decode() for event in events if (shared := self.event(event))]
             if encoded:
                 yield (",\n" if self.events else "") + ",\n".join(encoded)
@@ -183,6 +184,7 @@ class SharedTrace:
                     ("args", f'"{key}"') for key in (args.keys() - _ARGS if isinstance(args, dict) else ())
                 )
         for events in TraceFile(self.report).blocks():
+            expect_kernels(event.name for event in events if _is_of(event, WORK))
             for event in events:
                 shared = self.event(event)
                 if shared is None:
@@ -198,6 +200,10 @@ class SharedTrace:
                 counts.update((where, str(old)) for where, (old, new) in names.items() if old != new)
         yield from (Unknown(where, text, number) for (where, text), number in counts.items())
         yield from (Unknown("the trace", f'"{key}"', 1) for key in file.keys_around if key not in _ENVELOPE)
+
+
+def _is_of(event: Event, role: str) -> bool:
+    return event.ph == "X" and event.cat in CATEGORIES and CATEGORIES[event.cat][0] == role
 
 
 def _is_read(event: Event) -> bool:

@@ -1,22 +1,25 @@
 """Names in a shared copy: known words stay, others are numbered, and what a name means to the analysis stays."""
 
 import json
+import re
 from collections import defaultdict
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from nvtx_kernels.analysis.kernel_names.categories import MEANINGS, categorize
+from nvtx_kernels.analysis.kernel_names.categories import MEANINGS, categorize, classify
 from nvtx_kernels.analysis.kernel_names.category_rules import RULES
 from nvtx_kernels.analysis.readers.marks import FLOPS_MARK, MARKS, MODEL_MARK, RUN_MARK
 from nvtx_kernels.analysis.readers.written import ANNOTATED
+from nvtx_kernels.analysis.scrub import main, names
 from nvtx_kernels.analysis.scrub.allowed import Role
-from nvtx_kernels.analysis.scrub.names import Names, kernel_meaning, meaning
+from nvtx_kernels.analysis.scrub.names import Names, expect_kernels, kernel_meaning, meaning
 from nvtx_kernels.analysis.scrub.words import TOKEN, WORD, words_of
 from nvtx_kernels.analysis.vocabulary import collapsed
 from nvtx_kernels.analysis.vocabulary.range_names import PHASE_NAMES, STEP_NAMES
 
 from tests.analysis.making import private
+from tests.analysis.making.building import Work, build
 from tests.analysis.making.bundled import OURS, unpacked
 from tests.analysis.making.copies import inside, rows, scrubbed
 from tests.analysis.making.real_kernels import NAMES
@@ -154,6 +157,25 @@ AROUND = (
     "{}", "{}Backward0", "void {}_kernel<float>", "triton_poi_fused_{}_0", "cublasLt{}", "cublasLt{}Backward0",
     "nccl{}", "nccl:{}Backward0", "aten::{}", "acme::{}", "acme::{}Backward0", "cub{}Backward0",
 )  # fmt: skip
+
+
+def test_a_kernels_category_does_not_depend_on_its_number_in_a_copy():
+    shared = [Names().kernel(f"{name} jdoe") for name in NAMES[::20]]
+    beginnings = {match[1] for name in shared if (match := re.search(r"(\w+_name_)1$", name))}
+    assert len(beginnings) > 5
+    for beginning in beginnings:
+        numbered = [f"{beginning}{number}" for number in range(1, 2_000)]
+        expect_kernels(numbered)
+        assert len({kernel_meaning(name) for name in numbered}) == 1, beginning
+
+
+def test_a_copy_of_thousands_of_unknown_kernels_is_made_at_once(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(names, "classify", lambda names: asked.append(len(names)) or classify(names))
+    work = [Work(None, 2 * number, 2 * number + 1, f"jdoe{number}_kernel") for number in range(3_000)]
+    assert main([str(build(tmp_path, work=work)), "-o", str(tmp_path / "copy.sqlite")]) == 0
+    assert sum(asked) >= 3_000
+    assert len(asked) < 30
 
 
 @given(of_rules, st.sampled_from(["", "_", "::"]), st.sampled_from(AROUND))
