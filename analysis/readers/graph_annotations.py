@@ -35,6 +35,7 @@ _PARTS = re.compile(r"[^.]+(?:\.\d+(?=\.|$))*")
 # CUPTI's id of a node has its graph in the upper half; a newer writer has that by itself.
 _GRAPH_BITS = 32
 MOST_DEPTH = 64
+MOST_DIGITS = 20
 #: An annotation's values of `autograd_phase` (from PyTorch 2.14 on), which are the names of ranges of phases.
 PHASES_OF_NODES = ("forward", "backward")
 
@@ -66,6 +67,11 @@ def node_id(graph: Any, node: Any) -> Any:
     return graph << _GRAPH_BITS | node if both and 0 <= graph < 1 << 30 else node
 
 
+def is_node(text: str) -> bool:
+    """Return whether a key of a file is the id of a graph's node: a number of 64 bits."""
+    return text.isdecimal() and len(text) <= MOST_DIGITS
+
+
 def side_file_of(trace: FilePath, rank: Any) -> FilePath | None:
     """Return the newest side file that PyTorch wrote for a trace; None without one."""
     pattern = SIDE_FILES.format(rank=rank if isinstance(rank, int) else 0)
@@ -90,7 +96,7 @@ def paths_in(side_file: FilePath) -> dict[int, Path]:
         module = next((note.module for note in reversed(of_node) if note.module), None)
         name = next((note.name for note in reversed(of_node) if note.name), None)
         phase = next((note.phase for note in reversed(of_node) if note.phase), None)
-        if node.isdecimal() and (path := module_path(module, name, phase)):
+        if is_node(node) and (path := module_path(module, name, phase)):
             paths[int(node)] = path
     return paths
 

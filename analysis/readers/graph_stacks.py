@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import NotAReport, UsageError
 from ..trace import Path, Trace
 from .chrome_events import opened
-from .graph_annotations import LARGEST_BYTES, MOST_DEPTH, with_captures_at
+from .graph_annotations import LARGEST_BYTES, MOST_DEPTH, is_node, with_captures_at
 
 THREAD_NAME = "capture of CUDA graphs, by its Python stacks"
 #: How such a file begins, unpacked: with a node's id and its frames.
@@ -66,7 +66,7 @@ def _paths_in(file: FilePath) -> dict[int, Path]:
         stacks = _STACKS.decode(text)
     except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
         raise NotAReport(f"{file} is not a file of graphs' stacks: {error}. Write it again.") from error
-    paths = {int(node): _path(stack) for node, stack in stacks.items() if node.isdecimal()}
+    paths = {int(node): _path(stack) for node, stack in stacks.items() if is_node(node)}
     return {node: path for node, path in paths.items() if path}
 
 

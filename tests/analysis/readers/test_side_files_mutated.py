@@ -65,3 +65,9 @@ def test_a_file_with_changed_bytes_is_read_or_refused(tmp_path, what):
         except AnalysisError as error:
             assert "\n" not in str(error), content  # noqa: PT017
     assert answered
+
+
+def test_a_graphs_node_of_thousands_of_digits_is_passed_over(tmp_path):
+    path = tmp_path / "stacks.json"
+    path.write_text(json.dumps({"9" * 5000: "a.py:3:f", "12": "b.py:4:g"}))
+    assert [*graph_stacks._paths_in(path)] == [12]
