@@ -188,10 +188,10 @@ def write_old_kineto(path, program):
     return path
 
 
-def write_nsys(path, program):
-    """Write a program as nsys exports it, its operators under emit_nvtx."""
+def rows_of(program):
+    """Return the rows that nsys has of a program, its operators under emit_nvtx."""
     on = partial(building.thread, program.process)
-    rows = building.Rows(
+    return building.Rows(
         ranges=[building.Range(_name_in_nsys(b), b.start, b.end, on(b.thread)) for b in program.blocks],
         launches=[
             building.Launch(c.correlation, c.start, c.end, on(c.thread), int(c.category == "cuda_driver"))
@@ -205,7 +205,11 @@ def write_nsys(path, program):
         ],
         thread_names={on(thread): name for thread, name in THREAD_NAMES.items()},
     )  # fmt: skip
-    return building.write(path, rows)
+
+
+def write_nsys(path, program):
+    """Write a program as nsys exports it, its operators under emit_nvtx."""
+    return building.write(path, rows_of(program))
 
 
 def _name_in_nsys(block):
