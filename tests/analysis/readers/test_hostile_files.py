@@ -318,9 +318,17 @@ def test_of_endless_names_the_middle_is_left_out_and_different_ones_stay_differe
     assert f"Of names with more than {LONGEST_NAME:,} characters (3), the middle is left out." in trace.notes
 
 
+@pytest.fixture
+def long_fields():
+    """Have csv read fields of any length: the limit is one for the whole process."""
+    before = csv.field_size_limit(1 << 30)
+    yield
+    csv.field_size_limit(before)
+
+
+@pytest.mark.usefixtures("long_fields")
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_names_stay_whole_for_programs(tmp_path, capsys, name):
-    csv.field_size_limit(1 << 30)
     path = with_name(tmp_path, name)
     found = json.loads(answered(path, capsys, "--format", "json"))["kernels"]
     assert {kernel["path"][-1] for kernel in found} == {name}
