@@ -13,7 +13,8 @@ import signal
 import subprocess
 import tempfile
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,8 +72,9 @@ def read(path: Path) -> Trace:
 def _exported(nsys: str, path: Path, folder: Path) -> Path:
     """Return nsys's export: a folder of Parquet files, or an SQLite file; raises NotAReport if it fails."""
     try:
-        version = re.search(rb"(\d{4})\.(\d{1,4})", _version(nsys))
-    except OSError:
+        with _started([nsys, "--version"], errors_to=subprocess.DEVNULL) as process:
+            version = re.search(rb"(\d{4})\.(\d{1,4})", process.communicate(timeout=VERSION_TIMEOUT_S)[0])
+    except (OSError, subprocess.TimeoutExpired):
         version = None
     if version and tuple(map(int, version.groups())) >= FIRST_WITH_TABLES:
         target = folder / f"{path.stem}{PARQUET_ENDING}"
@@ -90,16 +92,12 @@ def _exported(nsys: str, path: Path, folder: Path) -> Path:
     return target
 
 
-def _version(nsys: str) -> bytes:
-    """Return what nsys prints of its version, or nothing after a minute."""
-    with subprocess.Popen(
-        [nsys, "--version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-    ) as process:
+@contextmanager
+def _started(command: list[str], *, errors_to: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program in a session of its own; where the block raises, all that it started is killed."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors_to, start_new_session=True) as process:
         try:
-            return process.communicate(timeout=VERSION_TIMEOUT_S)[0]
-        except subprocess.TimeoutExpired:
-            _end(process)
-            return b""
+            yield process
         except BaseException:
             _end(process)
             raise
@@ -120,9 +118,7 @@ def _export(command: list[str]) -> tuple[int, str]:
     with stage("exporting with nsys"):
         expect(100)
         try:
-            with subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-            ) as process:
+            with _started(command, errors_to=subprocess.STDOUT) as process:
                 assert process.stdout is not None
                 clock = threading.Timer(EXPORT_TIMEOUT_S, _end, [process])
                 clock.start()
@@ -133,9 +129,6 @@ def _export(command: list[str]) -> tuple[int, str]:
                         advance(percent - progress)
                         progress = percent
                     status = process.wait()
-                except BaseException:
-                    _end(process)
-                    raise
                 finally:
                     clock.cancel()
         except OSError as error:
