@@ -11,7 +11,6 @@ import numpy as np
 
 from ..attribution.causes import Attribution
 from ..attribution.placing import ADOPTED
-from ..attribution.step_decisions import FROM_FIRST_CALL, WHOLE_BLOCK
 from ..attribution.steps import kernels_per_step, measured_steps
 from ..errors import AnalysisError
 from ..kernel_names.arithmetic import UNKNOWN, is_fp32_convolution
@@ -342,9 +341,8 @@ def _recording(patient: Patient) -> Iterator[Finding]:
 
 def _steps(patient: Patient) -> Iterator[Finding]:
     """Warn of a block in which nothing ended a step."""
-    steps = patient.attribution.steps
-    if not {WHOLE_BLOCK, FROM_FIRST_CALL}.isdisjoint(steps.ended_by):
-        note = next(note for note in steps.notes if note.startswith(NO_STEP))
+    note = next((note for note in patient.attribution.steps.notes if note.startswith(NO_STEP)), None)
+    if note is not None:
         reason, _, remedy = note.rpartition("; ")
         yield Finding("warning", reason, remedy.rstrip("."))
 
