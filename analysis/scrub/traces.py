@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -76,9 +76,8 @@ class SharedTrace:
     def _lines(self) -> Iterator[str]:
         file = TraceFile(self.report)
         yield '{"traceEvents":[\n'
-        for events in file.blocks():
+        for events in _expected(file.blocks()):
             advance(len(events))
-            expect_kernels(event.name for event in events if _is_of(event, WORK))
             encoded = [_ENCODE(shared).decode() for event in events if (shared := self.event(event))]
             if encoded:
                 yield (",\n" if self.events else "") + ",\n".join(encoded)
@@ -183,8 +182,7 @@ class SharedTrace:
                 counts.update(
                     ("args", f'"{key}"') for key in (args.keys() - _ARGS if isinstance(args, dict) else ())
                 )
-        for events in TraceFile(self.report).blocks():
-            expect_kernels(event.name for event in events if _is_of(event, WORK))
+        for events in _expected(TraceFile(self.report).blocks()):
             for event in events:
                 shared = self.event(event)
                 if shared is None:
@@ -202,8 +200,15 @@ class SharedTrace:
         yield from (Unknown("the trace", f'"{key}"', 1) for key in file.keys_around if key not in _ENVELOPE)
 
 
-def _is_of(event: Event, role: str) -> bool:
-    return event.ph == "X" and event.cat in CATEGORIES and CATEGORIES[event.cat][0] == role
+def _expected(blocks: Iterable[list[Event]]) -> Iterator[list[Event]]:
+    """Yield blocks of events, of which the kernels' names are known all at once."""
+    for events in blocks:
+        expect_kernels(
+            event.name
+            for event in events
+            if event.ph == "X" and event.cat in CATEGORIES and CATEGORIES[event.cat][0] == WORK
+        )
+        yield events
 
 
 def _is_read(event: Event) -> bool:
