@@ -28,13 +28,15 @@ def with_gaps_named(trace: Trace, rules: Rules) -> Trace:
     of its ends in it, and no phase, step or warm-up begins and no mark of `nk.profile` lies in it. If none does,
     the trace itself is returned.
     """
+    called = _calls(trace)
+    if not called.any():
+        return trace
     ranges, process = trace.ranges, trace.process_of_thread()
     marks = [
         (int(process[fact.thread]), fact.at_ns, fact.mark.event)
         for fact in trace.facts
         if isinstance(fact.mark, TrainingMark)
     ]
-    called = _calls(trace)
     training = process[ranges.thread[ranges.category == MODEL_BACKWARD]].tolist()
     training += [number for number, _, event in marks if event == "update"]
     called &= ~np.isin(process[ranges.thread], training)

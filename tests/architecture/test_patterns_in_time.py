@@ -31,9 +31,11 @@ def patterns():
     return found
 
 
-@pytest.mark.parametrize("where", patterns())
-def test_a_pattern_ends_in_time_on_hostile_text(where):
-    pattern = patterns()[where]
+PATTERNS = patterns()
+
+
+@pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
+def test_a_pattern_ends_in_time_on_hostile_text(pattern):
     for piece in PIECES:
         text = piece * (LENGTH // len(piece)) + "\x01"
         text = text.encode() if isinstance(pattern.pattern, bytes) else text
