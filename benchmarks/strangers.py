@@ -146,7 +146,8 @@ def per_step(path: Path) -> tuple[int, int, Counter[str], Counter[str]]:
     By the clock, work is in the shortest phase of the program that it ran in, of the iterations after warm-up.
     """
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
-        windows = [row[:3] for row in database.execute(MARKS)]
+        # A window without an end was open when recording ended.
+        windows = [row[:3] for row in database.execute(MARKS) if row[2] is not None]
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
         parts = [part for part in WORK.split("UNION ALL") if part.split()[-1] in tables]
         work = database.execute(" UNION ALL ".join(parts)).fetchall() if parts else []
