@@ -274,9 +274,9 @@ def generating(device: torch.device) -> Loop:
         with torch.no_grad():
             for _ in range(8):
                 with phase("forward"):
-                    logits = model(tokens)[:, -1]
+                    logits = model(tokens)
                 with phase("other"):
-                    tokens = torch.multinomial(logits.softmax(-1), 1)
+                    tokens = torch.multinomial(logits[:, -1].softmax(-1), 1)
         profile.step()
 
     return Loop([model], [], iteration)

@@ -345,7 +345,8 @@ def run(name: str, build: Callable[[torch.device], Program], device: torch.devic
         made = build(device)
         models, optimizers, iteration, *how = made
         iterations, marks_itself = how or (ITERATIONS, False)
-        with nk.profile(models, optimizers, out / f"{name}{rank}.sqlite", warmup=WARM_UP) as profile:
+        path = out / f"{name}{rank}.sqlite"
+        with nk.profile(models, optimizers, path, warmup=WARM_UP, steps=None) as profile:
             for number in range(iterations):
                 with nullcontext() if marks_itself else marked(f"iteration {number}"):
                     iteration(profile)
