@@ -1,7 +1,8 @@
 """Name what a program that only infers does between the calls of its model: sampling, and the care of a cache.
 
 Such work is in no phase, and often in no range. Where nothing trains, a range that the analysis adds lasts from
-the end of a call to the start of the next on its thread, if both are in the same ranges and the same step.
+the end of a call to the start of the next on its thread, or to the end of the step. It is cut in pieces where a
+range of the program, or a step, begins or ends alone.
 """
 
 from __future__ import annotations
@@ -12,55 +13,59 @@ import numpy as np
 
 from ..readers.marks import TrainingMark
 from ..support.small_numbers import distinct
-from ..trace import MODEL_BACKWARD, NO_CATEGORY, PUSH_POP, Bools, Int64s, Ranges, Trace, sorted_ranges
-from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES
+from ..trace import NO_CATEGORY, PUSH_POP, Bools, Int64s, Ranges, Trace, sorted_ranges
+from ..vocabulary import FORWARD, PHASES
 from .places import Rules
-from .user_ranges import OWN_DOMAIN, NameFacts, name_facts, nested_ranges, of_titles, operator_ranges
+from .step_decisions import training_processes
+from .user_ranges import (
+    OWN_DOMAIN,
+    NameFacts,
+    name_facts,
+    nested_ranges,
+    of_titles,
+    operator_ranges,
+    with_names,
+)
 
 BETWEEN_CALLS = "between the model's calls"
 
 
-def with_gaps_named(trace: Trace, rules: Rules) -> Trace:
-    """Return the trace with a range in each gap between outermost calls of annotated models.
+def with_gaps_named(trace: Trace, rules: Rules) -> tuple[Trace, NameFacts]:
+    """Return the trace with a range in each gap between outermost calls of annotated models, and its names' facts.
 
-    Only processes that do not train have these: without backward and updates. A range `forward` around one call
-    alone is part of the call. The gap between two calls on one thread gets a range if no other range has only one
-    of its ends in it, and no phase, step or warm-up begins and no mark of `nk.profile` lies in it. If none does,
-    the trace itself is returned.
+    Only processes that do not train have these. A range `forward` around one call alone is part of the call. What
+    follows the last call of a thread is a gap until the next mark of `nk.profile`, or until the program's range of
+    the step around the call ends. Gaps are cut at such marks, and where a range of the program has only one of its
+    ends in one. A piece in which a phase, step or warm-up begins gets no range. With rules that do not adopt, none
+    is added.
     """
-    called = _calls(trace)
-    if not called.any():
-        return trace
+    facts, called = name_facts(trace, rules.step, rules.phase_names), _calls(trace)
+    if not (rules.adopt and called.any()):
+        return trace, facts
     ranges, process = trace.ranges, trace.process_of_thread()
-    marks = [
-        (int(process[fact.thread]), fact.at_ns, fact.mark.event)
-        for fact in trace.facts
-        if isinstance(fact.mark, TrainingMark)
-    ]
-    training = process[ranges.thread[ranges.category == MODEL_BACKWARD]].tolist()
-    training += [number for number, _, event in marks if event == "update"]
-    called &= ~np.isin(process[ranges.thread], training)
-    if not called.any():
-        return trace
-    facts = name_facts(trace, rules.step, rules.phase_names)
     nested = nested_ranges(trace, rules.domains)
-    called &= nested & ~np.isin(process[ranges.thread], process[ranges.thread[_trains(facts, ranges)]])
+    called &= nested & ~np.isin(process[ranges.thread], training_processes(trace, facts))
+    if not called.any():
+        return trace, facts
+    trace, facts = with_names(trace, facts, [BETWEEN_CALLS])
     users = nested & ~operator_ranges(facts, ranges)
-    turns = of_titles(facts.opens_phase | facts.step | facts.measured | facts.warm_up, ranges)
+    turns = of_titles(facts.turns, ranges)
     forwards = nested & of_titles(facts.opens_phase & (facts.phase == PHASES.index(FORWARD)), ranges)
-    gaps = [ranges]
-    names = trace.names if BETWEEN_CALLS in trace.names else [*trace.names, BETWEEN_CALLS]
+    steps = users & of_titles(facts.measured, ranges)
+    marks = [(process[fact.thread], fact.at_ns) for fact in trace.facts if isinstance(fact.mark, TrainingMark)]
+    pieces = [ranges]
     for thread in distinct(ranges.thread[called]).tolist():
         on_thread = ranges.thread == thread
         calls = ranges.take(called & on_thread)
-        marks_ns = [at_ns for number, at_ns, _ in marks if number == process[thread]]
-        turns_ns = np.append(ranges.start_ns[turns & on_thread], np.array(marks_ns, np.int64))
-        times = _gaps(calls, ranges.take(forwards & on_thread))
-        low_ns, high_ns = _uncut(*times, ranges.take(users & on_thread), turns_ns)
-        gaps.append(_named(low_ns, high_ns, calls, names.index(BETWEEN_CALLS)))
-    if not any(map(len, gaps[1:])):
-        return trace
-    return replace(trace, ranges=sorted_ranges(Ranges.joined(gaps)), names=names)
+        marks_ns = np.array([at_ns for number, at_ns in marks if number == process[thread]], np.int64)
+        low_ns, high_ns = _extents(calls, ranges.take(forwards & on_thread))
+        last_ns = _end_of_step(low_ns[-1], high_ns[-1], ranges.take(steps & on_thread), marks_ns)
+        low_ns, high_ns = high_ns, np.append(low_ns[1:], last_ns)
+        has_time = low_ns < high_ns
+        pieces_ns = _pieces(low_ns[has_time], high_ns[has_time], ranges.take(users & on_thread), marks_ns)
+        low_ns, high_ns = _without(*pieces_ns, ranges.start_ns[turns & on_thread])
+        pieces.append(_named(low_ns, high_ns, calls, trace.names.index(BETWEEN_CALLS)))
+    return replace(trace, ranges=sorted_ranges(Ranges.joined(pieces))), facts
 
 
 def _calls(trace: Trace) -> Bools:
@@ -70,15 +75,8 @@ def _calls(trace: Trace) -> Bools:
     return called & annotations[trace.ranges.domain] if called.any() else called
 
 
-def _trains(facts: NameFacts, ranges: Ranges) -> Bools:
-    """Mark the ranges that show that a process trains: backward, its nodes, and updates."""
-    phases = [PHASES.index(BACKWARD), PHASES.index(OPTIMIZER)]
-    trains: Bools = of_titles(np.isin(facts.phase, phases), ranges) | facts.backward_operator[ranges.name_id]
-    return trains
-
-
-def _gaps(calls: Ranges, forwards: Ranges) -> tuple[Int64s, Int64s]:
-    """Return where the gaps between the outermost of some calls of one thread begin and end, ns, in order.
+def _extents(calls: Ranges, forwards: Ranges) -> tuple[Int64s, Int64s]:
+    """Return where the outermost of some calls of one thread begin and end, ns, in order.
 
     A call is as long as the outermost of the ranges `forwards` that contains it, and no other.
     """
@@ -90,18 +88,31 @@ def _gaps(calls: Ranges, forwards: Ranges) -> tuple[Int64s, Int64s]:
     low_ns, high_ns = start_ns.copy(), end_ns.copy()
     np.minimum.at(low_ns, call[around], forwards.start_ns[around])
     np.maximum.at(high_ns, call[around], forwards.end_ns[around])
-    has_time = low_ns[1:] > high_ns[:-1]
-    return high_ns[:-1][has_time], low_ns[1:][has_time]
+    return low_ns, high_ns
 
 
-def _uncut(low_ns: Int64s, high_ns: Int64s, users: Ranges, turns_ns: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the gaps in which nothing turns, and no range of the user's has only one of its ends."""
-    is_cut = np.zeros(len(low_ns), np.bool_)
+def _end_of_step(start_ns: int, end_ns: int, steps: Ranges, marks_ns: Int64s) -> int:
+    """Return when the step of a thread's last call ends, given when the call begins and ends; unknown: with it."""
+    around = (steps.start_ns <= start_ns) & (steps.end_ns >= end_ns)
+    ends_ns = np.concatenate([steps.end_ns[around][:1], marks_ns[marks_ns > end_ns]])
+    return int(ends_ns.min()) if len(ends_ns) else end_ns
+
+
+def _pieces(low_ns: Int64s, high_ns: Int64s, users: Ranges, marks_ns: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the gaps, cut at the marks, and where a range of the user's has only one of its ends in a gap."""
     starts, ends = _gap_of(low_ns, high_ns, users.start_ns), _gap_of(low_ns, high_ns, users.end_ns)
     differ = starts != ends
-    for gap in (starts[differ], ends[differ], _gap_of(low_ns, high_ns, turns_ns)):
-        is_cut[gap[gap >= 0]] = True
-    return low_ns[~is_cut], high_ns[~is_cut]
+    moments_ns = np.concatenate([users.start_ns[differ], users.end_ns[differ], marks_ns])
+    cuts_ns = np.unique(moments_ns[_gap_of(low_ns, high_ns, moments_ns) >= 0])
+    return np.sort(np.append(low_ns, cuts_ns)), np.sort(np.append(high_ns, cuts_ns))
+
+
+def _without(low_ns: Int64s, high_ns: Int64s, moments_ns: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the pieces in which none of these moments is."""
+    piece = _gap_of(low_ns, high_ns, moments_ns)
+    kept = np.ones(len(low_ns), np.bool_)
+    kept[piece[piece >= 0]] = False
+    return low_ns[kept], high_ns[kept]
 
 
 def _gap_of(low_ns: Int64s, high_ns: Int64s, moment_ns: Int64s) -> Int64s:

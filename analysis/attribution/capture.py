@@ -27,7 +27,7 @@ def below_launches(
     created = nesting.containing(Spots(captures.at_ns, captures.at_ns, captures.thread))
     created = np.where(eligible, np.append(created, np.int32(-1))[captures.of_work], np.int32(-1))
     rows, before = np.flatnonzero(created >= 0), len(forest)
-    ends = of_titles(facts.warm_up | facts.step | facts.measured | facts.opens_phase, ranges)
+    ends = of_titles(facts.turns, ranges)
     # How many of the outermost ranges of a capture's path do not go below a launch of some names.
     names, path_of_node, _ = forest.folded(title[forest.range])
     (path, capture), back = grouped_rows(path_of_node[node[rows]], created[rows])

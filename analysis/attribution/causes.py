@@ -30,7 +30,7 @@ from .places import Attribution, Rules
 from .placing import AMBIGUOUS, CAPTURED, HOW, OUTSIDE, OWN, Placed, Placing
 from .steps import updates_called_steps, with_steps
 from .thread_facts import ThreadFacts
-from .user_ranges import name_facts, nested_ranges, operator_ranges, with_phases_once
+from .user_ranges import NameFacts, nested_ranges, operator_ranges, with_phases_once
 
 __all__ = ["HOW", "Attribution", "Rules", "attribute"]
 
@@ -41,9 +41,7 @@ def attribute(trace: Trace, rules: Rules | None = None) -> Attribution:
     Raises UsageError if the rules name a domain or a step that the trace does not have.
     """
     rules = rules or Rules()
-    if rules.adopt:  # else as nsys counts them
-        trace = with_gaps_named(trace, rules)
-    attributing = _Attributing(trace, rules)
+    attributing = _Attributing(*with_gaps_named(trace, rules), rules)
     attribution = attributing.attribution()
     updates = updates_called_steps(attribution)
     if updates.any():  # ranges of some names, which are called steps, are the optimizer's
@@ -56,9 +54,8 @@ def attribute(trace: Trace, rules: Rules | None = None) -> Attribution:
 
 
 class _Attributing:
-    def __init__(self, trace: Trace, rules: Rules) -> None:
-        self.trace, self.rules = trace, rules
-        self.facts = name_facts(trace, rules.step, rules.phase_names)
+    def __init__(self, trace: Trace, facts: NameFacts, rules: Rules) -> None:
+        self.trace, self.facts, self.rules = trace, facts, rules
         nested = nested_ranges(trace, rules.domains)
         self.operator = nested & operator_ranges(self.facts, trace.ranges)
         chosen = nested if rules.operators == "keep" else nested & ~self.operator

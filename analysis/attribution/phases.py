@@ -168,7 +168,7 @@ class Unnamed:
         makers = links.operators.take(np.unique(maker[maker >= 0]))
         makers = makers.take(~self._in_node(makers))  # those of a second derivative are backward
         facts, ranges = self._facts, self._ranges
-        turns = of_titles(facts.opens_phase | facts.step | facts.measured | facts.warm_up, ranges)
+        turns = of_titles(facts.turns, ranges)
         starts, ends, threads = [], [], []
         for thread in distinct(makers.thread).tolist():
             start_ns, end_ns = makers.start_ns[makers.thread == thread], makers.end_ns[makers.thread == thread]
@@ -201,7 +201,7 @@ class Unnamed:
         backward.
         """
         ranges, facts = self._ranges, self._facts
-        turns = of_titles(facts.opens_phase | facts.step | facts.measured | facts.warm_up, ranges)
+        turns = of_titles(facts.turns, ranges)
         turns &= ranges.thread == thread
         turns_ns = np.sort(np.concatenate([ranges.start_ns[turns], ranges.end_ns[turns]]))
         threads = (self._process == self._process[thread]) & ~marked(self._calls.thread, len(self._process))

@@ -52,7 +52,7 @@ class Placing:
         self._ranges, self._forest = self._facts.ranges, nesting.forest
         names = self._facts.names
         self._operator = operator_ranges(names, self._ranges)
-        opens = names.step | names.measured | names.warm_up | names.opens_phase
+        opens = names.turns
         self._dropped = self._operator | of_titles(opens, self._ranges)  # from forward paths below backward ones
         self.linked_nodes = [np.empty(0, np.int32)]
 

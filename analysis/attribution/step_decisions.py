@@ -15,8 +15,10 @@ import numpy as np
 
 from ..readers.marks import TrainingMark
 from ..support.small_numbers import counted, grouped_rows
-from ..trace import EVALUATION, MODEL_FORWARD, Bools, Int64s, Ranges, Trace
+from ..trace import EVALUATION, GRADIENT, MODEL_BACKWARD, MODEL_FORWARD, Bools, Int64s, Ranges, Trace
+from ..vocabulary import BACKWARD, OPTIMIZER, PHASES
 from ..vocabulary.step_ends import IN_BACKWARD, ending_optimizer, warm_up_steps
+from .user_ranges import NameFacts, named_phases
 
 BY_CALLS = "call of step()"
 WHOLE_BLOCK = "end of the block"
@@ -77,6 +79,19 @@ class TrainingFacts:
                     self.in_backward.setdefault(mark.backward, []).append(at_ns)
 
 
+def training_processes(trace: Trace, facts: NameFacts) -> Int64s:
+    """Return the positions of the processes that train: in which autograd ran, or an optimizer updated."""
+    ranges, process = trace.ranges, trace.process_of_thread()
+    trains = np.isin(ranges.category, [MODEL_BACKWARD, GRADIENT]) | facts.backward_operator[ranges.name_id]
+    trains |= np.isin(named_phases(facts, ranges), [PHASES.index(BACKWARD), PHASES.index(OPTIMIZER)])
+    updated = [
+        process[fact.thread]
+        for fact in trace.facts
+        if isinstance(fact.mark, TrainingMark) and fact.mark.event == "update"
+    ]
+    return np.union1d(process[ranges.thread[trains]], np.array(updated, np.int64)).astype(np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class Windows:
     """The steps of a process as disjoint times in order, then the evaluation that was taken out of them.
@@ -101,11 +116,14 @@ def windows(
     launched_ns: Int64s,
     thread: int,
     forward_ns: Int64s,
+    *,
+    trains: bool,
 ) -> Windows:
     """Decide what the steps of a process are, by what its annotation wrote and by what it did.
 
     That is its outermost calls of models, its runs of autograd, the program's own ranges of warm-up, the sorted
-    moments at which work was launched, the thread that trains, and the starts of the phase forward.
+    moments at which work was launched, the thread that trains, the starts of the phase forward, and whether it
+    trains at all.
     """
     updates, updated = _updates(facts, backward), {name for _, name in facts.updates}
     if facts.calls_ns:
@@ -129,7 +147,7 @@ def windows(
         called_ns = np.concatenate([calls.start_ns, forward_ns])
         called_ns = called_ns[(called_ns > begin_ns) & (called_ns <= until_ns)]
         # Of a program that does not train, what is before the first call is set-up.
-        if len(calls) and len(called_ns) and not len(backward) and not facts.updates:
+        if len(calls) and len(called_ns) and not trains:
             begin_ns, ended_by = int(called_ns.min()) - 1, FROM_FIRST_CALL
     start_ns = np.concatenate([[begin_ns], ends_ns[:-1]]) if len(ends_ns) else ends_ns
     worked = _count(launched_ns, start_ns, ends_ns) > 0

@@ -6,7 +6,7 @@ below it as a whole; one that spans several, such as an epoch, has a copy in eac
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from .nesting import Forest
 from .places import Attribution
 from .placing import AMBIGUOUS, OUTSIDE, OWN
 from .step_decisions import Windows
-from .user_ranges import NameFacts
+from .user_ranges import with_names
 
 STEP, EVALUATION = "step", "evaluation"
 NOBODY = -1
@@ -89,7 +89,9 @@ def placed_in_windows(attribution: Attribution, windows: dict[int, Windows]) -> 
 
     `windows` are by process. The new steps join those that the attribution has.
     """
-    trace, facts = _with_names(attribution.trace, attribution.facts)
+    trace, facts = with_names(attribution.trace, attribution.facts, [STEP, EVALUATION])
+    is_called_step = facts.step | np.array([name == STEP for name in trace.names])
+    facts = replace(facts, step=is_called_step, measured=is_called_step)
     owners, is_step, is_warm_up = _owners(trace, windows)
     timeline = _Timeline(trace, windows)
     old_forest, ranges = attribution.forest, attribution.ranges
@@ -181,16 +183,3 @@ def _owners(trace: Trace, windows: dict[int, Windows]) -> tuple[Ranges, Bools, B
         category=np.full(count, NO_CATEGORY, np.int8),
     )
     return owners, is_step, is_warm_up
-
-
-def _with_names(trace: Trace, facts: NameFacts) -> tuple[Trace, NameFacts]:
-    """Return both with the names of steps and of evaluation."""
-    new = [name for name in (STEP, EVALUATION) if name not in trace.names]
-    names = [*trace.names, *new]
-    longer = {
-        field.name: np.append(column := getattr(facts, field.name), np.zeros(len(new), column.dtype))
-        for field in fields(facts)
-    }
-    longer["phase"][len(trace.names) :] = -1
-    longer["measured"] = longer["step"] = longer["step"] | np.array([name == STEP for name in names])
-    return replace(trace, names=names), replace(facts, **longer)

@@ -20,7 +20,14 @@ from ..trace import EVALUATION, KERNEL, NO_GRADIENT, Bools, Int32s, Int64s, Rang
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES, is_of_engine, without_marks
 from ..vocabulary.step_ends import no_step_text, warm_up_steps
 from .places import Attribution, Steps
-from .step_decisions import FROM_FIRST_CALL, WHOLE_BLOCK, TrainingFacts, Windows, windows
+from .step_decisions import (
+    FROM_FIRST_CALL,
+    WHOLE_BLOCK,
+    TrainingFacts,
+    Windows,
+    training_processes,
+    windows,
+)
 from .step_windows import placed_in_windows
 from .user_ranges import of_titles
 
@@ -327,6 +334,7 @@ def _decided(
     outermost = of_model & ~forest.below(of_model[forest.range])[forest.above(attribution.home)]
     backward = of_titles(attribution.facts.backward_phase, ranges)
     forward = of_titles(attribution.facts.opens_phase & (attribution.facts.phase == IN_FORWARD), ranges)
+    trains = {*training_processes(trace, attribution.facts).tolist()}
     for process in processes:
         of_process = process_of_thread[ranges.thread] == process
         called = ranges.take(of_process & outermost & ranges.of_forward)
@@ -336,7 +344,14 @@ def _decided(
         runs, launched_ns = ranges.take(of_process & backward), np.sort(launched.start_ns)
         forward_ns = ranges.start_ns[of_process & forward]
         decided[process] = windows(
-            training[process], called, runs, own_warm_up[process], launched_ns, thread, forward_ns
+            training[process],
+            called,
+            runs,
+            own_warm_up[process],
+            launched_ns,
+            thread,
+            forward_ns,
+            trains=process in trains,
         )
     return {process: times for process, times in decided.items() if len(times.start_ns)}
 

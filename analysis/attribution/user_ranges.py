@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -53,6 +53,11 @@ class NameFacts:
         return opens
 
     @property
+    def turns(self) -> Bools:
+        """Mark the names with which something else begins: a phase, a step, or warm-up."""
+        return self.opens_phase | self.step | self.measured | self.warm_up
+
+    @property
     def backward_phase(self) -> Bools:
         """Mark the names that open the backward phase."""
         backward: Bools = self.opens_phase & (self.phase == PHASES.index(BACKWARD))
@@ -86,6 +91,17 @@ def name_facts(trace: Trace, step: str, phase_names: PhaseNames) -> NameFacts:
         if called == step:
             measured[ids] = True
     return facts
+
+
+def with_names(trace: Trace, facts: NameFacts, names: Sequence[str]) -> tuple[Trace, NameFacts]:
+    """Return both with these names, if they lack them; the new ones mean nothing."""
+    new = [name for name in names if name not in trace.names]
+    longer = {
+        field.name: np.append(column := getattr(facts, field.name), np.zeros(len(new), column.dtype))
+        for field in fields(facts)
+    }
+    longer["phase"][len(trace.names) :] = -1
+    return replace(trace, names=[*trace.names, *new]), replace(facts, **longer)
 
 
 def nested_ranges(trace: Trace, domains: Sequence[str]) -> Bools:

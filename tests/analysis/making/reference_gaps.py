@@ -35,15 +35,24 @@ def gaps_of(called, ranges, parents):
         else:
             calls.append((r.start, r.end))
     longer = [with_forward(call, calls, parents) for call in calls]
-    between = [(low, high) for (_, low), (high, _) in pairwise(longer) if low < high]
-    turns = [r.start for r in ranges if r.phase or r.is_called(("step", "warmup"))]
     users = [r for r in parents if not r.is_operator]
+    steps = [r for r in sorted(users, key=lambda r: r.sort_key()) if r.is_called(("step",))]
+    last = next((r.end for r in steps if r.contains(*longer[-1])), longer[-1][1])
+    between = [(low, high) for (_, low), (high, _) in pairwise([*longer, (last, last)]) if low < high]
+    turns = [r.start for r in ranges if r.phase or r.is_called(("step", "warmup"))]
     return [
-        (low, high)
-        for low, high in between
-        if not any(low < turn < high for turn in turns)
-        and all((low < r.start < high) == (low < r.end < high) for r in users)
+        piece
+        for gap in between
+        for piece in pieces_of(*gap, users)
+        if not any(piece[0] < turn < piece[1] for turn in turns)
     ]
+
+
+def pieces_of(low, high, users):
+    """Return a gap in pieces, cut where a range has only one of its ends in it."""
+    alone = [r for r in users if (low < r.start < high) != (low < r.end < high)]
+    cuts = {moment for r in alone for moment in (r.start, r.end) if low < moment < high}
+    return pairwise([low, *sorted(cuts), high])
 
 
 def with_forward(call, calls, parents):

@@ -7,6 +7,8 @@ import pytest
 import torch
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.attribution.steps import in_measured_steps
+from nvtx_kernels.profiling import annotate
+from nvtx_kernels.profiling.recorder import record
 from nvtx_kernels.profiling.training import Profile
 from torch import nn
 from torch.cuda import nvtx
@@ -272,12 +274,24 @@ def test_sampling_is_between_the_models_calls(calls_step, has_gradient, path):
             if calls_step:
                 profile.step()
     report = analysis.rank(path, per_step=True).report
-    counted, gaps = (10, 8) if calls_step else (15, 14)
+    counted = 10 if calls_step else 15
     assert model.calls == 15
     assert report.steps == (2 if calls_step else 1)
     assert products(report) == {"forward": 2 * counted}
-    assert places(path, "aten::multinomial")["between the model's calls"] == gaps
+    assert places(path, "aten::multinomial")["between the model's calls"] == counted
     assert not places(path, "aten::cos")
+
+
+def test_sampling_after_the_last_call_is_in_the_programs_own_step(path):
+    model = Decoder().eval()
+    with torch.no_grad(), record(path, warmup=0), annotate.annotate_modules(model):
+        for number in range(3):
+            with annotate.range(f"step {number}"):
+                generate(model)
+            torch.ones(4).cos()
+    assert analysis.rank(path, per_step=True).report.steps == 3
+    assert places(path, "aten::multinomial") == {"between the model's calls": model.calls}
+    assert places(path, "aten::cos", per_step=False) == {"between the model's calls": 2, "": 1}
 
 
 def test_what_comes_before_the_first_call_of_a_model_is_in_no_step(path):
