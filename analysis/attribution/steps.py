@@ -38,8 +38,6 @@ UPDATE = re.compile(r"(?:optimi[sz]er[-_ .])?step(?:\(\))?[-_ #:]*\d*", re.IGNOR
 EVALUATES = re.compile(r"val(?:id(?:ate|ation)?)?(?![a-z])|eval|test(?![a-z])", re.IGNORECASE)
 #: The share of the steps' work without gradient from which a note says so.
 MUCH = 0.1
-#: What is one step, where nothing ends one.
-WHOLE = {WHOLE_BLOCK: "The whole run", FROM_FIRST_CALL: "All from the first call of a model on"}
 _DIGITS = re.compile(r"\d+")
 
 
@@ -383,7 +381,9 @@ def _with_notes(attribution: Attribution, decided: Sequence[Windows], training: 
     ended = [*dict.fromkeys(times.ended_by for times in decided if times.ended_by)]
     unused = [*dict.fromkeys(name for facts in training.values() for name in facts.unused)]
     notes = [
-        no_step_text(unused, WHOLE[ending]) if ending in WHOLE else f"A step ends with each {ending}."
+        no_step_text(unused, from_first_call=ending == FROM_FIRST_CALL)
+        if ending in (WHOLE_BLOCK, FROM_FIRST_CALL)
+        else f"A step ends with each {ending}."
         for ending in ended
     ]
     never = dict.fromkeys(name for times in decided for name in times.never_updated if name not in unused)

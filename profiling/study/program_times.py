@@ -25,7 +25,7 @@ from ..machine import cpu_facts, gpu_facts, versions
 from ..recorder.steps import Bounds
 from ..tool import watcher
 from ..training.capture import Capture, wait_for_gpu
-from ..training.loop import WHOLE_BLOCK, Phases
+from ..training.loop import FROM_FIRST_CALL, WHOLE_BLOCK, Phases
 from ..training.roots import telling_roots
 from ..training.step_ends import Deaf, EnoughError
 from .results import PROGRAM, VERSION
@@ -119,7 +119,7 @@ class _Clock:
         ends = self._ends
         if not self._is_more:
             return [_times([phase]) for phase in self._calls], BY_FORWARD
-        if by in ("", WHOLE_BLOCK):
+        if by in ("", WHOLE_BLOCK, FROM_FIRST_CALL):
             by = BY_FORWARD
             begins = [place for place, phase in enumerate(self._phases) if phase.name == "forward"]
             ends = [*begins[1:], len(self._phases)] if begins else []

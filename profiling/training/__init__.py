@@ -33,7 +33,7 @@ from ..recorder import GOES_ON
 from ..recorder.process import Unwinding
 from ..recorder.steps import STEPS, Bounds
 from .capture import Capture
-from .loop import WHOLE_BLOCK, Phases
+from .loop import FROM_FIRST_CALL, WHOLE_BLOCK, Phases
 from .roots import annotating_roots
 
 T = TypeVar("T")
@@ -120,8 +120,9 @@ class Profile:
             remarks.append(NO_MODEL)
         if not phases.measured:
             remarks.append(ALL_WARM_UP if phases.warmed else NO_STEP)
-        unused = phases.unused if phases.counted_by == WHOLE_BLOCK else []
-        remarks += [no_step_text(unused)] if phases.counted_by == WHOLE_BLOCK else []
+        is_whole = phases.counted_by in (WHOLE_BLOCK, FROM_FIRST_CALL)
+        unused = phases.unused if is_whole else []
+        remarks += [no_step_text(unused, from_first_call=phases.counted_by == FROM_FIRST_CALL)] * is_whole
         remarks += [f"{name}.step() was never called." for name in phases.never_updated if name not in unused]
         if capture.allocations.trouble:
             remarks.append(f"The report has no memory by range: {capture.allocations.trouble}.")

@@ -36,6 +36,7 @@ from .own_steps import OwnSteps
 GRADIENT = "gradient"
 BY_HAND, BY_BACKWARD = "calls of step()", "updates in backward"
 WHOLE_BLOCK = "the whole block, in which nothing ended a step"
+FROM_FIRST_CALL = "all from the first call of a model on, in which nothing ended a step"
 
 
 class Phases:
@@ -65,7 +66,7 @@ class Phases:
         self._inside: set[str] = set()  # the optimizers that updated in a backward
         self._own, self._own_warmed, self._is_own_warm_up = OwnSteps(), 0, False
         self._seen: set[str] = set()  # the optimizers that updated
-        self._updated_in_backward = self._has_begun = False
+        self._updated_in_backward = self._has_begun = self._trains = False
         self._is_measuring = self._is_whole = self.is_over = False
         self.error = ""  # that ended the block
         self.calls_by = ""  # who calls `step()` where the program does not: a trainer
@@ -78,7 +79,7 @@ class Phases:
         if name := self._own_steps[1]:
             return f"ranges `{name}`"
         if not self._updates:
-            return WHOLE_BLOCK if self._is_whole else ""
+            return (WHOLE_BLOCK if self._trains else FROM_FIRST_CALL) if self._is_whole else ""
         optimizer = self._ending_optimizer()
         return BY_BACKWARD if optimizer == IN_BACKWARD else f"steps of {optimizer}"
 
@@ -163,7 +164,7 @@ class Phases:
 
     def after_update(self, name: str) -> None:
         """Count an update, and a step if this is the optimizer that ends them."""
-        self._has_begun = True
+        self._has_begun = self._trains = True
         self._seen.add(name)
         if self._backwards:
             self._updated_in_backward = True
@@ -314,7 +315,8 @@ class Phases:
             return
         if ends_forward and range_stack.here().calls() is None:
             self._end_forward()
-        self._has_begun, opened = True, None
+        self._has_begun = self._trains = True
+        opened = None
         if kind == GRADIENT or optimizers.own_range(BACKWARD) is None:
             category = "phase" if kind == BACKWARD else kind
             opened = range_stack.push(AutomaticRange(label(kind, None, category)))

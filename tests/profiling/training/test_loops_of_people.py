@@ -294,7 +294,7 @@ def test_sampling_after_the_last_call_is_in_the_programs_own_step(path):
     assert places(path, "aten::cos", per_step=False) == {"between the model's calls": 2, "": 1}
 
 
-def test_what_comes_before_the_first_call_of_a_model_is_in_no_step(path):
+def test_what_comes_before_the_first_call_of_a_model_is_in_no_step(path, capsys):
     with torch.no_grad(), Profile(model := Decoder().eval(), None, path):
         torch.ones(4).cos()
         generate(model)
@@ -303,7 +303,9 @@ def test_what_comes_before_the_first_call_of_a_model_is_in_no_step(path):
     report = analysis.rank(path, per_step=True).report
     [calls] = [row.instances for row in report.ranges if row.path == ("step", "forward")]
     assert calls == model.calls == 5
-    assert "All from the first call of a model on counts as one step" in " ".join(report.notes)
+    sentence = "All from the first call of a model on counts as one step"
+    assert sentence in " ".join(report.notes)
+    assert sentence in capsys.readouterr().err
 
 
 def test_a_program_that_trains_has_nothing_between_its_models_calls(path):
