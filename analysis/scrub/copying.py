@@ -25,7 +25,7 @@ from ..readers.safety import identity, require_unchanged
 from ..support.files import beside
 from ..support.progress import advance, expect
 from .allowed import EVENT_ROLES, EVENTS, METADATA, ROLES, STRING_COLUMNS, TABLES, THREADS, Columns, Kind, Role
-from .names import Names, expect_kernels
+from .names import Names
 from .words import own_words
 
 Row = tuple[Any, ...]
@@ -148,16 +148,24 @@ class SharedTables:
             for place, kind in enumerate(columns.values())
             if kind is not Kind.NUMBER and (kind is not Kind.TIME or self.epoch_ns)
         ]
-        for row in self._each_row(*self.sources[table]):
-            if Kind.LISTED in columns.values() and row[0] not in METADATA:
-                yield row, None
-                continue
-            role = EVENT_ROLES[row[place_of["eventType"]]] if table == EVENTS else ROLES.get(table, Role.FACT)
-            new = list(row)
-            for place, kind in changed:
-                if row[place] is not None:
-                    new[place] = self._value(kind, role, row[place])
-            yield row, tuple(new)
+        texts = [place for place, kind in enumerate(columns.values()) if kind is Kind.TEXT]
+        all_rows = self._each_row(*self.sources[table])
+        while some := [*islice(all_rows, BATCH)]:
+            roles = [
+                EVENT_ROLES[row[place_of["eventType"]]] if table == EVENTS else ROLES.get(table, Role.FACT)
+                for row in some
+            ]
+            pairs = zip(roles, some, strict=True)
+            self.names.expect((role, row[at]) for role, row in pairs for at in texts if row[at] is not None)
+            for role, row in zip(roles, some, strict=True):
+                if Kind.LISTED in columns.values() and row[0] not in METADATA:
+                    yield row, None
+                    continue
+                new = list(row)
+                for place, kind in changed:
+                    if row[place] is not None:
+                        new[place] = self._value(kind, role, row[place])
+                yield row, tuple(new)
 
     def _value(self, kind: Kind, role: Role, value: Any) -> Any:
         """Return the shareable part of one value."""
@@ -177,7 +185,7 @@ class SharedTables:
         rows = self._each_row("id, value", STRINGS)
         while some := [*islice(rows, BATCH)]:
             used = [(text, uses.get(number, [])) for number, text in some if text is not None]
-            expect_kernels(text for text, roles in used if any(role is Role.KERNEL for role, _ in roles))
+            self.names.expect((role, text) for text, roles in used for role, _ in roles)
             yield from used
 
     def _each_row(self, columns: str, table: str) -> Iterator[Row]:

@@ -68,6 +68,7 @@ VERSION = re.compile(
 )
 # What a copy calls unknown words and kernels: known in a copy, and in no other report.
 _COPIED_WORD, _COPIED_KERNEL = re.compile(r"name[0-9]+", re.IGNORECASE), re.compile(r"_name_[0-9]")
+_NUMBERS = re.compile(r"(?i)(?<=name)[0-9]+|9[0-9]{5}")
 # Numbers that stand for longer ones; they are indices to the analysis, as those are.
 _FIRST_NUMBER, _MOST_NUMBERS = 900_001, 99_999
 _INDEX = re.compile(r"(?<![A-Za-z0-9])(?:\d+|\*)(?![A-Za-z0-9])")
@@ -168,6 +169,28 @@ class Names:
         """Return the shareable part of a text; an empty one stays, for it is a name that hides another."""
         return text if not text or any(pattern.match(text) for pattern in self.kept) else self.rules[role](text)
 
+    def expect(self, uses: Iterable[tuple[Role, str]]) -> None:
+        """Classify texts that are about to be replaced, and their replacements: one at a time that takes long."""
+        texts = dict.fromkeys(uses)
+        kernels = {text for role, text in texts if role is Role.KERNEL}
+        bare = (
+            (text if role is Role.BARE_RANGE else _bare(text)).removeprefix(ENGINE_OPERATOR)
+            for role, text in texts
+            if role in (Role.RANGE, Role.BARE_RANGE, Role.DOMAIN)
+        )
+        names = [*kernels, *(name for name in bare if is_operator(name) and len(name) <= LONGEST)]
+        new = [name for name in dict.fromkeys(names) if _of_any_number(name) not in _CLASSIFIED]
+        if not new:
+            return
+        unnumbered = _Unnumbered(own_words=self.own, of_copy=self.of_copy)
+        generated = [name for name in new if name in kernels and len(name) <= LONGEST and compiled_parts(name)]
+        _CLASSIFIED.learn([*new, *map(unnumbered.in_words, generated)])
+        left = [(name, unnumbered.range_candidates(name)) for name in new if name not in kernels]
+        while left:
+            tried = [(name, pair[1], others) for name, others in left if (pair := next(others, None))]
+            _CLASSIFIED.learn(like for _, like, _ in tried if is_operator(like))
+            left = [(name, others) for name, like, others in tried if meaning(like) != meaning(name)]
+
     def is_known(self, text: str, *, hide_own: bool = True) -> bool:
         """Return whether every word of a text is public."""
         return len(text) <= LONGEST and next(self._unknown(text, hide_own=hide_own), None) is None
@@ -231,10 +254,13 @@ class Names:
     def _numbered(self, token: str) -> str:
         """Return the word for an unknown one, in lower case, upper case or capitalized as that is."""
         is_word = bool(WORD.fullmatch(token)) and len(token) <= LONGEST
-        number = self.numbers.setdefault(token.lower() if is_word else token, len(self.numbers) + 1)
+        number = self._number_of(token.lower() if is_word else token)
         if not is_word or token == token.lower():
             return f"name{number}"
         return f"NAME{number}" if token == token.upper() and len(letters(token)) > 1 else f"Name{number}"
+
+    def _number_of(self, word: str) -> int:
+        return self.numbers.setdefault(word, len(self.numbers) + 1)
 
     def _number(self, digits: str) -> str:
         """Return the number for one that is too long, or part of an address."""
@@ -243,9 +269,9 @@ class Names:
 
     def range(self, text: str) -> str:
         """Return the name of a range: known words, and the number that links an operator."""
-        appended = _FIRST_APPENDED.search(text)
-        suffix = _APPENDED.match(text, appended.start()) if appended else None
-        return self.bare_range(text[: suffix.start()]) + suffix[1] if suffix else self.bare_range(text)
+        bare = _bare(text)
+        suffix = _APPENDED.match(text, len(bare)) if len(bare) < len(text) else None
+        return self.bare_range(bare) + (suffix[1] if suffix else "")
 
     def bare_range(self, name: str) -> str:
         """Return the name of a range to which nothing is appended."""
@@ -256,29 +282,37 @@ class Names:
             return ENGINE_OPERATOR + self.bare_range(name.removeprefix(ENGINE_OPERATOR))
         if any(pattern.match(name) for pattern in self.kept):
             return name
-        candidates = self._range_candidates(name)
+        candidates = self.range_candidates(name)
         first = next(candidates)
-        same = (new for new in chain([first], candidates) if meaning(new) == meaning(name))
-        return next(same, first)
+        same = (new for new, like in chain([first], candidates) if meaning(like) == meaning(name))
+        return next(same, first[0])
 
-    def _range_candidates(self, name: str) -> Iterator[str]:
-        """Yield candidates for a name's place: its public words, those that its meaning needs, other names."""
+    def range_candidates(self, name: str) -> Iterator[tuple[str, str]]:
+        """Yield candidates for a name's place, and for each a name of the same meaning.
+
+        These are its public words, those that its meaning needs, and names with a number, which decides nothing.
+        """
         if len(name) <= LONGEST:
-            yield self._module(name) if name.startswith(BEGINNING) else self.in_words(name)
+            words = self._module(name) if name.startswith(BEGINNING) else self.in_words(name)
+            yield words, words
             if any(pattern.fullmatch(name) for pattern in SERVED):
-                yield name
-            yield self.in_words(name, hide_own=False)
+                yield name, name
+            words = self.in_words(name, hide_own=False)
+            yield words, words
         else:
-            yield f"range {self._numbered(name)}"
+            word = f"range {self._numbered(name)}"
+            yield word, word
         together, alone = self._numbered(f"{collapsed(name)}\0"), self._numbered(f"{name}\0")
-        category = _CLASSIFIED[name][0]
+        indices = [self.in_words(index) for index in _INDEX.findall(name[:LONGEST])]
+        category = _classified(name)[0]
         of_category = (
             f"{library}{word}_{{}}{node}"
             for library, word, node in product(_LIBRARIES, _KERNEL_WORDS[category], ("", "Backward0"))
         )
         for shape in chain(_RANGE_SHAPES, of_category):
-            yield " ".join([shape.format(together), *map(self.in_words, _INDEX.findall(name[:LONGEST]))])
-            yield shape.format(alone)
+            like = shape.format("name1")
+            yield " ".join([shape.format(together), *indices]), like + " 1" * len(indices)
+            yield shape.format(alone), like
 
     def _module(self, name: str) -> str:
         """Return an engine's name for a module's call; equal parts of paths stay equal, so that calls nest."""
@@ -347,6 +381,22 @@ class Names:
         return separator.join(map(self.range, text.split(separator)))
 
 
+class _Unnumbered(Names):
+    """Chooses replacements with 1 for every number: of all that copies have, the category is that of this."""
+
+    def _number_of(self, _word: str) -> int:
+        return 1
+
+    def _number(self, _digits: str) -> str:
+        return str(_FIRST_NUMBER)
+
+
+def _bare(text: str) -> str:
+    """Return the name of a range without what PyTorch appends to it."""
+    appended = _FIRST_APPENDED.search(text)
+    return text[: appended.start()] if appended and _APPENDED.match(text, appended.start()) else text
+
+
 @lru_cache(CACHED_NAMES)
 def meaning(name: str) -> tuple[object, ...]:
     """Return everything that the analysis reads from the name of a range."""
@@ -365,7 +415,7 @@ def meaning(name: str) -> tuple[object, ...]:
         bool(NCCL_RANGES.match(name)),
         collective_of(name) if name.startswith("nccl:") else "",
         name.lower() if name.lower() in NCCL_OPERATIONS else "",
-        _CLASSIFIED[name] if of_operator else None,
+        _classified(name) if of_operator else None,
         [part for part, pattern in ATTENTION_PARTS.items() if pattern.fullmatch(name.lstrip(":").strip())],
         [match.groupdict() for pattern in SERVED if (match := pattern.fullmatch(name))],
         module and module.outputs,
@@ -373,14 +423,14 @@ def meaning(name: str) -> tuple[object, ...]:
 
 
 class _Classified(dict[str, tuple[str, bool]]):
-    """What `classify` answers by name; many names together take hardly longer than one."""
+    """What `classify` answers by name, a copy's number left aside; many together take hardly longer than one."""
 
     def learn(self, names: Iterable[str]) -> None:
         """Classify the names that are not known yet."""
-        new = [name for name in dict.fromkeys(names) if name not in self]
-        if len(self) + len(new) > CACHED_NAMES:
+        new = [name for name in dict.fromkeys(map(_of_any_number, names)) if name not in self]
+        if new and len(self) + len(new) > CACHED_NAMES:
             self.clear()
-        self.update(zip(new, classify(new), strict=True))
+        self.update(zip(new, classify(new) if new else (), strict=True))
 
     def __missing__(self, name: str) -> tuple[str, bool]:
         self.learn([name])
@@ -390,14 +440,18 @@ class _Classified(dict[str, tuple[str, bool]]):
 _CLASSIFIED = _Classified()
 
 
-def expect_kernels(names: Iterable[str]) -> None:
-    """Classify names of kernels that are about to be replaced: one at a time that takes long."""
-    _CLASSIFIED.learn(names)
+def _classified(name: str) -> tuple[str, bool]:
+    return _CLASSIFIED[_of_any_number(name)]
+
+
+def _of_any_number(name: str) -> str:
+    """Return a name with 1 for numbers of copies; a mangled name counts letters, and stays."""
+    return name if name.startswith("_Z") else _NUMBERS.sub("1", name)
 
 
 def kernel_meaning(name: str) -> tuple[Any, ...]:
     """Return all that the analysis reads from the name of a kernel: its category first, what it fuses last."""
-    category, is_gemm = _CLASSIFIED[name]
+    category, is_gemm = _classified(name)
     arithmetic = arithmetic_of(name) if is_gemm else ""
     collective = collective_of(name) if category == "communication" else ""
     loop = compiled_parts(name)

@@ -26,7 +26,7 @@ from ..support.files import write_lines
 from ..support.progress import advance
 from .allowed import Role
 from .copying import LONGEST_CAPTURE_NS, Unknown
-from .names import Names, expect_kernels, thread_name
+from .names import Names, thread_name
 from .words import words_of
 
 ROLES = {WORK: Role.KERNEL, LAUNCHES: Role.CALL, RANGES: Role.BARE_RANGE}
@@ -76,7 +76,7 @@ class SharedTrace:
     def _lines(self) -> Iterator[str]:
         file = TraceFile(self.report)
         yield '{"traceEvents":[\n'
-        for events in _expected(file.blocks()):
+        for events in self._expected(file.blocks()):
             advance(len(events))
             encoded = [_ENCODE(shared).decode() for event in events if (shared := self.event(event))]
             if encoded:
@@ -85,6 +85,13 @@ class SharedTrace:
         around = _ENCODE(self.around(file.envelope)).decode()
         yield f"\n],{around[1:]}\n" if len(around) > 2 else "\n]}\n"
         require_unchanged(self.report, self.before)
+
+    def _expected(self, blocks: Iterable[list[Event]]) -> Iterator[list[Event]]:
+        """Yield blocks of events, of which the names are classified all at once."""
+        for events in blocks:
+            read = [event for event in events if event.ph == "X" and event.cat in CATEGORIES]
+            self.names.expect((ROLES[CATEGORIES[event.cat][0]], event.name) for event in read)
+            yield events
 
     def event(self, event: Event) -> dict[str, Any] | None:
         """Return the shareable part of an event, or None."""
@@ -182,7 +189,7 @@ class SharedTrace:
                 counts.update(
                     ("args", f'"{key}"') for key in (args.keys() - _ARGS if isinstance(args, dict) else ())
                 )
-        for events in _expected(TraceFile(self.report).blocks()):
+        for events in self._expected(TraceFile(self.report).blocks()):
             for event in events:
                 shared = self.event(event)
                 if shared is None:
@@ -198,17 +205,6 @@ class SharedTrace:
                 counts.update((where, str(old)) for where, (old, new) in names.items() if old != new)
         yield from (Unknown(where, text, number) for (where, text), number in counts.items())
         yield from (Unknown("the trace", f'"{key}"', 1) for key in file.keys_around if key not in _ENVELOPE)
-
-
-def _expected(blocks: Iterable[list[Event]]) -> Iterator[list[Event]]:
-    """Yield blocks of events, of which the kernels' names are known all at once."""
-    for events in blocks:
-        expect_kernels(
-            event.name
-            for event in events
-            if event.ph == "X" and event.cat in CATEGORIES and CATEGORIES[event.cat][0] == WORK
-        )
-        yield events
 
 
 def _is_read(event: Event) -> bool:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import defaultdict
+from itertools import product
 
 import pytest
 from hypothesis import example, given
@@ -13,15 +14,15 @@ from nvtx_kernels.analysis.readers.marks import FLOPS_MARK, MARKS, MODEL_MARK, R
 from nvtx_kernels.analysis.readers.written import ANNOTATED
 from nvtx_kernels.analysis.scrub import main, names
 from nvtx_kernels.analysis.scrub.allowed import Role
-from nvtx_kernels.analysis.scrub.names import Names, expect_kernels, kernel_meaning, meaning
+from nvtx_kernels.analysis.scrub.names import Names, kernel_meaning, meaning
 from nvtx_kernels.analysis.scrub.words import TOKEN, WORD, words_of
 from nvtx_kernels.analysis.vocabulary import collapsed
 from nvtx_kernels.analysis.vocabulary.range_names import PHASE_NAMES, STEP_NAMES
 
 from tests.analysis.making import private
-from tests.analysis.making.building import Work, build
 from tests.analysis.making.bundled import OURS, unpacked
 from tests.analysis.making.copies import inside, rows, scrubbed
+from tests.analysis.making.kineto import Program, Work, operator, write_kineto, write_nsys
 from tests.analysis.making.real_kernels import NAMES
 
 KNOWN = (
@@ -159,23 +160,74 @@ AROUND = (
 )  # fmt: skip
 
 
-def test_a_kernels_category_does_not_depend_on_its_number_in_a_copy():
-    shared = [Names().kernel(f"{name} jdoe") for name in NAMES[::20]]
-    beginnings = {match[1] for name in shared if (match := re.search(r"(\w+_name_)1$", name))}
-    assert len(beginnings) > 5
-    for beginning in beginnings:
-        numbered = [f"{beginning}{number}" for number in range(1, 2_000)]
-        expect_kernels(numbered)
-        assert len({kernel_meaning(name) for name in numbered}) == 1, beginning
+NUMBERS = (2, 3, 7, 16, 32, 64, 80, 128, 512, 884, 1688, 12345)
 
 
-def test_a_copy_of_thousands_of_unknown_kernels_is_made_at_once(tmp_path, monkeypatch):
-    asked = []
+@pytest.mark.parametrize("of_each", [20, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_category_does_not_depend_on_the_numbers_in_a_copy(of_each):
+    names_ = [name for name in (*NAMES, *(rule.example for rule in RULES)) if not name.startswith("_Z")]
+    shared = [Names().kernel(f"{name} jdoe") for name in names_[::of_each]]
+    shared += [
+        f"{name[: word.start()]}name1{name[word.end() :]}"
+        for name in names_[::of_each]
+        for word in WORD.finditer(name)
+    ]
+    numbered = [re.sub(r"(?<=name|ame_)1$|(?<=name)1", str(n), name) for name in shared for n in (1, *NUMBERS)]
+    found = classify(numbered)
+    for first in range(0, len(found), 1 + len(NUMBERS)):
+        assert len({*found[first : first + 1 + len(NUMBERS)]}) == 1, numbered[first]
+
+
+@pytest.mark.parametrize("shape", [*names._RANGE_SHAPES, *product(names._LIBRARIES, names._KERNEL_WORDS)])
+def test_a_ranges_meaning_does_not_depend_on_the_numbers_in_a_copy(shape):
+    shapes = [shape]
+    if isinstance(shape, tuple):
+        library, category = shape
+        shapes = [
+            f"{library}{word}_{{}}{node}" for word in names._KERNEL_WORDS[category] for node in ("", "Backward0")
+        ]
+    for each in shapes:
+        for indices in ("", " 1", " 1 1 1"):
+            like = meaning(f"{each.format('name1')}{indices}")
+            for number in NUMBERS:
+                new = f"{each.format(f'name{number}')}{indices.replace('1', str(number))}"
+                assert meaning(new) == like, new
+
+
+MANY = {
+    "kernels": (Role.KERNEL, "jdoe{0}_kernel"),
+    "compiled kernels": (Role.KERNEL, "triton_poi_fused_jdoe{0}x_add_{0}"),
+    "operators": (Role.RANGE, "jdoe{0}::jdoe_op_{0}"),
+    "operators whose category is in unknown words": (Role.RANGE, "jdoe{0}x::xgemm_{0}"),
+    "nodes": (Role.RANGE, "autograd::engine::evaluate_function: Jdoe{0}xBackward0"),
+}
+
+
+@pytest.mark.parametrize("what", MANY)
+@pytest.mark.parametrize("write", [write_kineto, write_nsys])
+def test_a_copy_of_thousands_of_unknown_names_is_made_at_once(tmp_path, monkeypatch, what, write):
+    role, form = MANY[what]
+    asked, named = [], [form.format(number) for number in range(3_000)]
     monkeypatch.setattr(names, "classify", lambda names: asked.append(len(names)) or classify(names))
-    work = [Work(None, 2 * number, 2 * number + 1, f"jdoe{number}_kernel") for number in range(3_000)]
-    assert main([str(build(tmp_path, work=work)), "-o", str(tmp_path / "copy.sqlite")]) == 0
+    names._CLASSIFIED.clear()
+    names.meaning.cache_clear()
+    program = Program(
+        [operator(name, 9 * n, 9 * n + 8, seq=n) for n, name in enumerate(named) if role is Role.RANGE],
+        work=[Work(n, 9 * n, 9 * n + 8, name) for n, name in enumerate(named, 1) if role is Role.KERNEL],
+    )
+    report = write(tmp_path / f"a{'.sqlite' if write is write_nsys else '.json'}", program)
+    assert main([str(report), "-o", str(tmp_path / f"copy{report.suffix}")]) == 0
     assert sum(asked) >= 3_000
-    assert len(asked) < 30
+    assert len(asked) < 100
+
+
+@pytest.mark.parametrize("what", MANY)
+def test_names_that_were_expected_are_replaced_as_others(what):
+    role, form = MANY[what]
+    uses = [(role, form.format(number)) for number in range(300)]
+    shared, expecting = Names(), Names()
+    expecting.expect(uses)
+    assert [expecting.shared(*use) for use in uses] == [shared.shared(*use) for use in uses]
 
 
 @given(of_rules, st.sampled_from(["", "_", "::"]), st.sampled_from(AROUND))
