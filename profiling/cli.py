@@ -10,6 +10,7 @@ from nvtx_kernels.analysis.errors import UsageError as UsageError
 from nvtx_kernels.analysis.presenters.output import add_output as add_output
 from nvtx_kernels.analysis.support.arguments import CommandParser as CommandParser
 from nvtx_kernels.analysis.support.arguments import Removed as Removed
+from nvtx_kernels.analysis.support.files import discard_output
 
 #: Packages that an installation without extras lacks, and the extra that brings each.
 ADDED = {"torch": "profiling", "matplotlib": "plot"}
@@ -96,6 +97,9 @@ def ended(parser: argparse.ArgumentParser, work: Callable[[], int], *, goes_on: 
         else:
             raise
         return 1
+    except BrokenPipeError:  # `| head` has read enough
+        discard_output()
+        return 0
     except KeyboardInterrupt:
         advice = "; run the same command again to continue" if goes_on else ""
         sys.stderr.write(f"{name}: interrupted{advice}\n")

@@ -119,6 +119,8 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
 
         try:
             one_run.run(options)
+        except BrokenPipeError:
+            raise
         except (NoMemoryError, TraceFileError, OSError) as error:
             raise CommandError(str(error)) from error
         return 0

@@ -80,8 +80,9 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     Raises OSError if that fails; the old file is then unchanged, and no other file is left.
     """
     target, kind = _followed(path)
-    if kind in (stat.S_IFIFO, stat.S_IFCHR) or (kind == stat.S_IFREG and str(path).startswith(OPEN_FILES)):
-        with _stream(path if kind == stat.S_IFREG else target) as stream:
+    is_open_file = str(path).startswith(OPEN_FILES)  # of which what it leads to may have no path, as a pipe
+    if kind in (stat.S_IFIFO, stat.S_IFCHR) or (kind == stat.S_IFREG and is_open_file):
+        with _stream(path if is_open_file else target) as stream:
             yield stream
         return
     with beside(path) as unfinished, unfinished.open("wb") as file:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -227,3 +228,23 @@ def test_a_full_disk_behind_standard_output_is_a_sentence(words):
     assert (done.returncode, len(errors)) == (2, 1), done.stderr
     assert "No space left on device" in errors[0]
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", PRINTED)
+def test_a_reader_that_has_read_enough_ends_a_command_in_silence(words):
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "nvtx_kernels", *map(str, words)]
+    with os.fdopen(writing, "wb") as pipe:
+        done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Broken pipe" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["timeline", "page", "rank"])
+def test_standard_output_is_a_target_also_where_it_is_a_pipe(command):
+    words = [sys.executable, "-m", "nvtx_kernels", command, str(REPORT), "-o", "/dev/stdout"]
+    done = subprocess.run(words, capture_output=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout) > 1000
