@@ -42,8 +42,6 @@ class _Event(chrome_events.Event, gc=False):
 
 
 _EVENTS = msgspec.json.Decoder(list[_Event])
-_BASE = re.compile(rb'"baseTimeNanoseconds":\s*(\d+)')
-_HEAD_BYTES = 1 << 20
 # Kineto escapes no quote: not in a name, which has a line of its own or is before `pid`, nor in the file's path.
 _TEXT = re.compile(rb'("(?:name|traceName)": ")(.*)("(?:, "pid": .*|,| }))\s*\Z')
 _WRAPPED = re.compile(r"thread -?\d+ \((.*)\)\s*")
@@ -84,9 +82,6 @@ def read(path: Path, spans: Spans | None = None) -> Seen:
 
     Raises NotAReport for a file that is damaged, as Kineto leaves it on a full disk.
     """
-    with path.open("rb") as file:
-        base = _BASE.search(file.read(_HEAD_BYTES))
-    base_ns = int(base[1]) if base else 0
     try:
         columns, assembly = _columns(path)
     except NotAReport:
@@ -96,6 +91,7 @@ def read(path: Path, spans: Spans | None = None) -> Seen:
             columns, assembly = _columns(escaped)
         finally:
             escaped.unlink(missing_ok=True)
+    base_ns = whole_number(assembly.envelope.base_ns) or 0
     threads = [
         (whole_number(tid) or 0, _WRAPPED.sub(r"\1", columns.thread_names.get((pid, tid), "")))
         for pid, tid in columns.threads

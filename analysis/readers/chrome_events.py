@@ -94,6 +94,7 @@ class Envelope(msgspec.Struct):
     devices: Any = msgspec.field(default=None, name="deviceProperties")
     old_devices: Any = msgspec.field(default=None, name="computeProperties")
     distributed: Any = msgspec.field(default=None, name="distributedInfo")
+    base_ns: Any = msgspec.field(default=None, name="baseTimeNanoseconds")  # to add to times
 
 
 # A fixed text comes first: a search that begins by looking back takes forty times as long.

@@ -253,6 +253,15 @@ def test_our_part_of_a_forked_childs_exit_ends(path):
     assert "aten::add" in {name for name, _ in kernels(path)}
 
 
+def test_times_begin_at_the_base_wherever_the_file_has_it(tmp_path):
+    """PyTorch 2.6 writes it after the events, 2.13 before them."""
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "ts": "1.000", "dur": "1.000", "pid": 1, "tid": 1}
+    file = tmp_path / "saved.json"
+    file.write_text(json.dumps({"traceEvents": [event] * 20_000, "baseTimeNanoseconds": 1 << 60}))
+    assert file.stat().st_size > 1 << 20
+    assert set(nk.session_reader()(file).blocks.start_ns.tolist()) == {(1 << 60) + 1000}
+
+
 def test_launches_without_kernels_at_the_end_are_said(tmp_path):
     """As Kineto leaves them once its buffers of GPU events are full."""
 
