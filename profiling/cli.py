@@ -14,6 +14,7 @@ from nvtx_kernels.analysis.support.files import discard_output
 
 #: Packages that an installation without extras lacks, and the extra that brings each.
 ADDED = {"torch": "profiling", "matplotlib": "plot"}
+LAST_BYTES = 1 << 16
 
 
 class CommandError(Exception):
@@ -62,6 +63,14 @@ def text_of(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
+
+
+def last_lines(log: Path, count: int) -> list[str]:
+    """Return the last lines of a log, which may be long, that are not blank."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - LAST_BYTES))
+        lines = file.read(LAST_BYTES).decode(errors="replace").splitlines()
+    return [line for line in lines if line.strip()][-count:]
 
 
 def list_of(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:

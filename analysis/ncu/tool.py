@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import AnalysisError, UsageError
@@ -18,6 +18,7 @@ USUAL_PLACES = ("usr/local/cuda*/bin/ncu", "opt/nvidia/nsight-compute/*/ncu", "o
 PLACEHOLDER = "PROGRAM"
 # How the lines begin that ncu itself prints.
 OWN_LINES = "=="
+MOST_SAID, LONGEST_SAID = 1 << 20, 1 << 12
 
 # Time, achieved occupancy, throughput of the SMs and of DRAM; the section has what warps waited for.
 METRICS = (
@@ -97,12 +98,24 @@ def run_ncu(arguments: Sequence[str], log: Path) -> None:
         status = subprocess.run(arguments, check=False).returncode
     except OSError as error:
         raise UsageError(f"{arguments[0]} does not run: {error.strerror}.") from error
-    text = log.read_text(errors="replace") if log.is_file() else ""
-    if reason := refusal(text):
+    said = [*own_lines(log)] if log.is_file() else []
+    if reason := refusal("".join(said)):
         raise AnalysisError(reason)
     if status:
-        last = next((line for line in reversed(text.splitlines()) if line.startswith("==ERROR==")), "")
+        last = next((line for line in reversed(said) if line.startswith("==ERROR==")), "")
         raise AnalysisError(f"ncu ended with status {status}. {printable(last.removeprefix('==ERROR==').strip())}")
+
+
+def own_lines(log: Path) -> Iterator[str]:
+    """Yield the lines of a log that ncu itself printed, the first `MOST_SAID` characters of them."""
+    kept = 0
+    with log.open(encoding="utf-8", errors="replace") as file:
+        begins = True
+        while kept < MOST_SAID and (line := file.readline(LONGEST_SAID)):
+            if begins and line.startswith(OWN_LINES):
+                kept += len(line)
+                yield line
+            begins = line.endswith("\n")
 
 
 def refusal(text: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +16,61 @@ SAME = (
     *("size", "d_model", "d_ff", "layers", "heads", "vocab_size", "context_length"),
     *("batch_size", "mode", "dtype", "attention", "compile"),
 )
+#: A run has some 3 kB, and a time for each phase of each step.
+LARGEST_FILE, LONGEST_LINE, MOST_STEPS = 64 << 20, 4 << 20, 100_000
+TOO_MUCH = "{} has more than {}: give --timed a file of fewer runs."
 
 
 def read(path: Path) -> list[Run]:
     """Return the runs of a file of results that nothing watched, oldest first.
 
-    Raises UsageError where the file cannot be read, or holds none.
+    Raises UsageError where the file cannot be read, or has none, or more than is read.
     """
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
-    rows = []
-    for line in lines:
+    rows: list[Run] = []
+    steps = 0
+    for line in _lines(path):
         try:
             row = json.loads(line)
-        except ValueError:  # the last line of a sweep that was killed
+        except (ValueError, RecursionError):  # the last line of a sweep that was killed
             continue
         match row:
-            case {"status": "ok", "cell": {"capture": "none"}, "state": dict(state), "measured": list()}:
-                rows += [] if "watched_by" in state else [row]
+            case {
+                "status": "ok",
+                "cell": {"capture": "none"} as cell,
+                "state": dict(state),
+                "measured": list(measured),
+            }:
+                counted = all(isinstance(cell.get(name, 0), int | None) for name in ("warmup", "repeat"))
+                if counted and "watched_by" not in state and all(map(_is_step, measured)):
+                    rows.append(row)
+                    steps += len(measured)
+        if steps > MOST_STEPS:
+            raise UsageError(TOO_MUCH.format(path, f"{MOST_STEPS:,} measured steps"))
     if not rows:
         command = f"nvtx-kernels benchmark --into {path.name}"
         raise UsageError(f"{path} has no times of runs without a profiler: measure some with `{command}`.")
     return sorted(rows, key=lambda row: str(row.get("started")))
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file; raises UsageError where it cannot be read, or is larger than is read."""
+    read_bytes = 0
+    try:
+        with path.open("rb") as file:
+            while line := file.readline(LONGEST_LINE + 1):
+                read_bytes += len(line)
+                if len(line) > LONGEST_LINE or read_bytes > LARGEST_FILE:
+                    most = LONGEST_LINE if len(line) > LONGEST_LINE else LARGEST_FILE
+                    where = " in a line" if len(line) > LONGEST_LINE else ""
+                    raise UsageError(TOO_MUCH.format(path, f"{most >> 20} MiB{where}"))
+                yield line
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _is_step(step: Any) -> bool:
+    """Return whether this is a measured step: times by phase, ms."""
+    return isinstance(step, dict) and all(isinstance(ms, int | float) and isfinite(ms) for ms in step.values())
 
 
 def of_run(run: Run, rows: Sequence[Run], phase: str) -> list[float]:

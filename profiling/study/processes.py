@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from nvtx_kernels.analysis.support import progress
 from nvtx_kernels.model.config import name_of
 
+from ..cli import last_lines
 from ..nsys_program import NsysError, find_nsys
 from . import results
 from .nsight import MEASURED_STEPS, PRESETS, profile_command
@@ -241,6 +242,6 @@ def row_of(words: Sequence[str], folder: str, longest_s: float | None, *, cold: 
     try:
         return dict(json.loads(Path(folder, ROW).read_bytes()))
     except FileNotFoundError:
-        lines = [line.strip() for line in log.read_text(errors="replace").split("\n") if line.strip()]
+        lines = [line.strip() for line in last_lines(log, TAIL_LINES)]
         ending = f"ended with status {status}" if status >= 0 else f"was ended by {signal.Signals(-status).name}"
-        return {"message": f"the process {ending}; its last words: {' / '.join(lines[-TAIL_LINES:]) or 'none'}"}
+        return {"message": f"the process {ending}; its last words: {' / '.join(lines) or 'none'}"}

@@ -28,7 +28,7 @@ from nvtx_kernels.analysis.support.units import time_text
 
 import nvtx_kernels
 
-from ..cli import CommandError, UsageError
+from ..cli import CommandError, UsageError, last_lines
 
 WARM_UP, STEPS, WITHIN, BUDGET_S = 5, 20, 0.02, 300.0
 #: With fewer pairs of runs an interval is not trusted, however narrow it is.
@@ -69,7 +69,7 @@ class Program:
             with log.open("wb") as said:
                 status = subprocess.run(words, env=environment, stdout=said, stderr=said, check=False).returncode
             if status or not out.exists():
-                lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+                lines = last_lines(log, LAST_LINES)
                 raise CommandError("\n".join([f"{shlex.join(self.command)} ended with status {status}:", *lines]))
             found = json.loads(out.read_text())
         if len(found["step_ns"]) < 1:

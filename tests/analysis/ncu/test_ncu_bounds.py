@@ -3,9 +3,10 @@
 import tracemalloc
 
 import pytest
-from nvtx_kernels.analysis.errors import NotAReport
+from nvtx_kernels.analysis.errors import AnalysisError, NotAReport
 from nvtx_kernels.analysis.ncu import counters
 from nvtx_kernels.analysis.ncu.counters import read
+from nvtx_kernels.analysis.ncu.tool import run_ncu
 
 HEADER = '"ID","Kernel Name","Process ID","Grid Size","a metric"\n'
 ROW = '"{}","k","1","(1, 1, 1)","3"\n'
@@ -42,3 +43,15 @@ def test_what_others_print_takes_no_memory_and_ends_at_the_limit(tmp_path, monke
     monkeypatch.setattr(counters, "LARGEST_FILE", 10 << 20)
     with pytest.raises(NotAReport, match=r"has more than 10 MiB\. Profile fewer kernels"):
         read(tmp_path / "c.csv")
+
+
+@pytest.mark.parametrize("line", ["loss 2.31\n", "==PROF== 0%\n", "x" * 99, "==ERROR== " * 9])
+def test_a_programs_output_in_ncus_log_takes_no_memory(tmp_path, line):
+    (tmp_path / "log").write_text("==ERROR== The application returned an error code (3).\n" + line * (1 << 20))
+    tracemalloc.start()
+    with pytest.raises(AnalysisError, match="ncu ended with status 1") as refusal:
+        run_ncu(["false"], tmp_path / "log")
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "\n" not in str(refusal.value)
+    assert most < 16 << 20

@@ -1,6 +1,8 @@
 """(a) beside times without a profiler: which run is taken, and what is said where there is none."""
 
 import json
+import tracemalloc
+from pathlib import Path
 
 import pytest
 from nvtx_kernels.analysis.errors import UsageError
@@ -67,6 +69,10 @@ WATCHED = {
     "watched": run_of(18, state={"watched_by": "nsys"}),
     "out of memory": run_of(18, status="oom"),
     "another file": {"cell": 1},
+    "warm-up that is no number": run_of(18, cell={"warmup": "5"}),
+    "a repeat that is no number": run_of(18, cell={"repeat": [1]}),
+    "a time that is no number": run_of("18"),
+    "a time beyond all": run_of(float("inf")),
 }
 
 
@@ -74,6 +80,33 @@ WATCHED = {
 def test_a_file_without_plain_times_is_refused(tmp_path, row):
     with pytest.raises(UsageError, match="has no times of runs without a profiler: measure some with"):
         timed.read(written(tmp_path, row, torn='{"cell": {"si'))
+
+
+TOO_MUCH = {
+    "a line without an end": ("[" * (5 << 20), "has more than 4 MiB in a line"),
+    "many lines": (f"{'x' * 1000}\n" * 70_000, "has more than 64 MiB"),
+    "many steps": (f"{json.dumps(run_of(*range(50_000)))}\n" * 3, "has more than 100,000 measured steps"),
+    "nesting": ("[" * 100_000 + "\n", "has no times of runs without a profiler"),
+}
+
+
+@pytest.mark.parametrize("what", TOO_MUCH)
+def test_too_much_is_refused_in_a_sentence_and_little_memory(tmp_path, what):
+    text, sentence = TOO_MUCH[what]
+    path = tmp_path / "results.jsonl"
+    path.write_text(text)
+    tracemalloc.start()
+    with pytest.raises(UsageError, match=sentence) as refusal:
+        timed.read(path)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "\n" not in str(refusal.value)
+    assert most < 128 << 20
+
+
+def test_a_file_without_an_end_is_refused():
+    with pytest.raises(UsageError, match="in a line"):
+        timed.read(Path("/dev/zero"))
 
 
 def test_a_missing_file_is_wrong_usage(tmp_path, capsys):
