@@ -81,6 +81,14 @@ def in_measured_steps(attribution: Attribution, *, include_warm_up: bool = False
     )
 
 
+def outermost_calls(attribution: Attribution) -> Bools:
+    """Mark the ranges around calls of models, and around their backward, that are in no other such range."""
+    ranges, home, forest = attribution.ranges, attribution.home, attribution.forest
+    of_model = ranges.of_model & (home >= 0)
+    outermost: Bools = of_model & ~forest.below(of_model[forest.range])[forest.above(home)]
+    return outermost
+
+
 def kernels_per_step(attribution: Attribution) -> Int64s:
     """Count the kernels inside each of `measured_steps`, including adopted and linked ones: int64 (steps,)."""
     step_of_node = step_of_nodes(attribution, include_warm_up=False)
@@ -326,10 +334,9 @@ def _decided(
 ) -> dict[int, Windows]:
     """Return the windows of processes whose training was recorded, where there are any."""
     decided: dict[int, Windows] = {}
-    trace, ranges, forest = attribution.trace, attribution.ranges, attribution.forest
+    trace, ranges = attribution.trace, attribution.ranges
     process_of_thread, calls = trace.process_of_thread(), working_calls(trace)
-    of_model = ranges.of_model & (attribution.home >= 0)
-    outermost = of_model & ~forest.below(of_model[forest.range])[forest.above(attribution.home)]
+    outermost = outermost_calls(attribution)
     backward = of_titles(attribution.facts.backward_phase, ranges)
     forward = of_titles(attribution.facts.opens_phase & (attribution.facts.phase == IN_FORWARD), ranges)
     trains = {*training_processes(trace, attribution.facts).tolist()}

@@ -14,15 +14,16 @@ window. On a CPU, the steps' ranges take the place of work.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..attribution.causes import Attribution
 from ..attribution.steps import measured_steps, nodes_in, step_of_nodes
 from ..report.step_time import StepRow, StepTime
-from ..support.small_numbers import bounds, distinct, summed
+from ..support.small_numbers import bounds, distinct, rows_of_each, summed
 from ..trace import Bools, Columns, Int8s, Int32s, Int64s
+from .generation import Generation, ends_of_parts, generations
 from .spans import Intervals, union
 
 #: What a piece of a step's time is; from EVALUATION on it is taken out.
@@ -72,7 +73,14 @@ def step_time(attribution: Attribution, *, include_warm_up: bool = False) -> Ste
     `attribution` is that of all work, as a GPU is busy with any work, and what is taken out lies in no step.
     """
     found = loops(attribution, include_warm_up=include_warm_up)
-    rows = [row for loop in found for row in _rows(attribution, loop)]
+    parts = generations(attribution, include_warm_up=include_warm_up)
+    step_of_work = step_of_nodes(attribution, include_warm_up=include_warm_up)[attribution.node]
+    work = dict(rows_of_each(step_of_work)) if parts else {}
+    rows = [
+        _divided(row, attribution, loop, number, parts[row.step], work[row.step,]) if row.step in parts else row
+        for loop in found
+        for number, row in enumerate(_rows(attribution, loop))
+    ]
     return StepTime(tuple(sorted(rows, key=lambda row: row.step))) if rows else None
 
 
@@ -225,6 +233,25 @@ def _rows(attribution: Attribution, loop: Loop) -> Iterator[StepRow]:
             between_busy_ns=between_busy_ns if gpus else None,
             gpus=gpus,
         )
+
+
+def _divided(
+    step: StepRow, attribution: Attribution, loop: Loop, number: int, generation: Generation, work: Int64s
+) -> StepRow:
+    """Return a step, which is period `number` of its loop, with its own time divided into prefill and decode."""
+    periods, pieces = loop.periods, loop.pieces
+    kept = (pieces.row == number) & (pieces.kind < EVALUATION)
+    before_ns, end_ns = periods.before_ns[number], periods.end_ns[number]
+    ends_ns = np.clip(ends_of_parts(attribution, generation, work), before_ns, end_ns)
+    edges_ns = np.concatenate([[before_ns], ends_ns, [end_ns]])
+    times_ns = union(pieces.start_ns[kept], pieces.end_ns[kept]).covered(edges_ns[:-1], edges_ns[1:])
+    return replace(
+        step,
+        prefill_ns=int(times_ns[generation.is_prefill].sum()),
+        decode_ns=int(times_ns[~generation.is_prefill].sum()),
+        decode_calls=int((~generation.is_prefill).sum()),
+        tokens=generation.tokens,
+    )
 
 
 def _busy(attribution: Attribution, loop: Loop) -> Iterator[Intervals]:

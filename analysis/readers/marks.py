@@ -51,6 +51,12 @@ class TrainingMark(FactMark):
     unused: list[Text] = []  # optimizers that never updated, where none did
 
 
+class CallMark(FactMark):
+    """What an outermost call of a model was given, where it does not train: positions of each sequence."""
+
+    positions: Annotated[int, Meta(ge=1, le=2**40)]
+
+
 #: A time of a step or of a phase, ns, and a phase.
 Time: TypeAlias = Annotated[int, Meta(ge=0, le=10**15)] | Annotated[float, Meta(ge=0, le=1e15)]
 Phase: TypeAlias = Literal["forward", "backward", "optimizer", "other"]
@@ -203,10 +209,11 @@ MARKS: dict[str, type[msgspec.Struct]] = {
     "nvtx-kernels flops: ": FlopsMark,
     "nvtx-kernels memory: ": MemoryMark,
     "nvtx-kernels training: ": TrainingMark,
+    "nvtx-kernels call: ": CallMark,
     "nvtx-kernels unrecorded: ": UnrecordedMark,
     "nvtx-kernels recorded: ": RecordedMark,
 }
-RUN_MARK, MODEL_MARK, FLOPS_MARK, MEMORY_MARK, TRAINING_MARK, UNRECORDED_MARK, RECORDED_MARK = MARKS
+RUN_MARK, MODEL_MARK, FLOPS_MARK, MEMORY_MARK, TRAINING_MARK, CALL_MARK, UNRECORDED_MARK, RECORDED_MARK = MARKS
 
 
 @lru_cache(maxsize=64)  # annotation sends the same mark ten times a second

@@ -368,6 +368,10 @@ ABOUT = ("steps", "ranks", "step", "phase_names", "per_step", "warm_up_included"
 TABLES = {"phases": PhaseRow, "ranges": RangeRow, "kernels": KernelRow, "busy": BusyRow}
 
 
+#: Of a step that generates.
+OF_GENERATION = ("prefill_ns", "decode_ns", "decode_calls", "tokens", "token_ns")
+
+
 def about_steps(time: StepTime | None) -> dict[str, Any]:
     """Return JSON's values on the time of a step; null if it is unknown."""
     return {
@@ -376,6 +380,7 @@ def about_steps(time: StepTime | None) -> dict[str, Any]:
         "step_between_ns": time and time.between_ns,
         "step_spread": time and time.spread,
         "step_is_median": time and time.is_uneven,
+        **{name: time and getattr(time, name) for name in OF_GENERATION},
         "taken_out_ns": time and sum(time.taken_out_ns.values()),
     }
 

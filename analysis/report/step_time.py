@@ -32,6 +32,11 @@ class StepRow:
     busy_ns: int | None  # of its own time, when any work ran; added over its GPUs
     between_busy_ns: int | None  # of the time between
     gpus: int
+    # Of a step that generates, whose model's calls show their positions: its own time, divided.
+    prefill_ns: int | None = None
+    decode_ns: int | None = None
+    decode_calls: int | None = None
+    tokens: int | None = None  # None if a call decodes several, which may be refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,36 @@ class StepTime:
         return self._typical(busy_ns) if busy_ns and not self.is_known_by_window else None
 
     @property
+    def generating(self) -> Sequence[StepRow]:
+        """The steps that generate, if all do whose own times count."""
+        return self.compared if all(row.decode_calls for row in self.compared) else []
+
+    @property
+    def prefill_ns(self) -> float | None:
+        """How long a step's prompts take; None if it does not generate."""
+        return self._of_generating("prefill_ns")
+
+    @property
+    def decode_ns(self) -> float | None:
+        """How long it takes for the tokens after the prompts."""
+        return self._of_generating("decode_ns")
+
+    @property
+    def decode_calls(self) -> float | None:
+        """How many calls of the model that takes."""
+        return self._of_generating("decode_calls")
+
+    @property
+    def tokens(self) -> float | None:
+        """How many positions these calls make; None if unknown."""
+        return self._of_generating("tokens")
+
+    @property
+    def token_ns(self) -> float | None:
+        """How long one of these takes."""
+        return self.decode_ns / self.tokens if self.decode_ns is not None and self.tokens else None
+
+    @property
     def gpus(self) -> int:
         """How many GPUs the steps of a process work on, at most; 0 on a CPU."""
         return max(row.gpus for row in self.rows)
@@ -102,6 +137,10 @@ class StepTime:
             "pauses of the recorder": sum(row.recorder_ns for row in self.rows),
         }
         return {name: ns for name, ns in sums.items() if ns}
+
+    def _of_generating(self, name: str) -> float | None:
+        figures = [getattr(row, name) for row in self.generating]
+        return self._typical(figures) if figures and None not in figures else None
 
     def _typical(self, figures: Iterable[float]) -> float:
         figures = list(figures)

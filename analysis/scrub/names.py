@@ -29,6 +29,7 @@ from ..readers.marks import (
     ARITHMETIC,
     CHOSEN,
     MARKS,
+    CallMark,
     Peaks,
     RecordedMark,
     TrainingMark,
@@ -88,6 +89,7 @@ DEVICE_NAME, NUMBERS = "device_name", "data"
 OF_SCHEMA = {
     TrainingMark: {"event"},
     UnrecordedMark: {*UnrecordedMark.__struct_fields__} - {"dropped"},
+    CallMark: {*CallMark.__struct_fields__},
     RecordedMark: {*RecordedMark.__struct_fields__},
 }
 # The facts of an export that the analysis reads by their text.

@@ -28,6 +28,8 @@ NO_RANGES = "No requested range contains work of a measured step, so there is no
 SHOWN_STEPS = 20
 #: How the numbers of what an engine's step held are headed.
 SERVED = ("prompts", "prompt tokens", "generating", "their tokens")
+#: Columns of steps that generate, by prefill and decode.
+GENERATION = {"prefill_ns": "prefill", "decode_ns": "decode", "tokens": "tokens"}
 NOTHING_HELD = (None,) * len(NUMBERS)
 
 
@@ -68,13 +70,19 @@ def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
     """Show one row per step, the slowest marked, and the median of each column."""
     phases = [number for number in range(len(PHASES)) if any(step.phase_ns[number] for step in steps)]
     own = own_times(report)
+    generates = any(row.prefill_ns is not None for row in own.values())
     compared = [row.step for row in report.step_time.compared] if report.step_time else []
+
+    def own_figures(step: int) -> tuple[int | None, ...]:
+        row = own.get(step)
+        return (*_own(row), *(_generation(row) if generates else ()))
 
     def figures(step: StepFigures) -> tuple[int | None, ...]:
         times = (step.phase_ns[number] for number in phases)
-        return *_own(own.get(step.step)), *times, step.kernel_ns, step.kernels, step.span_ns, step.cpu_ns
+        return *own_figures(step.step), *times, step.kernel_ns, step.kernels, step.span_ns, step.cpu_ns
 
     columns = headed("step", own_ns="step time", idle_between_ns="idle before")
+    columns += headed(**GENERATION) if generates else ()
     columns += headed(**{f"{PHASES[number]}_ns": headings.phase(PHASES[number]) for number in phases})
     columns += headed(kernel_ns="all", kernels="launches", span_ns=headings.span(report), cpu_ns="CPU range")
     slowest = max(compared, key=lambda step: own[step].own_ns) if len(compared) > 1 else -1
@@ -84,8 +92,8 @@ def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
         median(column) if column else None for column in map(_present, zip(*map(figures, steps), strict=True))
     ]
     if compared:  # of the steps whose time is known from end to end
-        columns_of_own = zip(*(_own(own[step]) for step in compared), strict=True)
-        middle[:2] = [median(column) if column else None for column in map(_present, columns_of_own)]
+        columns_of_own = [*map(_present, zip(*map(own_figures, compared), strict=True))]
+        middle[: len(columns_of_own)] = [median(column) if column else None for column in columns_of_own]
     rows.append(Row(("median", *middle)))
     sentences = []
     if slowest >= 0:
@@ -109,6 +117,11 @@ def _own(row: StepRow | None) -> tuple[int | None, int | None]:
         return None, None
     busy_ns = (row.between_busy_ns or 0) / max(row.gpus, 1)
     return row.own_ns, None if row.first else round(row.between_ns - busy_ns)
+
+
+def _generation(row: StepRow | None) -> tuple[int | None, ...]:
+    """Return how long a step's prompts and the tokens after them take, and how many of these there are."""
+    return tuple(getattr(row, name, None) for name in GENERATION)
 
 
 def _present(values: Iterable[int | None]) -> list[int]:
@@ -183,7 +196,7 @@ def _every_value(subject: Subject) -> Table:
     """Return one row per step, per step and phase, and per step and range, each with its level."""
     columns = (*headed("level", "range", "phase"), Column("step", "step", "count"))
     columns += headed("kernel_ns", "graph_ns", "kernels", "span_ns", "cpu_ns", *NUMBERS, "tokens_per_s")
-    columns += headed("own_ns", "between_ns", "idle_between_ns", "taken_out_ns")
+    columns += headed("own_ns", "between_ns", "idle_between_ns", "taken_out_ns", *GENERATION)
     own = own_times(subject.report)
     rows: list[tuple[object, ...]] = []
     # Each figure of the kernels alone, and with the graphs that ran whole.
@@ -202,10 +215,11 @@ def _every_value(subject: Subject) -> Table:
                 *(step.held or NOTHING_HELD),
                 _rounded(step.tokens_per_s),
                 *_time_of(own.get(step.step)),
+                *_generation(own.get(step.step)),
             )
         )
         rows += [
-            ("phase", "", phase, step.step, ns, counted_ns - ns, None, None, None, *NOTHING_HELD, *[None] * 5)
+            ("phase", "", phase, step.step, ns, counted_ns - ns, None, None, None, *NOTHING_HELD, *[None] * 8)
             for phase, ns, counted_ns in zip(PHASES, step.phase_ns, counted.phase_ns, strict=True)
             if counted_ns
         ]
@@ -214,6 +228,6 @@ def _every_value(subject: Subject) -> Table:
         of_steps = (row.steps, row.kernel_ns, counted_row.kernel_ns, row.span_ns)
         for number, ns, counted_ns, span in zip(*of_steps, strict=True):
             times = (ns, counted_ns - ns, None, None if isnan(span) else int(span), None)
-            rows.append(("range", label(row.path), row.phase, number, *times, *NOTHING_HELD, *[None] * 5))
+            rows.append(("range", label(row.path), row.phase, number, *times, *NOTHING_HELD, *[None] * 8))
     title = f"each of {subject.report.steps} steps, its phases and its ranges"
     return Table("steps", title, columns, tuple(map(Row, rows)))

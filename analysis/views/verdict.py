@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..report import BusyRow, Number, Report
 from ..report.recording import NO_MARK, Recording
 from ..report.step_time import StepTime
@@ -36,8 +38,10 @@ def verdict(report: Report) -> str:
     sentences += [_step(report, time)] if time else []
     left_out = _left_out(report)
     told = _time(report, with_graphs, kernel_ns, time)
+    generation = [*_generation(report, time)] if time else []
     # "of it" would be of what the sentence before names.
-    sentences += [*left_out, told.replace(" of it (", " of the step (", 1) if left_out else told]
+    told = told.replace(" of it (", " of the step (", 1) if left_out or generation else told
+    sentences += [*generation, *left_out, told]
     unknown = headings.share_of_other(report)
     if unknown > headings.MUCH_OTHER:
         sentences.append(f"{_percent(unknown, 1)} of it is in kernels of unknown category.")
@@ -83,6 +87,19 @@ def _step(report: Report, time: StepTime) -> str:
     far_ns = max(own_ns, key=lambda ns: abs(ns - time.step_ns))
     varied = f"⚠ steps vary by {_percent(time.spread or 0, 1)}: record more steps, or on a quiet machine."
     return f"{takes} (median of {len(own_ns)}; one of {time_in_digits(far_ns)}). {varied}"
+
+
+def _generation(report: Report, time: StepTime) -> Iterator[str]:
+    """Yield how long prefill and decode take, of a step that generates."""
+    prefill_ns, decode_ns, calls = time.prefill_ns, time.decode_ns, time.decode_calls
+    if prefill_ns is None or decode_ns is None or not calls:
+        return
+    each = f"{time_in_digits(decode_ns / calls)} a call ({counted(calls, 'call')} of several tokens)"
+    if time.tokens and time.token_ns is not None:
+        each = f"{time_in_digits(time.token_ns)} a token ({counted(time.tokens, 'token')})"
+    is_alone = report.recording and report.recording.trusted and report.recording.unrecorded_step_ns
+    prefill = "While recorded, prefill" if is_alone else "Prefill"
+    yield f"{prefill} takes {time_in_digits(prefill_ns)}, decode {time_in_digits(decode_ns)}: {each}."
 
 
 def _is_of_gpu(report: Report) -> bool:

@@ -23,6 +23,10 @@ from .compiled.ranges import CompiledCall
 from .range_stack import AutomaticRange, Label
 from .regions import Names, in_backward
 
+#: Of tokens: sequences and positions.
+TOKENS, INTEGERS = 2, frozenset({torch.int64, torch.int32})
+#: `CallMark` of the readers has its content.
+CALL_MARK = "nvtx-kernels call: "
 _is_compiling = torch.compiler.is_dynamo_compiling
 _local = range_stack.local
 
@@ -152,6 +156,7 @@ def _in_no_range(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
         plans[0].on_call()
         if not _calls_annotated(module):
             opened = range_stack.push(CompiledCall(label))
+            _mark_positions(compiled, args, kwargs)
     except Exception:  # annotation must not break the program
         range_stack.say_failed("a call of a compiled model is not announced")
     try:
@@ -183,6 +188,8 @@ def _in_ranges(plans: tuple[Plan, ...], module: nn.Module, args: tuple[Any, ...]
                 regions.close_interrupted(thread)
                 plan.on_call()
             part = regions.begin(plan.names, opened, thread, plan.around)
+            if call is not None:
+                _mark_positions(module, args, kwargs)
         except Exception:  # annotation must not break the program
             range_stack.say_failed("a call of a module is not annotated")
         if part is not None and part.call is not None:
@@ -210,6 +217,20 @@ def _label(names: Names, module: nn.Module) -> Label:
     if torch.is_grad_enabled() or in_backward() or in_function():
         return names.forward
     return names.no_gradient if module.training else names.evaluation
+
+
+def _mark_positions(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Mark how many positions a call from outside has, as decoding differs by them from its prompt.
+
+    That is the last dimension of the first integer tensor of two dimensions, such as `input_ids`.
+    """
+    if module.training and torch.is_grad_enabled():
+        return
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor) and value.dim() == TOKENS and value.dtype in INTEGERS:
+            if type(positions := value.shape[-1]) is int and positions:  # not one that is being traced
+                range_stack.mark(f'{CALL_MARK}{{"positions": {positions}}}')
+            return
 
 
 def in_function() -> bool:

@@ -54,6 +54,7 @@ MARKS = {
         "allocations": [3, 4096], "dropped": {"ramp": 2},
     },
     "nvtx-kernels recorded: ": {"shapes": ["fbA"], "sizes": [64], "allocations": [[3, 4096]]},
+    "nvtx-kernels call: ": {"positions": 31},
     "nvtx-kernels training: ": {
         "event": "begin", "optimizer": "AdamW", "optimizers": ["AdamW"], "warmup": 1, "steps": 3, "error": "",
     },

@@ -11,6 +11,7 @@ import pytest
 from nvtx_kernels.analysis import compare, doctor, page, scrub, timeline, view
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.readers.marks import (
+    CALL_MARK,
     FLOPS_MARK,
     RECORDED_MARK,
     RUN_MARK,
@@ -277,6 +278,7 @@ def test_schema_of_a_mark_is_shared_whatever_the_program_is_called():
     ]
     timed = {"clock": "gpu", "step_ns": [5], "where": "after", "span_ns": {"forward": [3.5]}, "shape": "fbA"}
     marks += [UNRECORDED_MARK + json.dumps(timed), RECORDED_MARK + '{"shapes": ["fbA"], "sizes": [64]}']
+    marks += [CALL_MARK + '{"positions": 31}']
     for mark in (*marks, FLOPS_MARK + json.dumps({"version": 1, "part": 0, "parts": 1, "peaks": peaks})):
         assert read_mark(mark)[1] == []
         assert Names(own_words=words_of([mark])).shared(Role.MARK, mark) == mark

@@ -215,3 +215,47 @@ def test_nothing_is_left_on_optimizers_when_nobody_listens():
         with annotate.listen(Heard()):
             assert len(optimizer._global_optimizer_pre_hooks) == before + 1
         assert len(optimizer._global_optimizer_pre_hooks) == before
+
+
+class Tokens(nn.Module):
+    """Takes whatever it is given; its part takes the same."""
+
+    def __init__(self, inner=None):
+        super().__init__()
+        self.embedding, self.inner = nn.Embedding(8, 4), inner
+
+    def forward(self, *args, **kwargs):
+        return self.inner(*args, **kwargs) if self.inner is not None else self.embedding.weight.sum()
+
+
+def positions(run):
+    heard = Heard()
+    with annotate.listen(heard):
+        run()
+    begin = 'nvtx-kernels call: {"positions": '
+    return [int(mark.removeprefix(begin)[:-1]) for mark in heard.marks if mark.startswith(begin)]
+
+
+IDS, FLOATS = torch.zeros(2, 7, dtype=torch.long), torch.zeros(2, 5)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "expected"),
+    [
+        ((IDS,), {}, [7]),
+        ((FLOATS, IDS.int()), {}, [7]),
+        ((), {"mask": IDS.bool(), "input_ids": IDS[:, :1], "attention_mask": IDS}, [1]),
+        ((IDS[0], FLOATS, "text", None), {}, []),
+        ((IDS[:, :0], IDS), {}, []),
+    ],
+)
+def test_a_call_without_training_marks_the_positions_of_its_tokens(args, kwargs, expected):
+    model = Tokens(Tokens()).eval()
+    with annotate.annotate_modules(model):
+        assert positions(lambda: model(*args, **kwargs)) == expected
+        assert positions(lambda: torch.compile(model, backend="eager")(*args, **kwargs)) == expected
+        model.train()
+        assert positions(lambda: model(*args, **kwargs)) == []
+        with torch.no_grad():
+            assert positions(lambda: model(*args, **kwargs)) == expected
+    assert positions(lambda: model(*args, **kwargs)) == []

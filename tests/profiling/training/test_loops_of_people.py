@@ -1,6 +1,7 @@
 """Loops as people write them, on a CPU: their steps and phases, by matrix products that they count themselves."""
 
 import threading
+import time
 from collections import Counter
 
 import pytest
@@ -280,6 +281,72 @@ def test_sampling_is_between_the_models_calls(calls_step, has_gradient, path):
     assert products(report) == {"forward": 2 * counted}
     assert places(path, "aten::multinomial")["between the model's calls"] == counted
     assert not places(path, "aten::cos")
+
+
+class Slow(Decoder):
+    """One that takes a millisecond for each position."""
+
+    def forward(self, tokens, cache):
+        time.sleep(1e-3 * tokens.shape[-1])
+        return super().forward(tokens, cache)
+
+
+class Static(Slow):
+    """One whose cache has a fixed size, with the place of the tokens as an argument."""
+
+    def forward(self, tokens, cache, place):
+        cache.extend([] if cache else [torch.zeros(2, 16, 8), torch.zeros(2, 16, 8)])
+        time.sleep(1e-3 * tokens.shape[-1])
+        query, *made = self.keys(self.embedding(tokens)).chunk(3, -1)
+        for kept, new in zip(cache, made, strict=True):
+            kept[:, place] = new
+        return self.head(nn.functional.scaled_dot_product_attention(query, *cache))
+
+
+def generate_static(model, tokens=5):
+    given, cache, place = torch.zeros(2, 6, dtype=torch.long), [], torch.arange(6)
+    for _ in range(tokens):
+        given = model(given, cache, place=place)[:, -1:].argmax(-1)
+        place = place[-1:] + 1
+
+
+def speculate(model, draft):
+    """Have a draft model propose three tokens, and the model verify them, four times."""
+    given, cache, drafts = torch.zeros(1, 12, dtype=torch.long), [], []
+    for _ in range(4):
+        proposed = given
+        for _ in range(3):
+            proposed = draft(proposed, drafts)[:, -1:].argmax(-1)
+        model(given if not cache else given.expand(1, 4), cache)
+        given = proposed
+
+
+def without_cache(model):
+    given = torch.zeros(2, 6, dtype=torch.long)
+    for _ in range(5):
+        given = torch.cat([given, model(given, [])[:, -1:].argmax(-1)], 1)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "run", "calls", "tokens", "least_ms"),
+    [
+        ([Slow], generate, 4, 4, (6, 4)),
+        ([Static], generate_static, 4, 4, (6, 4)),
+        ([Slow, Decoder], speculate, 3, None, (12, 12)),
+        ([Slow], without_cache, None, None, None),
+    ],
+)
+def test_prefill_and_decode_divide_a_step_that_generates(kinds, run, calls, tokens, least_ms, path):
+    models = [kind().eval() for kind in kinds]
+    with torch.no_grad(), Profile(models, None, path, warmup=0) as profile:
+        for _ in range(3):
+            run(*models)
+            profile.step()
+    found = analysis.rank(path, per_step=True).report.step_time
+    assert [(row.decode_calls, row.tokens) for row in found.rows] == [(calls, tokens)] * 3
+    for row in found.rows if calls else ():
+        assert row.prefill_ns + row.decode_ns == row.own_ns
+        assert (row.prefill_ns >= least_ms[0] * 1e6, row.decode_ns >= least_ms[1] * 1e6) == (True, True)
 
 
 def test_sampling_after_the_last_call_is_in_the_programs_own_step(path):
