@@ -2,9 +2,10 @@
 
 Every case takes a stretch of a real report, changes its values, tables or bytes (making/mutations.py) and runs a
 command on it, as making/checks.py has it, or in one of the ways of making/ways.py: another format, options, output
-targets, a kept summary. A command must answer or refuse in one sentence, within `SECONDS` and `MEMORY_BYTES`. Each
-seed stands for `CASES_PER_SEED` cases in a process of its own. What fails is shrunk and printed, ends the cases of
-its seed, and makes the exit status 1. `--coverage` prints how much of each reader the cases ran.
+targets, a kept summary. Half of the cases are of commands that read several files (making/several.py). A command
+must answer or refuse in one sentence, within `SECONDS` and `MEMORY_BYTES`. Each seed stands for `CASES_PER_SEED`
+cases in a process of its own. What fails is shrunk and printed, ends the cases of its seed, and makes the exit
+status 1. `--coverage` prints how much of each reader the cases ran.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, Hypoth
 from tests.analysis.making.checks import CHECKS, check
 from tests.analysis.making.fragments import fragments
 from tests.analysis.making.mutations import CHANGES, changed
+from tests.analysis.making.several import KINDS, Several, answer, several
 from tests.analysis.making.ways import WAYS, Way, go
 
 # Of real memory; and of what may be set aside, by Arrow's threads for instance, of which each core has one.
@@ -39,7 +41,10 @@ READERS = [
     "*/analysis/readers/*",
     "*/analysis/scrub/copying.py",
     "*/analysis/scrub/traces.py",
+    "*/analysis/ncu/counters.py",
+    "*/analysis/summary/file.py",
 ]
+REPORTS = "reports"
 
 
 class Independent(HypothesisProvider):
@@ -56,9 +61,11 @@ class Independent(HypothesisProvider):
 AVAILABLE_PROVIDERS["independent"] = f"{__name__}.{Independent.__name__}"
 
 
-def cases():
-    """Return a strategy for cases: which stretch, what is changed, and which check or way."""
-    return st.tuples(st.integers(0, len(fragments()) - 1), CHANGES, st.integers(0, len(CHECKS) - 1) | WAYS)
+def cases(kinds=(REPORTS, *KINDS)):
+    """Return a strategy for cases: which stretch, what is changed, and which check or way; or `Several`."""
+    of_report = st.tuples(st.integers(0, len(fragments()) - 1), CHANGES, st.integers(0, len(CHECKS) - 1) | WAYS)
+    others = [several(kind) for kind in kinds if kind != REPORTS]
+    return st.one_of([of_report] * max(1, len(others)) * (REPORTS in kinds) + others)
 
 
 def run(case, folder):
@@ -66,10 +73,12 @@ def run(case, folder):
 
     A process in which one takes too long ends and says where.
     """
-    which, changes, asked = case
-    whole = fragments()[which]
     faulthandler.dump_traceback_later(SECONDS, exit=True)
     try:
+        if isinstance(case, Several):
+            return answer(folder, case)
+        which, changes, asked = case
+        whole = fragments()[which]
         content = changed(whole, changes)
         if isinstance(asked, Way):
             return go(folder, whole, content, asked)
@@ -80,7 +89,7 @@ def run(case, folder):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
-def fuzz(count, first):
+def fuzz(count, first, kinds=(REPORTS, *KINDS)):
     """Run cases drawn from a seed, and raise the first that fails, shrunk; return how many of each kind passed."""
     passed = Counter()
     with tempfile.TemporaryDirectory(dir=IN_MEMORY if Path(IN_MEMORY).is_dir() else None) as folder:
@@ -90,7 +99,7 @@ def fuzz(count, first):
             max_examples=count, database=None, deadline=None, suppress_health_check=list(HealthCheck),
             phases=(Phase.generate, Phase.shrink), backend="independent",
         )  # fmt: skip
-        @given(cases())
+        @given(cases(kinds))
         def every(case):
             passed["answered"] += run(case, Path(folder))
             passed["cases"] += 1
@@ -123,12 +132,12 @@ def _print_coverage(folder):
     noted.report(file=sys.stdout, include=READERS)
 
 
-def _work(cases_, first, coverage, results):
+def _work(cases_, first, kinds, coverage, results):
     """Fuzz in a process of its own; one that fails, hangs or runs out of memory leaves no result."""
     # Of data, not of addresses: the allocator sets 64 MiB of these aside for each thread that Arrow starts.
     resource.setrlimit(resource.RLIMIT_DATA, (SET_ASIDE_BYTES, SET_ASIDE_BYTES))
     with _covered(coverage):
-        passed = fuzz(cases_, first)
+        passed = fuzz(cases_, first, kinds)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     assert most <= MEMORY_BYTES, f"{most >> 20} MiB"
     results.put((first, passed, most >> 20))
@@ -157,17 +166,22 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m tests.fuzzing", description=__doc__)
     parser.add_argument("--cases", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=int(time.time()), help="the same cases again (now: the time)")
+    parser.add_argument(
+        "--kind", action="append", choices=(REPORTS, *KINDS), help="only cases of this kind (several)"
+    )
     parser.add_argument("--coverage", action="store_true", help="say how much of each reader was run")
     parser.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
     options = parser.parse_args()
     # Hypothesis writes its table of characters once per folder, for which it takes more memory than any case.
     characters = "from hypothesis.internal.charmap import intervals_from_codec as kept; kept('utf-8')"
     subprocess.run([sys.executable, "-c", characters], check=True)
-    _print(f"seed {options.seed}: {options.cases:,} cases of {len(fragments())} stretches of reports")
+    _print(f"seed {options.seed}: {options.cases:,} cases, {len(fragments())} stretches of reports")
     began, results, passed, most, failed = time.monotonic(), multiprocessing.SimpleQueue(), Counter(), 0, []
     folder = Path(tempfile.mkdtemp()) if options.coverage else None
     counts = [min(CASES_PER_SEED, options.cases - done) for done in range(0, options.cases, CASES_PER_SEED)]
-    for process, first in _processes([*enumerate(counts, options.seed)], options.workers, folder, results):
+    kinds = tuple(options.kind or (REPORTS, *KINDS))
+    seeds = [*enumerate(counts, options.seed)]
+    for process, first in _processes(seeds, options.workers, kinds, folder, results):
         process.join()  # its pipe closes a moment before its exit status is there
         if process.exitcode:
             failed.append(first)

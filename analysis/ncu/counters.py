@@ -17,6 +17,7 @@ from math import isfinite, prod
 from pathlib import Path
 
 from ..errors import NotAReport
+from ..readers.safety import require_file
 from ..support.text import printable
 from .tool import OWN_LINES, refusal
 
@@ -81,6 +82,7 @@ def read(path: Path) -> list[Launch]:
 
 def _csv_lines(path: Path, said: list[str]) -> Iterator[str]:
     """Yield the lines of CSV; append to `said` ncu's own messages, as far as a program needs them."""
+    require_file(path)
     read, kept = 0, 0
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
         while line := file.readline(LONGEST_LINE + 1):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..readers.safety import require_file
 from .sweep import Run
 
 # Settings that decide the time of forward and backward; which AdamW comes after them does not.
@@ -24,7 +25,7 @@ TOO_MUCH = "{} has more than {}: give --timed a file of fewer runs."
 def read(path: Path) -> list[Run]:
     """Return the runs of a file of results that nothing watched, oldest first.
 
-    Raises UsageError where the file cannot be read, or has none, or more than is read.
+    Raises UsageError where the file cannot be read, or has none, or more than is read; NotAReport for a pipe.
     """
     rows: list[Run] = []
     steps = 0
@@ -56,6 +57,7 @@ def _lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file; raises UsageError where it cannot be read, or is larger than is read."""
     read_bytes = 0
     try:
+        require_file(path)
         with path.open("rb") as file:
             while line := file.readline(LONGEST_LINE + 1):
                 read_bytes += len(line)

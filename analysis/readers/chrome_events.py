@@ -24,7 +24,7 @@ from ..errors import NotAReport
 from ..support import arrow
 from ..trace import Int64s
 from . import GZIP_MAGIC, SQLITE_MAGIC
-from .safety import require_within
+from .safety import require_file, require_within
 
 SEPARATORS = b" \t\r\n,"
 _NEWLINE, _POINT = b"\n."
@@ -256,7 +256,8 @@ def _rounded(text: str) -> int:
 
 
 def opened(path: Path) -> BinaryIO:
-    """Open a trace, unpacked."""
+    """Open a trace, unpacked; raises NotAReport for a pipe or a device."""
+    require_file(path)
     with path.open("rb") as file:
         is_gzip = file.read(2) == GZIP_MAGIC
     return gzip.open(path) if is_gzip else path.open("rb")  # type: ignore[return-value]

@@ -25,6 +25,7 @@ from msgspec import Meta
 from ..errors import NotAReport
 from ..trace import PUSH_POP, Captures, Int32s, Int64s, Path, Ranges, Thread, Trace, sorted_ranges
 from .columns import Names
+from .safety import require_file
 
 SIDE_FILES = "kernel_annotations_rank{rank}_*.json"
 LARGEST_BYTES = 64 << 20
@@ -84,6 +85,7 @@ def side_file_of(trace: FilePath, rank: Any) -> FilePath | None:
 def paths_in(side_file: FilePath) -> dict[int, Path]:
     """Read the path of each node by its id. Raises NotAReport for a file that PyTorch did not write."""
     try:
+        require_file(side_file)
         if side_file.stat().st_size > LARGEST_BYTES:
             raise ValueError(f"it is larger than {LARGEST_BYTES >> 20} MiB")
         nodes = _SIDE_FILE.decode(side_file.read_bytes())

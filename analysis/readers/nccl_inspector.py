@@ -128,8 +128,9 @@ def _lines(path: FilePath, notes: list[str], limit: int) -> Iterator[bytes]:
 
     Raises NotAReport where the file cannot be read, unpacks to too much, or has a line without an end.
     """
-    last, read_bytes, most = b"", 0, limit or allowed_bytes(path) + 1
+    last, read_bytes = b"", 0
     try:
+        most = limit or allowed_bytes(path) + 1
         with opened(path) as file:
             # Python sets aside as many bytes as are asked for.
             while read_bytes < most and (block := file.read(min(BLOCK_BYTES, most - read_bytes))):
@@ -140,7 +141,7 @@ def _lines(path: FilePath, notes: list[str], limit: int) -> Iterator[bytes]:
                 if len(last) > BLOCK_BYTES:
                     raise NotAReport(f"{path} has a line of more than {BLOCK_BYTES:,} bytes: {NO_RECORD}.")
     except (OSError, EOFError, zlib.error) as error:
-        raise NotAReport(f"{path} cannot be read: {error}.") from error
+        raise NotAReport(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
     require_within(path, read_bytes)
     if last.strip() and not limit:
         try:
@@ -266,6 +267,8 @@ def _begin(kernel_us: NDArray[np.float64], record_us: NDArray[np.float64], size:
     size = np.pad(size, beyond, constant_values=-1)
     begins = np.arange(len(record_us) - len(kernel_us) + 1)
     probes = np.unique(np.linspace(0, len(kernel_us) - 1, min(len(kernel_us), PROBES)).astype(np.int64))
+    if not len(begins):
+        raise _UnplacedError(NO_FIT)
     windows = sliding_window_view(record_us, len(kernel_us))
     for kernels in (probes, np.arange(len(kernel_us))):
         if len(begins) * len(kernels) > MOST_PAIRS:

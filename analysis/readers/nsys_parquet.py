@@ -131,7 +131,7 @@ class _File:
             pq.ParquetFile(self.path, metadata=self.metadata, read_dictionary=self.texts) as file,
         ):
             raw = file.read_row_groups(groups, columns=self.columns, use_threads=few)
-            _check_codes(raw)
+            arrow.require_texts(raw)
         try:
             numbers = {ours: self._number(raw, *source) for ours, source in self.numbers.items()}
             texts = {name: _texts(raw, name) for name in self.texts}
@@ -169,15 +169,6 @@ def read(path: Path) -> Trace:
     Raises NotAReport for a folder of other Parquet files, and for a damaged one.
     """
     return read_trace(NsysParquet(path))
-
-
-def _check_codes(table: pa.Table) -> None:
-    """Raise ArrowInvalid where a text's number is not in its dictionary; Arrow does not check that as it reads."""
-    for column in table.columns:
-        for chunk in column.chunks if pa.types.is_dictionary(column.type) else ():
-            low, high = pc.min_max(chunk.indices).as_py().values()
-            if high is not None and not 0 <= low <= high < len(chunk.dictionary):
-                raise pa.ArrowInvalid(f"text {high} of {len(chunk.dictionary)}")
 
 
 def _texts(raw: pa.Table, column: str) -> pa.ChunkedArray:

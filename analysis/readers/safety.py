@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import NotAReport, UsageError
+from ..support.files import OPEN_FILES
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -30,6 +32,15 @@ UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 # Which file it is, its size, and when its content and its entry were last changed.
 Identity = tuple[tuple[str, int, int, int, int, int], ...]
+
+
+def require_file(path: Path) -> None:
+    """Raise NotAReport where a path leads to a pipe or a device, from which reading may wait or never end.
+
+    Raises OSError for a path that leads nowhere. What this process has open, such as /dev/stdin, may be anything.
+    """
+    if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir() and not str(path).startswith(OPEN_FILES):
+        raise NotAReport(f"{path} is not a regular file. Use the path of the file itself.")
 
 
 def require_within(path: Path, unpacked_bytes: int) -> None:

@@ -26,7 +26,7 @@ from ..errors import NotAReport
 from ..kernel_names.categories import categorize
 from ..measures.exchanges import COLLECTIVES, exchanges
 from ..measures.steps import StepTimes, step_times, steps_of
-from ..readers.safety import OBJECT_BYTES, require_within
+from ..readers.safety import OBJECT_BYTES, require_file, require_within
 from ..report import BusyRow, KernelRow, OutsideRow, PhaseRow, RangeRow, Report
 from ..support import arrow
 from ..support.small_numbers import distinct, summed
@@ -196,6 +196,7 @@ def read_groups(path: FilePath, columns: Mapping[str, Sequence[str]]) -> tuple[H
     Raises NotAReport if the file is damaged, of a later version, or unpacks to more than it may.
     """
     try:
+        require_file(path)
         # Texts are read as numbers of a dictionary, and compared only once their length is known.
         with pq.ParquetFile(path, pre_buffer=False, read_dictionary=TEXT_COLUMNS) as file:
             schema = file.schema_arrow
@@ -204,25 +205,46 @@ def read_groups(path: FilePath, columns: Mapping[str, Sequence[str]]) -> tuple[H
                 raise NotAReport(f"{path} was written by a later nvtx-kernels; upgrade this one to read it.")
             if head.steps_of_a_rank < 0:
                 raise ValueError("its number of steps is negative")
-            places = [schema.names.index(name) for name in ("table", "of")]
+            _require_readable_columns(path, file)
             groups, unpacked = [], 0
             for number in range(file.num_row_groups):
                 about = file.metadata.row_group(number)
-                table, of = (about.column(place).statistics for place in places)
-                if table.min != table.max or of.min != of.max:
-                    raise ValueError("its groups of rows are not of one table each")
-                if table.min in columns:
-                    wanted = columns[table.min]
+                require_within(path, unpacked + about.num_rows * OBJECT_BYTES)
+                table, of = _table_of(file, number)
+                if table in columns:
+                    wanted = columns[table]
                     unpacked += _stored_values(about, wanted) * OBJECT_BYTES
                     require_within(path, unpacked)
                     rows = file.read_row_group(number, columns=list(wanted), use_threads=False).select(wanted)
+                    arrow.require_texts(rows)
                     unpacked += arrow.text_bytes(rows)
                     require_within(path, unpacked)
-                    groups.append((table.min, of.min, rows.cast(columns_of(wanted))))
+                    groups.append((table, of, rows.cast(columns_of(wanted))))
             return head, groups
     except (OSError, KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         reason = str(error).partition(". ")[0].rstrip(".")
         raise NotAReport(f"{path} is not a whole summary ({reason}); write it again with `summarize`.") from error
+
+
+def _require_readable_columns(path: FilePath, file: pq.ParquetFile) -> None:
+    """Raise ArrowException or OSError where what a file says of a column is damaged.
+
+    Arrow ends the process where that is asked for; before it reads a row ahead, it looks at all columns itself.
+    """
+    stored = sum(file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups))
+    require_within(path, stored)
+    with pq.ParquetFile(path, pre_buffer=True, metadata=file.metadata, read_dictionary=TEXT_COLUMNS) as ahead:
+        next(ahead.iter_batches(1, row_groups=range(file.num_row_groups), use_threads=False), None)
+
+
+def _table_of(file: pq.ParquetFile, number: int) -> tuple[str, str]:
+    """Return of which table the rows of a group are, and of which work; raises ValueError for rows of several."""
+    rows = file.read_row_group(number, columns=["table", "of"], use_threads=False)
+    arrow.require_texts(rows)
+    table, of = (rows[name].unique().to_pylist() for name in ("table", "of"))
+    if (len(table), len(of)) != (1, 1):
+        raise ValueError("its groups of rows are not of one table each")
+    return table[0], of[0]
 
 
 def _stored_values(about: pq.RowGroupMetaData, wanted: Sequence[str]) -> int:

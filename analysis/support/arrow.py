@@ -51,6 +51,17 @@ def binary(texts: Iterable[str]) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), len(raw), data)
 
 
+def require_texts(table: pa.Table) -> None:
+    """Raise ArrowInvalid where a text's number is not in its dictionary; Arrow does not check that as it reads."""
+    for column in table.columns:
+        for chunk in column.chunks:
+            texts = chunk.flatten() if pa.types.is_list(chunk.type) else chunk
+            if pa.types.is_dictionary(texts.type):
+                low, high = pc.min_max(texts.indices).as_py().values()
+                if high is not None and not 0 <= low <= high < len(texts.dictionary):
+                    raise pa.ArrowInvalid(f"text {high} of {len(texts.dictionary)}")
+
+
 def text_bytes(table: pa.Table) -> int:
     """Return how many bytes a table's texts take, each written out, also those of dictionaries and lists."""
     return sum(_text_bytes(chunk) for column in table.columns for chunk in column.chunks)

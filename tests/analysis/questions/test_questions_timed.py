@@ -5,7 +5,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from nvtx_kernels.analysis.errors import UsageError
+from nvtx_kernels.analysis.errors import NotAReport, UsageError
 from nvtx_kernels.analysis.questions import timed
 
 from tests.analysis.making.plain_sql import OURS
@@ -105,7 +105,7 @@ def test_too_much_is_refused_in_a_sentence_and_little_memory(tmp_path, what):
 
 
 def test_a_file_without_an_end_is_refused():
-    with pytest.raises(UsageError, match="in a line"):
+    with pytest.raises(NotAReport, match="is not a regular file"):
         timed.read(Path("/dev/zero"))
 
 

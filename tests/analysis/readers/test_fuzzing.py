@@ -12,6 +12,7 @@ import pytest
 from tests.analysis.making.checks import CHECKS, check, is_harmless
 from tests.analysis.making.fragments import REPORTS, fragments, of_report
 from tests.analysis.making.mutations import MARKS, Change, changed
+from tests.analysis.making.several import KINDS, Several, answer, bases
 from tests.analysis.making.ways import Way
 from tests.conftest import VARIABLE
 from tests.fuzzing import fuzz, run
@@ -30,6 +31,32 @@ def test_changed_reports_are_answered_right_or_refused():
     passed = fuzz(CASES, SEED)
     assert passed["cases"] == CASES
     assert passed["answered"] >= CASES / 6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_changed_files_beside_reports_are_read_or_refused(kind):
+    assert fuzz(CASES, SEED, (kind,))["cases"] == CASES
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_files_beside_reports_are_answered(tmp_path, kind):
+    for number in range(len(bases(kind))):
+        (tmp_path / str(number)).mkdir()
+        assert answer(tmp_path / str(number), Several(kind, number, ()))
+
+
+#: The first case of each defect that fuzzing found in files beside reports.
+FOUND_BESIDE = {
+    "a pipe for records of collectives": Several("NCCL Inspector", 3, (("a pipe", 1),)),
+    "a link to nothing among records": Several("NCCL Inspector", 2, (("a link to nothing", 2086002145),)),
+    "fewer records than kernels": Several("NCCL Inspector", 0, (("cut", 723609053),)),
+    "a summary's histogram of another size": Several("ranks", 0, (("flipped", 381149718),)),
+}
+
+
+@pytest.mark.parametrize("case", FOUND_BESIDE)
+def test_what_fuzzing_found_beside_reports_stays_mended(tmp_path, case):
+    answer(tmp_path, FOUND_BESIDE[case])
 
 
 @pytest.mark.slow
