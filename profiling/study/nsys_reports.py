@@ -19,23 +19,22 @@ from . import results
 from .nsight import export_command
 from .processes import RUN, measured, product, sweep, under_nsys
 from .results import NSYS, Row
+from .settings import Settings
 from .studies import STUDIES, lists_of
 from .table import show
 
-# What a report's name adds for an unusual setting: the usual value, and how another one is written.
-UNUSUAL: Mapping[str, tuple[Any, str]] = {
-    "attention": ("reference", "{}"),
-    "compile": (False, "{}"),
-    "optimizer": ("reference", "{}"),
-    "batch_size": (4, "b{}"),
-    "warmup": (5, "w{}"),
-    "steps": (10, "n{}"),
-    "seed": (0, "seed{}"),
-    "d_model": (None, "d{}"),
-    "d_ff": (None, "ff{}"),
-    "layers": (None, "l{}"),
-    "heads": (None, "h{}"),
-    "vocab_size": (None, "v{}"),
+# What a report's name adds for a setting that is not the default, in this order.
+UNUSUAL = {
+    **dict.fromkeys(("attention", "compile", "optimizer"), "{}"),
+    "batch_size": "b{}",
+    "warmup": "w{}",
+    "steps": "n{}",
+    "seed": "seed{}",
+    "d_model": "d{}",
+    "d_ff": "ff{}",
+    "layers": "l{}",
+    "heads": "h{}",
+    "vocab_size": "v{}",
 }
 INDEX = "index.jsonl"
 
@@ -93,8 +92,8 @@ def name_of(cell: Mapping[str, Any], gpu: str) -> str:
     plain_gpu = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-").removeprefix("nvidia-").removeprefix("geforce-")
     words = [cell["size"], f"ctx{cell['context_length']:05d}", cell["mode"], cell["dtype"]]
     words.append("cpu" if gpu.startswith("CPU") else plain_gpu)
-    for name, (usual, text) in UNUSUAL.items():
-        if (value := cell.get(name)) not in (usual, None):
+    for name, text in UNUSUAL.items():
+        if (value := cell.get(name)) not in (getattr(Settings, name), None):
             words.append(text.format("compiled" if value is True else value))
     preset = cell["capture"].removeprefix(NSYS)
     return "_".join(words if preset == "light" else [*words, preset])

@@ -33,7 +33,7 @@ from . import memory, probes, results
 from .environment import environment, limit_memory
 from .processes import Cell, announce
 from .results import Row
-from .settings import AUTOCAST_DTYPE, WORK_OF_DEVICE, Settings, SettingsError, apply_precision, with_defaults
+from .settings import AUTOCAST_DTYPE, LESS_ON_CPU, Settings, SettingsError, apply_precision, with_defaults
 from .workload import NoMemoryError, Workload, timed_steps
 
 FLOPS_CONVENTION = "2 per multiply-add; softmax 5 per score forward, 4 backward; scale 1; one step"
@@ -246,10 +246,10 @@ def more_facts(workload: Workload) -> Row:
 
 def less_work(options: Mapping[str, Any], settings: Settings) -> Iterator[str]:
     """Yield a sentence on the assignment's defaults that are reduced on a CPU, where the options name none."""
-    reduced = [name for name in WORK_OF_DEVICE["cpu"] if options.get(name) is None]
+    reduced = [name for name in LESS_ON_CPU if options.get(name) is None]
     if reduced and settings.device_type == "cpu":
-        defaults = WORK_OF_DEVICE["cuda"]
-        parts = (f"{name.replace('_', ' ')} {getattr(settings, name)} not {defaults[name]}" for name in reduced)
+        values = ((name.replace("_", " "), getattr(settings, name), getattr(Settings, name)) for name in reduced)
+        parts = (f"{name} {less} not {usual}" for name, less, usual in values)
         yield f"Reduced because this is a CPU: {', '.join(parts)}."
 
 
