@@ -39,6 +39,8 @@ GLOSSARY: dict[str, dict[str, str]] = {
         "step time": "from the end of the last step's GPU work to the end of this one's; of the first, its own "
         "work",
         "idle before": "GPU idle between the step before and this step's first work",
+        "prefill, decode": "parts of a step that generates: calls of its model with many positions, and with few",
+        "tokens": "decoding calls of one position each; of a batch, those of one sequence",
         "GPU span": "from the first start to the last end of the step's work",
         "CPU range": _CPU_RANGE,
         "spread": "(max − min) / median",
