@@ -14,7 +14,7 @@ from pathlib import Path
 from . import report as reports
 from .attribution.causes import Attribution, Rules, attribute
 from .attribution.steps import in_measured_steps
-from .measures.fixes import Fixes, fixes_of
+from .measures.fixes import Fixes, fixes_beside
 from .measures.steps import StepTimes, step_times
 from .readers import read
 from .readers.requirements import require_work
@@ -80,8 +80,8 @@ class Opened:
 
     @cached_property
     def fixes(self) -> Fixes:
-        """What to change first, and how much of a step is at stake."""
-        return fixes_of(self.attribution)
+        """What to change first, and how much of a step is at stake; without recording, if that is known."""
+        return fixes_beside(self.attribution, self.whole.recording)
 
     @cached_property
     def step_times(self) -> StepTimes:

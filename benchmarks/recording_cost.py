@@ -52,8 +52,6 @@ def _program(model: nn.Module, loss: Callable[[], torch.Tensor], batches: int = 
             loss().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
-        if DEVICE == "cuda":
-            torch.cuda.synchronize()
 
     return Program(model, optimizer, step)
 
@@ -135,6 +133,12 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 USUAL = {"cuda": ["Llama 8", "Llama 16", "GPT-2", "ResNet-50"], "cpu": ["small GPT"]}
 
 
+def wait() -> None:
+    """Wait for the GPU, if there is one."""
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
 def run_case(name: str, case: str, steps: int) -> dict[str, Any]:
     """Run one case in this process; return the ms of its steps, the s of its block, and the bytes at its peak."""
     if DEVICE == "cpu":
@@ -143,12 +147,14 @@ def run_case(name: str, case: str, steps: int) -> dict[str, Any]:
     program = PROGRAMS[name]()
     for _ in range(BEFORE if DEVICE == "cuda" else 1):
         program.step()
+    wait()
     times: list[float] = []
 
     def train() -> None:
         for _ in range(WARMUP + steps):
             began = time.perf_counter()
             program.step()
+            wait()
             times.append((time.perf_counter() - began) * 1e3)
 
     folder = Path(tempfile.mkdtemp())

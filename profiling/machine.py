@@ -57,6 +57,18 @@ def cpu_facts() -> dict[str, Any]:
     return {"device_name": f"CPU ({kind})", "threads": torch.get_num_threads(), "cores": os.cpu_count()}
 
 
+def pytorch_settings() -> dict[str, str | bool]:
+    """Return the settings of PyTorch that decide in which arithmetic products and convolutions compute, and how.
+
+    That a program has them does not say that it chose them: most are PyTorch's defaults.
+    """
+    return {
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "cudnn_tf32": torch.backends.cudnn.allow_tf32,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+    }
+
+
 def tf32_allowed() -> bool:
     """Return whether FP32 matrix products may use TF32."""
     by_pytorch = torch.get_float32_matmul_precision() != "highest"

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 # What nsys gives every process it watches: the session's id, and its own library to load. Other tools come in
 # through the same variables, with libraries of other names.
 NSYS_SESSION = "NSYS_PROFILING_SESSION_ID"
 INJECTIONS = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "LD_PRELOAD")
 NSYS_LIBRARY = "libToolsInjection"
+#: How nsys itself is called among processes, and the option that has it capture a range.
+NSYS_PROGRAM = "nsys"
+CAPTURE_OPTIONS, CAPTURE_OPTION = ("-c", "--capture-range"), ("--capture-range=", "-ccuda", "-cnvtx")
 #: The newest Python that nvtx has a wheel for.
 NEWEST_PYTHON = (3, 14)
 
@@ -19,6 +24,25 @@ def watcher(variables: Mapping[str, str]) -> dict[str, str]:
     libraries = (variables.get(name, "") for name in INJECTIONS)
     is_nsys = variables.get(NSYS_SESSION) or any(NSYS_LIBRARY in library for library in libraries)
     return {"watched_by": "nsys"} if is_nsys else {}
+
+
+def captures_a_range(process: int | None = None) -> bool:
+    """Return whether the nsys that started this process (or one by number) captures only a part of it.
+
+    nsys tells its program nothing of that; its own command line, that of a parent, does. Where the system does not
+    show it, the answer is False.
+    """
+    number = os.getpid() if process is None else process
+    while number > 1:
+        try:
+            words = Path(f"/proc/{number}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            stat = Path(f"/proc/{number}/stat").read_text()
+        except OSError:
+            return False
+        if Path(words[0]).name == NSYS_PROGRAM:
+            return any(word in CAPTURE_OPTIONS or word.startswith(CAPTURE_OPTION) for word in words)
+        number = int(stat.rpartition(")")[2].split()[1])
+    return False
 
 
 def how_to_get_nvtx(python: tuple[int, int] = sys.version_info[:2]) -> str:

@@ -23,7 +23,7 @@ from ..compare.sides import recorded
 from ..doctor.checks import examined
 from ..document import Detail, Document, seen_by
 from ..errors import AnalysisError, NotAReport, UsageError
-from ..measures.fixes import fixes_of
+from ..measures.fixes import fixes_beside
 from ..opened import Choices, Opened, opened
 from ..readers import expand
 from ..summary.selection import part_of
@@ -158,7 +158,7 @@ class Reports:
             raise UsageError(f"`unrecorded_step_ms` is a time above 0, not {unrecorded_step_ms:g}.")
         unrecorded_ns = None if unrecorded_step_ms is None else unrecorded_step_ms * 1e6
         of_steps = _heard(opened(self.path(report), Choices(per_step=True)))
-        found = fixes_of(of_steps.attribution, unrecorded_step_ns=unrecorded_ns)
+        found = fixes_beside(of_steps.attribution, of_steps.report.recording, unrecorded_ns)
         document = fix.shown(of_steps.report, found)
         said = [f"{one.sentence}: {fix.alone(one)} of a step of {time(one.step_ns)}." for one in found.fixes[:1]]
         answer = _as_answer(replace(document, verdict=" ".join(said) or document.verdict))

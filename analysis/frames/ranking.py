@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..attribution.causes import Attribution, Rules
 from ..document import Document, without_commands
-from ..measures.fixes import Fixes, fixes_of
+from ..measures.fixes import Fixes, fixes_beside
 from ..measures.steps import steps_of
 from ..opened import Choices, Opened, Source, opened
 from ..presenters import as_html, as_table
@@ -71,7 +71,7 @@ class Ranking:
     @cached_property
     def fixes(self) -> Fixes:
         """What to change first, and how much of a step is at stake; `nvtx_kernels.fixes` has it as frames."""
-        return fixes_of(self.attribution)
+        return fixes_beside(self.attribution, self.report.recording)
 
     def show(self, width: int = WIDTH) -> None:
         """Print the overview."""

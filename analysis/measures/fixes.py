@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..attribution.causes import Attribution
+from ..report.recording import Recording
 from ..support.units import time_in_digits
 from ..trace import Path
 from ..vocabulary import PHASES
@@ -105,6 +106,15 @@ class Fixes:
 class _Symptom(NamedTuple):
     rule: Rule
     found: Found
+
+
+def fixes_beside(attribution: Attribution, cost: Recording | None, given_ns: float | None = None) -> Fixes:
+    """Return such changes of a step without recording: as given, ns, or by a report's trusted times beside it."""
+    if given_ns is not None:
+        return fixes_of(attribution, unrecorded_step_ns=given_ns)
+    if cost is None or not cost.trusted:
+        return fixes_of(attribution)
+    return fixes_of(attribution, unrecorded_step_ns=cost.unrecorded_step_ns, host_ns=cost.host_ns)
 
 
 def fixes_of(

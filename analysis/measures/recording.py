@@ -80,6 +80,7 @@ def recording(
         steps=len(step_ns),
         phases=phases,
         pauses_ns=_pauses_ns(attribution, extents, of_loops),
+        host_ns={str(phase): float(ns) for phase, ns in marks[0].host_ns.items()},
     )
     return _judged(found, _doubt(attribution, marks, found, include_warm_up))
 
@@ -131,7 +132,7 @@ def _differs(timed: Sequence[int], measured: Sequence[int]) -> bool:
 
 
 def _is_watched(attribution: Attribution, include_warm_up: bool) -> bool:
-    """Return whether the report has calls or work from before the measured block."""
+    """Return whether the report has work from before the measured block."""
     trace = attribution.trace
     begins_ns = [
         fact.at_ns for fact in trace.facts if isinstance(fact.mark, TrainingMark) and fact.mark.event == "measure"
@@ -139,8 +140,7 @@ def _is_watched(attribution: Attribution, include_warm_up: bool) -> bool:
     if not begins_ns:
         steps = measured_steps(attribution, include_warm_up=include_warm_up)
         begins_ns = attribution.ranges.start_ns[steps].tolist()
-    first_ns = min(int(times.min(initial=2**62)) for times in (trace.launches.start_ns, trace.work.start_ns))
-    return bool(begins_ns) and first_ns < min(begins_ns)
+    return bool(begins_ns) and int(trace.work.start_ns.min(initial=2**62)) < min(begins_ns)
 
 
 def _working(attribution: Attribution, extents: Extents, of_loops: Iterable[Loop]) -> dict[str, float]:
@@ -165,10 +165,15 @@ def _working(attribution: Attribution, extents: Extents, of_loops: Iterable[Loop
 
 
 def _pauses_ns(attribution: Attribution, extents: Extents, of_loops: Iterable[Loop]) -> float | None:
-    """Return how long the GPU is idle outside of phases for over 1 ms at a time: the median over the steps, ns."""
+    """Return how long the GPU is idle outside of phases for over 1 ms at a time: the median over the steps, ns.
+
+    A phase lasts on the GPU and on the CPU, which may work long before it launches the first kernel.
+    """
     work, spans, of_steps_ns = attribution.trace.work, extents.spans(), list[float]()
     named = spans.take((spans.kind < len(PHASES)) & (spans.kind != PHASES.index(OTHER)))
-    in_phases = union(named.start_ns, named.end_ns)
+    in_phases = union(
+        np.concatenate([named.start_ns, named.cpu_start_ns]), np.concatenate([named.end_ns, named.cpu_end_ns])
+    )
     for loop in of_loops:
         rows = np.flatnonzero(work.process == loop.process)
         busy = union(work.start_ns[rows], work.end_ns[rows])

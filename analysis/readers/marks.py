@@ -93,7 +93,7 @@ class RecordedMark(FactMark):
     allocations: Annotated[list[tuple[Count, Count]], Meta(max_length=MOST_STEPS)] = []
 
 
-#: The facts of `nvtx-kernels run` on its settings, its machine and its model's costs, by type, in order.
+#: The facts of a program on its settings, its machine and its model's costs, by type, in order.
 _RUN_FACTS: tuple[tuple[Any, str], ...] = (
     (MaybeText, "size"),
     (MaybeCount, "context_length batch_size"),
@@ -112,6 +112,10 @@ _RUN_FACTS: tuple[tuple[Any, str], ...] = (
     (MaybeFlag, "tf32"),
     (MaybeText, "autocast"),
     (MaybeFlag, "grad_scaler"),
+    (MaybeText, "float32_matmul_precision"),
+    (MaybeFlag, "cudnn_tf32 cudnn_benchmark optimizer_fused optimizer_foreach optimizer_capturable"),
+    (MaybeCount, "parameter_tensors"),
+    (dict[Text, Count] | UnsetType, "parameter_dtypes"),
     (MaybeText, "watched_by flops_convention"),
     (dict[Text, Amount] | UnsetType, "flops bytes"),
 )
@@ -136,6 +140,7 @@ CHOSEN = {
     "device": r"cpu|cuda(?::\d{1,3})?",
     "device_name": r"CPU \((?:x86_64|aarch64|arm64)(?:, (?:DEFAULT|NO AVX|AVX2|AVX512|SVE256))?\)",
     "autocast": r"off|bfloat16|float16",
+    "float32_matmul_precision": r"highest|high|medium",
     "watched_by": r"nsys",
     "flops_convention": r"2 per multiply-add; softmax 5 per score forward, 4 backward; scale 1; one step",
 }

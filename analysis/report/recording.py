@@ -25,7 +25,8 @@ class Recording:
 
     `reason` says why the step without recording is not told, empty where it is `trusted`. `low` and `high` are the
     bounds of the timed steps, `steps` their number, 0 for a time given by hand. `pauses_ns` is how long the GPU
-    was idle outside of all phases for more than 1 ms at a time, in a recorded step.
+    was idle outside of all phases for more than 1 ms at a time, in a recorded step. `host_ns` is the time of each
+    phase on the host, of a step in which it waited for no queue.
     """
 
     step_ns: float
@@ -39,6 +40,7 @@ class Recording:
     trusted: bool = False
     reason: str = NO_MARK
     pauses_ns: float | None = None
+    host_ns: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def varies(self) -> bool:

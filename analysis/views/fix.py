@@ -8,7 +8,7 @@ from typing import Any
 
 from ..document import Column, Document, Row, Table, headed
 from ..errors import ReportError
-from ..measures.fixes import ADDS, LEAST_SHARE, Fix, Fixes, fixes_of
+from ..measures.fixes import ADDS, LEAST_SHARE, Fix, Fixes, fixes_beside
 from ..report import Report
 from ..support.units import UNITS_NS, digits_text, share_text
 from ..support.units import time_in_digits as time
@@ -37,7 +37,7 @@ def view(subject: Subject) -> Document:
     Raises ReportError where the recorded steps cannot be replayed.
     """
     require_measured(subject.report)
-    found = fixes_of(subject.attribution, unrecorded_step_ns=subject.unrecorded_step_ns)
+    found = fixes_beside(subject.attribution, subject.report.recording, subject.unrecorded_step_ns)
     return shown(subject.report, found)
 
 

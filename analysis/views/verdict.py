@@ -187,7 +187,10 @@ def _time(report: Report, with_graphs: Report, kernel_ns: Number, time: StepTime
         return f"The ranges asked for take {spent}{over}: {shares}."
     all_in = f", all of it in {only_phase}" if only_phase else ""
     if time and report.per_step and on_cpu:
-        return f"{_of_step(kernel_ns, time.step_ns)} is self CPU time of operators{all_in}: {shares}."
+        of_step = _of_step(kernel_ns, time.step_ns)
+        if report.recording and report.recording.trusted:  # which made the operators slower, too
+            of_step = f"While recorded, {of_step.replace(' of it ', ' of the step ')}"
+        return f"{of_step} is self CPU time of operators{all_in}: {shares}."
     if time and time.busy_ns is not None:
         gpu = "A rank's GPU" if report.ranks > 1 else "Each GPU" if time.gpus > 1 else "The GPU"
         works = f"{gpu} works for {_worked(report.recording, time, time.busy_ns)}"

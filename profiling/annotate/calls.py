@@ -36,13 +36,14 @@ class Plan:
     """What to do around each call of one module.
 
     A `quiet` module launches nothing while it does not train; `around` are the labels of the backward of the
-    modules around it, from the inside. `on_call` is called before a call that is in no other annotated one.
+    modules around it, from the inside. `on_call` gets the arguments of a call that is in no other annotated one,
+    before it begins.
     """
 
     names: Names
     around: tuple[Label, ...]
     quiet: bool
-    on_call: Callable[[], None]
+    on_call: Callable[[object], None]
     users: int = 1
     key: int = 0
     until: object = None
@@ -90,6 +91,13 @@ def remove(plan: Plan) -> None:
         if not _plans:
             places.forget()
         _install(range_stack.active)
+
+
+def is_annotated(module: nn.Module) -> bool:
+    """Return whether calls of a module, or of the one that `torch.compile` made it of, are annotated."""
+    made_of = module.__dict__.get("_modules")  # of a module of TorchScript, no dictionary
+    compiled = made_of.get("_orig_mod") if isinstance(made_of, dict) else None
+    return any(id(getattr(one, "_forward_hooks", None)) in _plans for one in (module, compiled) if one is not None)
 
 
 def _forget(key: int) -> None:
@@ -153,7 +161,7 @@ def _in_no_range(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     try:
         label = _label(plans[0].names, compiled)
         thread.compiled_call = label.category
-        plans[0].on_call()
+        plans[0].on_call((args, kwargs))
         if not _calls_annotated(module):
             opened = range_stack.push(CompiledCall(label))
             _mark_positions(compiled, args, kwargs)
@@ -186,7 +194,7 @@ def _in_ranges(plans: tuple[Plan, ...], module: nn.Module, args: tuple[Any, ...]
         try:
             if call is not None:
                 regions.close_interrupted(thread)
-                plan.on_call()
+                plan.on_call((args, kwargs))
             part = regions.begin(plan.names, opened, thread, plan.around)
             if call is not None:
                 _mark_positions(module, args, kwargs)

@@ -75,9 +75,9 @@ class ModuleAnnotation:
             self._plans.append(calls.add(module, plan))
         self._mark = Mark(self.name, described)
 
-    def _before_a_call(self) -> None:
+    def _before_a_call(self, given: object) -> None:
         """Handle a call from outside: usually of the model, or of a part that the program calls directly."""
-        optimizers.before_forward()
+        optimizers.before_forward(given)
         if self.counted is not None:
             self.counted.before_call()
         if self._mark.send() and self.counted is not None:

@@ -216,7 +216,7 @@ def _watched_run(
 ) -> Any:
     """Run a backward pass, with hooks on the nodes that it can reach."""
     run = partial(_run, tensors, grad_tensors, keep_graph, create_graph, *args, **kwargs)
-    if torch.compiler.is_dynamo_compiling() or _is_compiled_autograd():
+    if not range_stack.active or torch.compiler.is_dynamo_compiling() or _is_compiled_autograd():
         return run()
     try:
         is_whole = bool(kwargs.get("accumulate_grad")) and not create_graph and not (args and args[0])
@@ -228,8 +228,13 @@ def _watched_run(
 
 
 def _hear(is_heard: bool) -> None:
+    """Have backward passes watched, or no longer; what others have put around that stays, and passes on."""
     for module in (torch.autograd.graph, torch.autograd):
-        module._engine_run_backward = _watched_run if is_heard else _run  # type: ignore[attr-defined]
+        run = outermost = module._engine_run_backward
+        while run is not _watched_run and hasattr(run, "__wrapped__"):
+            run = run.__wrapped__
+        if run is not _watched_run or outermost is _watched_run:
+            module._engine_run_backward = _watched_run if is_heard else _run  # type: ignore[attr-defined]
 
 
 range_stack.observers.append(_hear)

@@ -49,14 +49,17 @@ _is_compiling = torch.compiler.is_compiling
 class Guide(Protocol):
     """Draws the steps instead of this module; is notified of models' calls and of every optimizer's updates."""
 
-    def before_forward(self) -> None:
-        """Handle that an annotated model is about to be called."""
+    def before_forward(self, given: object) -> None:
+        """Handle that an annotated model is about to be called with these arguments."""
 
     def after_forward(self) -> None:
         """Handle that the call has ended."""
 
     def before_update(self) -> None:
-        """Handle that an optimizer is about to update, before its range opens."""
+        """Handle that an optimizer is about to work, before its range opens."""
+
+    def after_work(self) -> None:
+        """Handle that it no longer works."""
 
     def after_update(self, name: str) -> None:
         """Handle that an optimizer of this name has updated, after its range has ended."""
@@ -173,12 +176,15 @@ def unwatch(model: nn.Module, name: str) -> None:
         _close(range_stack.here(), "step")
 
 
-def before_forward() -> None:
-    """End what a failed update left open, and begin to draw a step where one is due."""
+def before_forward(given: object = ()) -> None:
+    """End what a failed update left open, and begin to draw a step where one is due.
+
+    `given` are the arguments of the model that is about to be called.
+    """
     thread = range_stack.here()
     _close(thread, "optimizer")
     if _training.guide is not None:
-        _training.guide.before_forward()
+        _training.guide.before_forward(given)
         return
     if thread.step is not None and thread.step.ended:
         thread.step = None
@@ -238,6 +244,12 @@ def _open_update(thread: Thread) -> bool:
     return True
 
 
+def _end_update(thread: Thread) -> None:
+    _close(thread, "optimizer")
+    if _training.guide is not None:
+        _training.guide.after_work()
+
+
 def _after_update(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
     if _is_compiling():
         tracing.note_update(optimizer, _run_compiled_update)
@@ -245,7 +257,7 @@ def _after_update(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
     if _is_inside_another() or not _training.holds(optimizer):
         return
     if not _scaling.is_asked:
-        _close(range_stack.here(), "optimizer")
+        _end_update(range_stack.here())
     _scaling.has_updated = True
     _note_update(optimizer)
 
@@ -263,7 +275,7 @@ def _run_compiled_update(
             _open_update(range_stack.here())
         returned = code(*args)
     finally:
-        _close(range_stack.here(), "optimizer")
+        _end_update(range_stack.here())
     _note_update(updating)
     return returned
 
@@ -310,11 +322,11 @@ def _outside(closure: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(closure)
     def run(*args: Any, **kwargs: Any) -> Any:
         thread = range_stack.here()
-        _close(thread, "optimizer")
+        _end_update(thread)
         try:
             return closure(*args, **kwargs)
         finally:
-            thread.optimizer = range_stack.push(AutomaticRange(_OPTIMIZER))
+            _open_update(thread)
 
     return run
 
@@ -385,7 +397,7 @@ def _asked(method: Callable[..., Any], *, updates: bool) -> Callable[..., Any]:
             _open_update(thread)
             result = method(this, *args, **kwargs)
         finally:
-            _close(thread, "optimizer")
+            _end_update(thread)
             _scaling.is_asked = False
         if updates and not _scaling.has_updated and isinstance(optimizer, Optimizer):
             _note_update(optimizer)

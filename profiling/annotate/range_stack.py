@@ -166,8 +166,10 @@ class _Local(threading.local):
 
 
 local = _Local()
-#: The same tuple until the listeners change.
+#: The same tuple until the listeners change; empty in silence, which those that were asked for outlast.
 listeners: tuple[Listener, ...] = ()
+_asked_for: tuple[Listener, ...] = ()
+_is_silent = False
 _listeners_lock = threading.Lock()
 _said: set[str] = set()
 
@@ -271,7 +273,7 @@ def pop(ranges: list[OpenRange]) -> OpenRange:
         receivers, opened.listeners = opened.listeners, ()
         for listener in receivers:
             try:
-                if listener in listeners:
+                if listener in _asked_for:
                     listener.pop()
             except Exception:
                 _drop_failed(listener)
@@ -337,16 +339,31 @@ def listen(listener: Listener) -> Iterator[None]:
     one logged line, and the annotated program continues.
     """
     with _listeners_lock:
-        _set_listeners((*listeners, listener))
+        _set_listeners((*_asked_for, listener))
     try:
         yield
     finally:
         _drop(listener)
 
 
+@contextmanager
+def silence() -> Iterator[None]:
+    """Send nothing that begins while the block runs, to no listener and no tool: annotation then costs nothing."""
+    global has_tool, _is_silent
+    with _listeners_lock:
+        before, has_tool, _is_silent = has_tool, False, True
+        _set_listeners(_asked_for)
+    try:
+        yield
+    finally:
+        with _listeners_lock:
+            has_tool, _is_silent = before, False
+            _set_listeners(_asked_for)
+
+
 def _drop(listener: Listener) -> None:
     with _listeners_lock:
-        _set_listeners(tuple(other for other in listeners if other is not listener))
+        _set_listeners(tuple(other for other in _asked_for if other is not listener))
 
 
 def _drop_failed(listener: Listener) -> None:
@@ -355,8 +372,9 @@ def _drop_failed(listener: Listener) -> None:
 
 
 def _set_listeners(new: tuple[Listener, ...]) -> None:
-    global listeners, active
-    listeners = () if off else new
+    global listeners, active, _asked_for
+    _asked_for = () if off else new
+    listeners = () if _is_silent else _asked_for
     was, active = active, has_tool or bool(listeners)
     if was != active:
         for observer in observers:

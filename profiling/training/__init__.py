@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,7 +29,7 @@ from .. import annotate
 from ..annotate import optimizers
 from ..annotate.interrupts import Held
 from ..annotate.modules import Choice
-from ..machine import versions
+from ..machine import pytorch_settings, versions
 from ..recorder import GOES_ON
 from ..recorder.process import Unwinding
 from ..recorder.steps import STEPS, Bounds
@@ -37,6 +38,7 @@ from .loop import FROM_FIRST_CALL, WHOLE_BLOCK, Phases
 from .roots import annotating_roots
 
 T = TypeVar("T")
+OPTIMIZER_FLAGS = ("fused", "foreach", "capturable")
 NO_WARM_UP = "flops counts the last step of warm-up: with it, warmup must be ≥ 1"
 CALL = 'profile(model, optimizer, "report.sqlite")'
 NO_MODEL = "No model was given: its phases are backward and optimizer, and its ranges the program's own."
@@ -95,6 +97,7 @@ class Profile:
         self._every_model = every_model
         self._capture = Capture(flops=flops, memory=memory, facts=self._facts)
         bounds = Bounds.of(warmup, steps, is_watched=self._capture.is_watched)
+        bounds = bounds._replace(fewest=0) if self._capture.is_later else bounds  # all of warm-up is uncaptured
         self._phases = Phases(self._capture, bounds, optimizers.named(self._optimizers), self._say_goes_on)
         self._signals = Unwinding(Profile.__enter__, Profile.__exit__)
         self._ranges, self._is_leaving = ExitStack(), False
@@ -163,6 +166,7 @@ class Profile:
                 self._ranges.__exit__(kind, error, trace)
             finally:
                 self._capture.stop(kind, error, trace)
+            self._capture.add(self._phases.unrecorded)
             if self._capture.recording is None or self._capture.recording.is_written:
                 sys.stderr.write(f"{self.outcome.text()}\n")
 
@@ -175,10 +179,18 @@ class Profile:
         facts: dict[str, Any] = {}
         if self._models:
             facts["model"] = ", ".join(type(model).__name__ for model in self._models)
-            facts["parameters"] = sum(weight.numel() for model in self._models for weight in model.parameters())
+            weights = [weight for model in self._models for weight in model.parameters()]
+            facts["parameters"] = sum(weight.numel() for weight in weights)
+            facts["parameter_tensors"] = len(weights)
+            facts["parameter_dtypes"] = Counter(str(weight.dtype).removeprefix("torch.") for weight in weights)
         if self._optimizers:
-            facts["optimizer"] = type(self._optimizers[-1]).__name__
-        return facts | versions()
+            optimizer = self._optimizers[-1]
+            facts["optimizer"] = type(optimizer).__name__
+            flags = {f"optimizer_{flag}": optimizer.defaults.get(flag) for flag in OPTIMIZER_FLAGS}
+            facts |= {name: bool(flag) for name, flag in flags.items() if flag is not None}
+        if autocast := self._phases.autocast:
+            facts["autocast"] = autocast
+        return facts | pytorch_settings() | versions()
 
 
 def _several(value: T | Iterable[T] | None, kind: type[T], sentence: str, remedy: str) -> list[T]:

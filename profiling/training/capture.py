@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,7 +20,9 @@ from ..annotate.range_stack import OpenRange, label
 from ..machine import MARK
 from ..recorder import Recording, record
 from ..recorder.allocation_marks import AllocationMarks
-from ..tool import watcher
+from ..recorder.trace_file import TraceFileError
+from ..recorder.written import Written
+from ..tool import captures_a_range, watcher
 
 
 class Capture:
@@ -27,8 +30,10 @@ class Capture:
 
     def __init__(self, *, flops: bool, memory: bool, facts: Callable[[], dict[str, Any]]) -> None:
         self.is_watched = bool(watcher(os.environ))  # nsys records, and we do not
+        self.is_later = self.is_watched and captures_a_range()  # but not yet in warm-up
         self.recording: Recording | None = None
         self._recorder: record | None = None
+        self._written: Written | None = None
         self.counting = Counting() if flops else None
         self._memory, self._facts = memory, facts
         self.allocations, self.block = AllocationMarks(), ExitStack()
@@ -95,8 +100,22 @@ class Capture:
 
     def write_when_safe(self, written: Callable[[], None]) -> None:
         """Write the report as soon as no operator is open, and call `written`; `stop` raises what goes wrong."""
+
+        def is_written() -> None:
+            if self.recording is not None and self.recording.is_written:
+                self._written = Written(self.recording.path)
+            written()
+
         if self._recorder is not None:
-            self._recorder.end_when_safe(written)
+            self._recorder.end_when_safe(is_written)
+
+    def add(self, mark: str) -> None:
+        """Add a mark to the report that was written while the program went on; the report can do without it."""
+        if self._written is not None and mark:
+            try:
+                self._written.add_mark(mark)
+            except TraceFileError as error:
+                sys.stderr.write(f"{error}: it lacks what a step takes without recording.\n")
 
 
 def wait_for_gpu() -> None:

@@ -30,8 +30,10 @@ from ..annotate.regions import in_backward
 from ..annotate.replacing import replaced
 from ..recorder.steps import Bounds
 from . import own_steps
+from .beside import COLD, FIRST_TIMED, Follower, Settling, recorded
 from .capture import Capture
 from .own_steps import OwnSteps
+from .roots import telling_roots
 
 GRADIENT = "gradient"
 BY_HAND, BY_BACKWARD = "calls of step()", "updates in backward"
@@ -55,6 +57,11 @@ class Phases:
         when_written: Callable[[], None] = lambda: None,
     ) -> None:
         self._capture, self._bounds, self._given, self._when_written = capture, bounds, given, when_written
+        # What follows the phases, and times steps that nobody records: the mark of these, once they were.
+        self._follower, self._unheard = Follower(), ExitStack()
+        self._settling: Settling | None = None
+        self._ended_by = (False, "")  # whether calls of step() end steps, else which optimizer
+        self.unrecorded = ""
         # The moments of updates by optimizer, and of calls of step(): how many of both there were before.
         self._moments = count(1)
         self._updates: dict[str, list[int]] = {}
@@ -82,6 +89,11 @@ class Phases:
             return (WHOLE_BLOCK if self._trains else FROM_FIRST_CALL) if self._is_whole else ""
         optimizer = self._ending_optimizer()
         return BY_BACKWARD if optimizer == IN_BACKWARD else f"steps of {optimizer}"
+
+    @property
+    def autocast(self) -> str:
+        """Return the type to which autocast casts in the models' calls, `off` without it, "" before the first."""
+        return self._follower.autocast
 
     @property
     def warmed(self) -> int:
@@ -132,18 +144,24 @@ class Phases:
                 raise
             finally:
                 self._finish()
+                self._settled()
 
     def step(self) -> None:
         """End a step; from now on, no optimizer's updates do."""
-        if not self.is_over:
+        if self.is_over:
+            self._timed_step_ended(BY_HAND)
+        else:
             optimizers.tell("step", **({"by": self.calls_by} if self.calls_by else {}))
             if self._has_begun and not self._is_in_own_warm_up(ends=True):  # one before all work ends nothing
                 self._calls.append(next(self._moments))
                 self._step_ended()
 
-    def before_forward(self) -> None:
+    def before_forward(self, given: object) -> None:
         """Begin the phase."""
-        if in_backward() or self.is_over:
+        if in_backward():
+            return
+        self._follower.forward(given)
+        if self.is_over:
             return
         self._has_begun = True
         if not self._is_in_own_warm_up():
@@ -155,12 +173,20 @@ class Phases:
     def after_forward(self) -> None:
         """End the phase if no backward can follow."""
         if not torch.is_grad_enabled() and not calls.in_function():
+            if not self._backwards:
+                self._follower.leave()
             self._end_forward()
 
     def before_update(self) -> None:
         """End the forward."""
         if not self._backwards:
+            self._follower.update()
             self._end_forward()
+
+    def after_work(self) -> None:
+        """Follow the end of an optimizer's work."""
+        if not self._backwards:
+            self._follower.leave()
 
     def after_update(self, name: str) -> None:
         """Count an update, and a step if this is the optimizer that ends them."""
@@ -173,7 +199,11 @@ class Phases:
             self._note_update(name)
 
     def _note_update(self, name: str) -> None:
-        if self.is_over or self._is_in_own_warm_up(ends=True):
+        self._follower.updated(name)
+        if self.is_over:
+            self._timed_step_ended(name)
+            return
+        if self._is_in_own_warm_up(ends=True):
             return
         self._own.note(updates=True)
         self._updates.setdefault(name, []).append(next(self._moments))
@@ -216,6 +246,11 @@ class Phases:
         return self._calls or self._updates.get(self._ending_optimizer(), [])
 
     def _step_ended(self) -> None:
+        self._follower.end()
+        by = (bool(self._calls), self._ending_optimizer())
+        if by != self._ended_by:  # what was followed so far were other steps
+            self._ended_by = by
+            self._follower.keep(timing=self._follower.timing)
         self._end_step()
         if not self._is_measuring and len(self._ends()) >= self._bounds.warmup:
             self._stage.close()
@@ -242,15 +277,61 @@ class Phases:
 
     def _measure(self) -> None:
         self._is_measuring = True
+        timed = self._timed_before()
         self._stage.enter_context(self._capture.measuring())
         optimizers.tell("measure", optimizers=self._given)
+        if timed:
+            range_stack.mark(timed)
+        self._follower.keep()
+
+    def _time_before(self, number: int) -> None:
+        """Time steps of warm-up that nsys does not capture, and empty the last one; nothing is heard of these."""
+        last = self._bounds.warmup - 1
+        if not self._capture.is_later or self._is_measuring or self._is_own_warm_up or number < FIRST_TIMED:
+            return
+        if not self._follower.timing and number == FIRST_TIMED < last:
+            self._unheard.enter_context(range_stack.silence())
+            self._unheard.enter_context(telling_roots(is_told=calls.is_annotated))
+            self._follower.keep(timing=True)
+        elif self._follower.timing and number == last:
+            self._follower.empty()
+
+    def _timed_before(self) -> str:
+        """Stop to time steps, and return the mark of those that were, "" without any."""
+        self._unheard.close()
+        return self._follower.mark("before", {COLD: FIRST_TIMED}) if self._capture.is_later else ""
+
+    def _is_written(self) -> None:
+        """Time the steps that follow the recording."""
+        own, ends = self._own_steps[0], len(self._ends())
+        if ends and (not own or abs(own - ends) <= 1):  # else the ends of steps are not known
+            self._settling = Settling(self._follower)
+            self._unheard.enter_context(telling_roots(is_told=calls.is_annotated))
+        self._when_written()
+
+    def _timed_step_ended(self, by: str) -> None:
+        """Handle what may end a step after the recording: a call of step(), or an update."""
+        if self._settling is not None and by == (BY_HAND if self._calls else self._ending_optimizer()):
+            self._follower.end()
+            self._settling.step_ended()
+            if self._settling.is_over:
+                self._settled()
+
+    def _settled(self) -> None:
+        self._unheard.close()
+        settling, self._settling = self._settling, None
+        if settling is not None and not self.error:
+            self.unrecorded = settling.mark()
 
     def _begin_step(self) -> None:
         number = len(self._ends())
+        self._time_before(number)
         if self._capture.is_watched:
             number_shown = max(0, number - self._bounds.warmup * self._is_measuring)
             self._step = range_stack.draw(label("step", number_shown, "timeline"))
-        is_last_of_warm_up = number == self._bounds.warmup - 1 or (not number and self._bounds.fewest)
+        is_timed = self._capture.is_later and self._bounds.warmup - 1 > FIRST_TIMED
+        last_heard = FIRST_TIMED - 1 if is_timed else self._bounds.warmup - 1
+        is_last_of_warm_up = number == last_heard or (not number and self._bounds.fewest)
         if (is_last_of_warm_up or self._is_own_warm_up) and not self._is_measuring:
             self._capture.count()
 
@@ -270,10 +351,12 @@ class Phases:
             self._stage.close()
             self._measure()
         unused = {"unused": self.unused} if self._is_whole and self.unused else {}
+        if self._is_measuring and self._follower.steps and (self._bounds.steps or self._capture.is_later):
+            range_stack.mark(recorded(self._follower.steps))
         optimizers.tell("end", **({"error": self.error} if self.error else {}), **unused)
         self._stage.close()
         if self.measured and not self.error:  # else the block's end writes, and raises what went wrong
-            self._capture.write_when_safe(self._when_written)
+            self._capture.write_when_safe(self._is_written)
 
     def _end_forward(self) -> None:
         forward, self._forward = self._forward, None
@@ -286,7 +369,7 @@ class Phases:
 
         @functools.wraps(run)
         def in_range(outputs: Any, *args: Any, **options: Any) -> Any:
-            if self.is_over or torch.compiler.is_compiling():
+            if torch.compiler.is_compiling():
                 return run(outputs, *args, **options)
             # Tensor.backward ends a forward; torch.autograd.grad hands out gradients, which may become part of a
             # loss.
@@ -317,15 +400,20 @@ class Phases:
             self._end_forward()
         self._has_begun = self._trains = True
         opened = None
-        if kind == GRADIENT or optimizers.own_range(BACKWARD) is None:
+        if not self.is_over and (kind == GRADIENT or optimizers.own_range(BACKWARD) is None):
             category = "phase" if kind == BACKWARD else kind
             opened = range_stack.push(AutomaticRange(label(kind, None, category)))
+        is_phase = kind == BACKWARD and not self._backwards
+        if is_phase:
+            self._follower.backward()
         self._backwards += 1
         try:
             yield
         finally:
             range_stack.close(opened)
             self._backwards -= 1
+            if is_phase:
+                self._follower.leave()
             if self._updated_in_backward and not self._backwards:
                 self._updated_in_backward = False
                 self._note_update(IN_BACKWARD)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -20,6 +20,10 @@ class _Thread(threading.local):
     is_inside = False
 
 
+def _has_parameters(module: nn.Module) -> bool:
+    return any(True for _ in module.parameters())
+
+
 @contextmanager
 def annotating_roots(**choice: Any) -> Iterator[None]:
     """Annotate each module with parameters whose call is in no other module's, from its first call on."""
@@ -30,7 +34,7 @@ def annotating_roots(**choice: Any) -> Iterator[None]:
     def seen(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if thread.is_inside or torch.compiler.is_compiling():
             return call(self, *args, **kwargs)
-        if self not in annotated and any(True for _ in self.parameters()):
+        if self not in annotated and _has_parameters(self):
             annotated.add(self)
             entered.enter_context(annotate.annotate_modules(self, **choice))
             return nn.Module.__call__(self, *args, **kwargs)
@@ -45,16 +49,19 @@ def annotating_roots(**choice: Any) -> Iterator[None]:
 
 
 @contextmanager
-def telling_roots(around: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+def telling_roots(
+    around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    is_told: Callable[[nn.Module], bool] = _has_parameters,
+) -> Iterator[None]:
     """Tell the phases of the calls of such modules, each inside `around()`, without annotating these."""
     call, thread = nn.Module.__call__, _Thread()
 
     def seen(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         is_root = not thread.is_inside and not torch.compiler.is_compiling()
-        if not is_root or not any(True for _ in self.parameters()):
+        if not is_root or not is_told(self):
             return call(self, *args, **kwargs)
         thread.is_inside = True
-        optimizers.before_forward()
+        optimizers.before_forward((args, kwargs))
         try:
             with around():
                 return call(self, *args, **kwargs)

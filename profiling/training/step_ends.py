@@ -7,7 +7,6 @@ device; nothing is waited for.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -18,6 +17,7 @@ from ..annotate import others, range_stack
 from ..annotate.regions import in_backward
 from ..annotate.replacing import replaced
 from ..recorder.steps import Bounds
+from .beside import between_ns, moment
 from .capture import Capture, wait_for_gpu
 from .loop import Phases
 from .roots import telling_roots
@@ -78,14 +78,14 @@ class Ends:
         if self.steps in (self._warm_up, self._wanted):
             wait_for_gpu()
         if self.steps >= self._warm_up:
-            self._moments.append(_moment())
+            self._moments.append(moment())
         if self.steps >= self._wanted:
             raise EnoughError
 
     def step_ns(self) -> list[float]:
         """Return the time of each measured step, ns; [] where fewer than two ends were seen."""
         wait_for_gpu()
-        return [_between_ns(*pair) for pair in zip(self._moments, self._moments[1:], strict=False)]
+        return [between_ns(*pair) for pair in zip(self._moments, self._moments[1:], strict=False)]
 
     def losses(self) -> list[float | None]:
         """Return the mean loss of each step from the first one on, also of warm-up; None of a step without."""
@@ -103,19 +103,6 @@ class _Watching(Phases):
     def _step_ended(self) -> None:
         super()._step_ended()
         self._told.updated()
-
-
-def _moment() -> Any:
-    """Return an event on the GPU's current stream, or a time in ns where no GPU is used."""
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return time.perf_counter_ns()
-    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    event.record()
-    return event
-
-
-def _between_ns(first: Any, second: Any) -> float:
-    return float(second - first) if isinstance(first, int) else float(first.elapsed_time(second)) * 1e6
 
 
 def timed(program: Callable[[], int], warm_up: int, steps: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from nvtx_kernels.analysis import kernels
+from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.readers.marks import read_mark
 from nvtx_kernels.analysis.report import as_object
 from nvtx_kernels.analysis.views.verdict import next_view, verdict
@@ -82,6 +83,13 @@ def test_what_is_not_trusted_is_told_as_recorded_with_the_reason(tmp_path, timed
     assert cost["reason"].startswith(reason)
     assert said.startswith("A step takes 60.0 ms while recorded. The GPU works for 36.0 ms of it (at least 60%)")
     assert (reason in said) is (timed is not None)
+
+
+@pytest.mark.parametrize(("mark", "step_ms"), [(TIMED, 40), ({**TIMED, "sizes": 70}, 60), (None, 60)])
+def test_what_to_fix_first_is_of_a_trusted_step_without_recording(tmp_path, mark, step_ms):
+    path = recorded(tmp_path, mark, MEASURED)
+    for found in (nk.rank(path).fixes, opened(path).fixes):
+        assert (found.step_ns, found.is_unrecorded) == (pytest.approx(step_ms * MS, rel=0.02), step_ms == 40)
 
 
 def test_a_mark_before_an_unwatched_capture_is_trusted(tmp_path):

@@ -1,0 +1,49 @@
+"""A report that is in place, to which what is known only later is added."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+from .range_log import OUR_DOMAIN_ID
+from .rows import MARK
+from .trace_file import TraceFileError
+
+_LIKE_THE_LAST_MARK = """
+INSERT INTO NVTX_EVENTS (start, eventType, text, domainId, globalTid)
+SELECT start, eventType, ?, domainId, globalTid FROM NVTX_EVENTS
+WHERE eventType = ? AND domainId = ? ORDER BY start DESC LIMIT 1"""
+
+
+class Written:
+    """A report as it is now at this path."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._version = path, _version(path)
+
+    def add_mark(self, text: str) -> None:
+        """Add a mark at the moment and thread of the last one, unless another file is in place by now.
+
+        Raises TraceFileError if it cannot be written; the report is then as it was.
+        """
+        if self._version is None or _version(self._path) != self._version:
+            return
+        try:
+            with (
+                closing(sqlite3.connect(f"file:{quote(str(self._path))}?mode=rw", uri=True)) as database,
+                database,
+            ):
+                database.execute(_LIKE_THE_LAST_MARK, (text, MARK, OUR_DOMAIN_ID))
+        except sqlite3.Error as error:
+            raise TraceFileError(f"cannot add to {self._path}: {error}") from error
+
+
+def _version(path: Path) -> tuple[int, int, int] | None:
+    """Return what tells one file at this path from another, None without one."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,312 @@
+"""Steps beside a recording, timed while nothing listens: what they take without it, and what they did.
+
+    |  forward  | backward | optimizer |  other  |  forward  …
+    ^           ^          ^           ^         ^
+
+At each boundary of phases is an event on the GPU's stream, or a look at the clock where no GPU is used; nothing is
+waited for, and elapsed times are read when the GPU has passed the events. After our own recording, steps are left
+out until two in a row agree; before a capture of nsys, the first two are. A last step waits for the GPU at each
+boundary: it has the phases' times on the host, which in others may be times of waiting for the queue.
+
+Recorded and timed steps are compared by their shape (the letters of their phases), the number of input values and
+the allocations on the GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import torch
+from nvtx_kernels.analysis.vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER
+
+from .capture import wait_for_gpu
+
+RECORDED, UNRECORDED = "nvtx-kernels recorded: ", "nvtx-kernels unrecorded: "
+#: Steps left out at least after a recording, and at most; by how much two in a row agree; how many are timed.
+LEAST_LEFT, MOST_LEFT, AGREEMENT, TIMED = 4, 40, 0.05, 5
+#: The step of warm-up that is timed first before a capture; the last one is emptied.
+FIRST_TIMED = 2
+#: What marks hold of a step's shape, and of steps; how deep input values are looked for.
+MOST_LETTERS, MOST_STEPS, DEEP = 1000, 1000, 4
+COMPILED, CAPTURED, SEVERAL_CLOCKS = "compiled", "captured", "several clocks"
+OTHER_SHAPE, UNSETTLED, COLD = "shape", "unsettled", "cold"
+
+
+@dataclass(slots=True)
+class Step:
+    """What one step did, and the moments at which its phases began; the last one is its end.
+
+    `trouble` says why it cannot be timed; `spans_ns` are the times of its phases once they were read.
+    """
+
+    shape: str = ""
+    sizes: int = 0
+    allocations: tuple[int, int] | None = None
+    moments: list[tuple[str, Any]] = field(default_factory=list)
+    trouble: str = ""
+    spans_ns: Counter[str] = field(default_factory=Counter)
+
+    def has_passed(self) -> bool:
+        """Return whether the device has finished the step."""
+        return not self.moments or isinstance(end := self.moments[-1][1], int) or bool(end.query())
+
+    def read(self) -> None:
+        """Read the times of its phases, whose sum is the step's, from the moments."""
+        try:
+            for (phase, began), (_, ended) in pairwise(self.moments):
+                self.spans_ns[phase] += round(between_ns(began, ended))
+        except (RuntimeError, ValueError, TypeError):  # moments of several GPUs, or of a GPU and the clock
+            self.trouble = SEVERAL_CLOCKS
+        self.moments = []
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its time was read."""
+        return bool(self.spans_ns) and not self.trouble
+
+
+class Follower:
+    """Follows the phases of a program, and keeps the steps that have ended while it is `keeping`.
+
+    While it is `timing`, moments are taken; while it is `emptying`, the GPU is waited for at each boundary, and
+    `host_ns` has the time of each phase on the host. `autocast` is the type to which the first call casts.
+    """
+
+    def __init__(self) -> None:
+        self.keeping = self.timing = self.emptying = False
+        self.autocast = ""
+        self.steps: list[Step] = []
+        self.host_ns: Counter[str] = Counter()
+        self._step, self._phase = Step(), OTHER
+        self._letters: dict[str, str] = {}
+        self._allocated, self._compiled, self._entered_ns = _allocated(), _compiled(), 0
+
+    def forward(self, given: object) -> None:
+        """Follow that a model is called from outside, with these arguments."""
+        self.autocast = self.autocast or _autocast()
+        self._step.sizes += _values(given)
+        self._enter(FORWARD, "f" if torch.is_grad_enabled() else "n")
+
+    def backward(self) -> None:
+        """Follow that autograd begins to run."""
+        self._enter(BACKWARD, "b")
+
+    def update(self) -> None:
+        """Follow that an optimizer begins to work."""
+        self._enter(OPTIMIZER, "")
+
+    def updated(self, name: str) -> None:
+        """Follow that an optimizer of this name has updated."""
+        self._note_letter(self._letters.setdefault(name, "ABCDEFGH"[min(len(self._letters), 7)]))
+
+    def leave(self) -> None:
+        """Follow that a phase has ended, and none begins."""
+        self._enter(OTHER, "")
+
+    def keep(self, *, timing: bool = False) -> None:
+        """Keep the steps from here on, and time them if asked to."""
+        self.steps, self.keeping, self.timing, self.emptying = [], True, timing, False
+        self._begin()
+
+    def empty(self) -> None:
+        """Empty the step that has just begun."""
+        self.timing, self.emptying = False, True
+        self._begin()
+
+    def mark(self, where: str, dropped: Mapping[str, int]) -> str:
+        """Return the text of the mark of all steps that were timed, "" without any."""
+        wait_for_gpu()
+        for step in self.steps:
+            step.read()
+        return mark(self.steps, where, self.host_ns, dropped)
+
+    def _begin(self) -> None:
+        """Begin a step here, forgetting what was of it before."""
+        self._phase, self._step = OTHER, Step()
+        self._allocated, self._compiled = _allocated(), _compiled()
+        if self.timing:
+            self._step.moments = [(OTHER, moment())]
+        if self.emptying:
+            wait_for_gpu()
+            self._entered_ns = time.perf_counter_ns()
+
+    def end(self) -> None:
+        """End the step, and begin the next."""
+        if self.emptying:
+            self._note_host_time()
+        step = self._step
+        if step.moments:
+            step.moments.append((OTHER, moment()))
+        allocated = _allocated()
+        if allocated is not None and self._allocated is not None:
+            step.allocations = (allocated[0] - self._allocated[0], allocated[1] - self._allocated[1])
+        if _compiled() != self._compiled:
+            step.trouble = COMPILED
+        if self.keeping and len(self.steps) < MOST_STEPS:
+            self.steps.append(step)
+        self._begin()
+
+    def _enter(self, phase: str, letter: str) -> None:
+        if phase == self._phase:
+            return
+        self._note_letter(letter)
+        if self.emptying:
+            self._note_host_time()
+        self._phase = phase
+        if self._step.moments:
+            if _is_capturing():
+                self._step.trouble = CAPTURED
+            else:
+                self._step.moments.append((phase, moment()))
+
+    def _note_letter(self, letter: str) -> None:
+        if len(self._step.shape) < MOST_LETTERS:
+            self._step.shape += letter
+
+    def _note_host_time(self) -> None:
+        self.host_ns[self._phase] += time.perf_counter_ns() - self._entered_ns
+        if not _is_capturing():
+            wait_for_gpu()
+        self._entered_ns = time.perf_counter_ns()
+
+
+class Settling:
+    """Times steps after a recording: drives a follower, step by step, until `is_over`."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+        follower.keep(timing=True)
+        self._known: list[Step] = []
+        self.is_over = False
+
+    def step_ended(self) -> None:
+        """Read what the GPU has passed, and decide whether the next step is emptied, or none needed."""
+        follower = self._follower
+        if follower.emptying:
+            follower.emptying, self.is_over = False, True
+            return
+        self._read()
+        if len(self._timed()) >= TIMED:
+            self.is_over = not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+            if not self.is_over:
+                follower.empty()
+        elif len(self._known) > MOST_LEFT and not self._timed():
+            self.is_over = True
+
+    def mark(self) -> str:
+        """Return the text of the mark, "" where no step was timed."""
+        wait_for_gpu()
+        self._read()
+        timed = self._timed()
+        host_ns = self._follower.host_ns if self.is_over else {}
+        return mark(timed[:TIMED], "after", host_ns, {UNSETTLED: len(self._known) - len(timed)})
+
+    def _read(self) -> None:
+        while len(self._known) < len(self._follower.steps):
+            step = self._follower.steps[len(self._known)]
+            if not step.has_passed():
+                break
+            step.read()
+            self._known.append(step)
+
+    def _timed(self) -> list[Step]:
+        """Return the steps after two in a row that agree."""
+        for row in range(LEAST_LEFT - 1, len(self._known)):
+            pair = self._known[row - 1 : row + 1]
+            times_ns = [step.spans_ns.total() for step in pair]
+            if all(step.is_timed for step in pair) and max(times_ns) - min(times_ns) <= AGREEMENT * max(times_ns):
+                return self._known[row + 1 :]
+        return []
+
+
+def mark(steps: Sequence[Step], where: str, host_ns: Mapping[str, int], dropped: Mapping[str, int]) -> str:
+    """Return the text of the mark of timed steps, "" where there are none: those of the most frequent shape."""
+    timed = [step for step in steps if step.is_timed]
+    shape = next((shape for shape, _ in Counter(step.shape for step in timed).most_common(1)), "")
+    alike = [step for step in timed if step.shape == shape]
+    if not alike:
+        return ""
+    reasons = Counter(step.trouble for step in steps if step.trouble) + Counter(dropped)
+    reasons[OTHER_SHAPE] += len(timed) - len(alike)
+    phases = dict.fromkeys(phase for step in alike for phase in step.spans_ns)
+    facts = {
+        "version": 1,
+        "clock": "gpu" if torch.cuda.is_initialized() else "cpu",  # type: ignore[no-untyped-call]
+        "step_ns": [round(step.spans_ns.total()) for step in alike],
+        "span_ns": {phase: [round(step.spans_ns[phase]) for step in alike] for phase in phases},
+        "host_ns": {phase: ns for phase, ns in host_ns.items() if ns},
+        "shape": shape,
+        "sizes": round(median(step.sizes for step in alike)),
+        "where": where,
+        "dropped": {reason: count for reason, count in reasons.items() if count},
+    }
+    if allocations := [step.allocations for step in alike if step.allocations is not None]:
+        facts["allocations"] = [round(median(of_step[n] for of_step in allocations)) for n in range(2)]
+    return UNRECORDED + json.dumps(facts)
+
+
+def recorded(steps: Sequence[Step]) -> str:
+    """Return the text of the mark of what the measured steps did."""
+    facts = {"shapes": [step.shape for step in steps], "sizes": [step.sizes for step in steps]}
+    allocations = [step.allocations for step in steps if step.allocations is not None]
+    return RECORDED + json.dumps({**facts, "allocations": allocations})
+
+
+def between_ns(began: Any, ended: Any) -> float:
+    """Return the time between two moments, ns."""
+    return float(ended - began) if isinstance(began, int) else float(began.elapsed_time(ended)) * 1e6
+
+
+def moment() -> Any:
+    """Return an event on the GPU's current stream, or a time in ns where no GPU is used."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return time.perf_counter_ns()
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
+
+
+def _is_capturing() -> bool:
+    """Return whether the current stream is captured in a CUDA graph, which has neither times nor waits."""
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())  # type: ignore[no-untyped-call]
+
+
+def _allocated() -> tuple[int, int] | None:
+    """Return how many allocations the current GPU has had, and their bytes."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return None
+    of_gpu: Any = torch.cuda.memory_stats_as_nested_dict()
+    try:
+        return of_gpu["allocation"]["all"]["allocated"], of_gpu["allocated_bytes"]["all"]["allocated"]
+    except KeyError:  # of another allocator
+        return None
+
+
+def _autocast() -> str:
+    """Return the type to which autocast casts here, `off` without it."""
+    device = "cuda" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
+    is_on = torch.is_autocast_enabled(device)
+    return str(torch.get_autocast_dtype(device)).removeprefix("torch.") if is_on else "off"
+
+
+def _compiled() -> int:
+    """Return how many graphs Dynamo has compiled."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo is not None else 0
+
+
+def _values(given: object, depth: int = DEEP) -> int:
+    """Return the number of values in the tensors that a call was given."""
+    if isinstance(given, torch.Tensor):
+        return given.numel()
+    if not depth or not isinstance(given, tuple | list | Mapping):
+        return 0
+    return sum(_values(part, depth - 1) for part in (given.values() if isinstance(given, Mapping) else given))

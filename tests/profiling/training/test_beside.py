@@ -1,0 +1,212 @@
+"""What a step takes without its recording: by the program's own clock, and when no step was timed."""
+
+import json
+import sqlite3
+import time
+from itertools import pairwise
+
+import pytest
+import torch
+from nvtx_kernels.profiling import annotate
+from nvtx_kernels.profiling.recorder.written import Written
+from nvtx_kernels.profiling.tool import NSYS_SESSION
+from nvtx_kernels.profiling.training import beside, capture
+from nvtx_kernels.profiling.training.beside import Step
+from torch import nn
+
+import nvtx_kernels as nk
+from tests.profiling.making.hearing import Heard
+
+MS = 1_000_000
+MARKS = """SELECT COALESCE(text, value) AS message FROM NVTX_EVENTS LEFT JOIN StringIds ON textId = id
+WHERE message LIKE 'nvtx-kernels %recorded: %'"""
+
+
+class Slow(nn.Module):
+    """Takes 8 ms of forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        time.sleep(0.008)
+        return self.layer(x)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "report.sqlite"
+
+
+def marks(path):
+    with sqlite3.connect(path) as database:
+        texts = [text for (text,) in database.execute(MARKS)]
+    database.close()
+    return {text.split()[1].rstrip(":"): json.loads(text.partition(": ")[2]) for text in texts}
+
+
+def test_steps_after_the_recording_are_timed_by_the_clock_of_the_program(path):
+    model = Slow()
+    optimizer, ends_ns = torch.optim.SGD(model.parameters()), []
+    with nk.profile(model, optimizer, path, warmup=1, steps=3):
+        for _ in range(40):
+            time.sleep(0.004)  # the loader
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            ends_ns.append(time.perf_counter_ns())
+            optimizer.zero_grad()
+    timed = marks(path)["unrecorded"]
+    own_ns = [later - earlier for earlier, later in pairwise(ends_ns)]
+    assert len(timed["step_ns"]) == beside.TIMED
+    for number, step_ns in enumerate(timed["step_ns"]):
+        assert min(abs(step_ns - own) for own in own_ns) < 2 * MS
+        assert step_ns == sum(spans[number] for spans in timed["span_ns"].values())
+        assert timed["span_ns"]["forward"][number] >= 8 * MS
+        assert timed["span_ns"]["other"][number] >= 4 * MS
+    assert (timed["clock"], timed["where"], timed["shape"], timed["sizes"]) == ("cpu", "after", "fbA", 8)
+    assert timed["dropped"]["unsettled"] >= beside.LEAST_LEFT
+    assert marks(path)["recorded"]["shapes"] == ["fbA"] * 3
+    told = nk.rank(path).report.recording
+    assert (told.steps, told.unrecorded_step_ns) == (5, sorted(timed["step_ns"])[2])
+
+
+def accumulated(model, optimizers):
+    for _ in range(2):
+        model(torch.ones(2, 4)).sum().backward()
+    optimizers[0].step()
+
+
+def with_a_teacher(model, optimizers):
+    with torch.no_grad():
+        target = model(torch.ones(3, 4))
+    (model(torch.ones(3, 4)) - target).sum().backward()
+    optimizers[0].step()
+
+
+def two_optimizers(model, optimizers):
+    for optimizer in optimizers:
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+
+def gradients_of_a_loss(model, optimizers):
+    loss = model(torch.ones(2, 4)).sum()
+    for parameter, gradient in zip(
+        model.parameters(), torch.autograd.grad(loss, [*model.parameters()]), strict=True
+    ):
+        parameter.grad = gradient
+    optimizers[0].step()
+
+
+@pytest.mark.parametrize(
+    ("step", "shape", "sizes"),
+    [(accumulated, "fbfbA", 16), (with_a_teacher, "nfbA", 24), (two_optimizers, "fbAfbB", 16),
+     (gradients_of_a_loss, "fbA", 8)],
+)  # fmt: skip
+def test_timed_and_recorded_steps_have_one_shape(path, step, shape, sizes):
+    model = Slow()
+    optimizers = [torch.optim.SGD(model.parameters(), lr=1e-3) for _ in range(2)]
+    used = optimizers[: 1 + (step is two_optimizers)]
+    with nk.profile(model, used, path, warmup=1, steps=2):
+        for _ in range(30):
+            step(model, optimizers)
+    found = marks(path)
+    assert found["recorded"] == {"shapes": [shape] * 2, "sizes": [sizes] * 2, "allocations": []}
+    assert (found["unrecorded"]["shape"], found["unrecorded"]["sizes"]) == (shape, sizes)
+
+
+def test_calls_of_step_end_timed_steps_too(path):
+    model = Slow()
+    optimizer = torch.optim.SGD(model.parameters())
+    with nk.profile(model, optimizer, path, warmup=1, steps=2) as profile:
+        for _ in range(30):
+            two_optimizers(model, [optimizer, optimizer])
+            profile.step()
+    assert marks(path)["unrecorded"]["shape"] == "fbAfbA"
+    assert min(marks(path)["unrecorded"]["step_ns"]) > 16 * MS
+
+
+@pytest.mark.parametrize("steps", [3, 6, 8])
+def test_a_program_that_ends_sooner_has_no_mark(path, steps):
+    model = Slow()
+    optimizer = torch.optim.SGD(model.parameters())
+    with nk.profile(model, optimizer, path, warmup=1, steps=3):
+        for _ in range(steps):
+            accumulated(model, [optimizer])
+    assert "unrecorded" not in marks(path)
+    assert nk.rank(path).report.recording.unrecorded_step_ns is None
+
+
+def test_inference_has_no_mark(path):
+    model = Slow()
+    with nk.profile(model, None, path, warmup=1, steps=2), torch.no_grad():
+        for _ in range(20):
+            model(torch.ones(2, 4))
+    assert "unrecorded" not in marks(path)
+
+
+def test_steps_of_other_work_are_refused(path):
+    model = Slow()
+    optimizer = torch.optim.SGD(model.parameters())
+    with nk.profile(model, optimizer, path, warmup=1, steps=3):
+        for step in range(30):
+            model(torch.ones(2 if step < 6 else 3, 4)).sum().backward()
+            optimizer.step()
+    told = nk.rank(path).report.recording
+    assert (told.trusted, told.reason) == (False, "The timed steps did other work.")
+
+
+def test_nothing_of_timing_stays(path):
+    model, call = Slow(), nn.Module.__call__
+    run = torch.autograd.graph._engine_run_backward
+    optimizer = torch.optim.SGD(model.parameters())
+    with nk.profile(model, optimizer, path, warmup=0, steps=1):
+        for _ in range(4):
+            accumulated(model, [optimizer])
+    assert nn.Module.__call__ is call
+    assert torch.autograd.graph._engine_run_backward is run is torch.autograd._engine_run_backward
+
+
+def test_a_report_that_another_has_replaced_is_left_alone(path):
+    model = Slow()
+    optimizer = torch.optim.SGD(model.parameters())
+    with nk.profile(model, optimizer, path, warmup=0, steps=1):
+        for _ in range(3):
+            accumulated(model, [optimizer])
+        written = Written(path)
+        path.write_bytes(b"another")
+    written.add_mark("nvtx-kernels unrecorded: {}")
+    assert path.read_bytes() == b"another"
+
+
+def test_before_a_capture_of_nsys_steps_are_timed_unheard(path, monkeypatch):
+    monkeypatch.setenv(NSYS_SESSION, "1")
+    monkeypatch.setattr(capture, "captures_a_range", lambda: True)
+    model, heard, told = Slow(), Heard(), []
+    monkeypatch.setattr(heard, "mark", told.append, raising=False)
+    optimizer = torch.optim.SGD(model.parameters())
+    with annotate.listen(heard), nk.profile(model, optimizer, path):
+        for _ in range(9):
+            accumulated(model, [optimizer])
+    found = {text.split()[1].rstrip(":"): text for text in told if "recorded: " in text}
+    timed = json.loads(found["unrecorded"].partition(": ")[2])
+    assert (timed["where"], timed["shape"], timed["dropped"]) == ("before", "fbfbA", {"cold": 2})
+    assert len(timed["step_ns"]) == 3  # of six steps of warm-up
+    assert min(timed["step_ns"]) > 16 * MS
+    assert json.loads(found["recorded"].partition(": ")[2])["shapes"] == ["fbfbA"] * 3
+    forwards = [one for one in heard.paths if one.endswith("Slow")]
+    assert sum("warmup" in one for one in forwards) == 2 * 2 * 2  # two steps, forward and backward
+    assert sum("measure" in one for one in forwards) == 2 * 2 * 3
+    assert heard.left_open() == []
+
+
+def test_the_steps_timed_are_those_after_two_that_agree():
+    follower = beside.Follower()
+    settling = beside.Settling(follower)
+    for ms in (100, 41, 37, 36, 28.7, 28.6, 28.5, 28.4, 28.6, 28.3, 28.8):
+        follower.steps.append(Step("fbA", 1, None, [("other", 0), ("forward", 1000), ("other", int(ms * MS))]))
+    timed = json.loads(settling.mark().partition(": ")[2])
+    # 37 and 36 agree, but those after them do not yet: 36 is the fourth.
+    assert timed["step_ns"] == [round(ms * MS) for ms in (28.7, 28.6, 28.5, 28.4, 28.6)]
+    assert timed["dropped"] == {"unsettled": 4}
