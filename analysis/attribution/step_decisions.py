@@ -153,8 +153,10 @@ def windows(
     worked = _count(launched_ns, start_ns, ends_ns) > 0
     start_ns, ends_ns = start_ns[worked], ends_ns[worked]
 
+    evaluating = calls.take(calls.category == EVALUATION if trains else np.zeros(len(calls), np.bool_))
+    forward = calls.take(calls.category == MODEL_FORWARD)
     evaluation_start_ns, evaluation_end_ns = _evaluation(
-        calls, backward, updates, start_ns, ends_ns, by_calls=bool(facts.calls_ns)
+        evaluating, forward, backward, updates, start_ns, ends_ns, by_calls=bool(facts.calls_ns)
     )
     step_of_evaluation = _positions(start_ns, ends_ns, evaluation_start_ns)
     evaluated = _count(launched_ns, evaluation_start_ns - 1, evaluation_end_ns)
@@ -208,6 +210,7 @@ def _updates(facts: TrainingFacts, backward: Ranges) -> dict[str, list[int]]:
 
 def _evaluation(
     calls: Ranges,
+    forward: Ranges,
     backward: Ranges,
     updates: dict[str, list[int]],
     start_ns: Int64s,
@@ -215,13 +218,12 @@ def _evaluation(
     *,
     by_calls: bool,
 ) -> tuple[Int64s, Int64s]:
-    """Return the stretches of evaluation: calls with no forward, backward, update or end of a step between.
+    """Return the stretches of evaluation: such calls with no forward, backward, update or end of a step between.
 
     A model that is called so in at least half of the steps is part of them; of few steps in all, if the program
     said where they end (`by_calls`), else if it is never called with gradient.
     """
-    chosen, forward = calls.take(calls.category == EVALUATION), calls.take(calls.category == MODEL_FORWARD)
-    chosen = chosen.take(np.argsort(chosen.start_ns, kind="stable"))
+    chosen = calls.take(np.argsort(calls.start_ns, kind="stable"))
     step = _positions(start_ns, end_ns, chosen.start_ns)
     (model_of_step, _), _ = grouped_rows(chosen.name_id[step >= 0], step[step >= 0])
     models, steps_with = counted(model_of_step)

@@ -73,6 +73,7 @@ CASES = [
     Case("a graph's replays, and calls", five([R(), P]), (), 1, ["R"] * 4),
     Case("a graph's replays", five([R()]), (), 1, ["R"] * 4),
     Case("inference, and calls", five([E("t"), P]), (), 1, ["E"] * 4),
+    Case("inference, and another model once", five([E("t"), P], [E("d")]), (), 1, ["E", "E", "EE", "E"]),
     Case("inference", five([E("t")]), (), 1, ["EEEEE"]),
     Case("no update", five([F(), B()]), (), 1, ["FBFBFBFBFB"]),
 ]

@@ -15,18 +15,16 @@ def decided(events, given=(), warmup=1):
     updates = updates_of(events)
     ends = ends_of(events, updates, given)
     first, steps = 0, []
-    if not ends and not updates and not any(event.kind == "B" for event in events):
+    trains = bool(updates) or any(event.kind == "B" for event in events)
+    if not ends and not trains:
         first = next((n for n, event in enumerate(events) if event.kind in "FNE"), 0)
     for end in ends or [len(events) - 1]:
         steps.append(range(first, end + 1))
         first = end + 1
     steps = [step for step in steps if any(events[n].kind != "P" for n in step)]
-    removed = evaluation(
-        events,
-        steps,
-        {*ends, *(n for moments in updates.values() for n in moments)},
-        any(event.kind == "P" for event in events),
-    )
+    moments = {*ends, *(n for moments in updates.values() for n in moments)}
+    by_calls = any(event.kind == "P" for event in events)
+    removed = evaluation(events, steps, moments, by_calls) if trains else set()
     kept = [[n for n in step if events[n].kind != "P" and n not in removed] for step in steps]
     numbered = [(step, left) for step, left in zip(steps, kept, strict=True) if left]
     if any("W" in kinds for kinds in around):

@@ -99,7 +99,7 @@ def expected(recorded):
 
 COUNTS = st.sampled_from([0, 1, 1, 1, 4, 6, 20, 40])
 STEPS = st.lists(
-    st.lists(st.tuples(st.sampled_from("mmd"), COUNTS), min_size=1, max_size=8), min_size=1, max_size=2
+    st.lists(st.tuples(st.sampled_from("mmd"), COUNTS), min_size=1, max_size=8), min_size=1, max_size=4
 )
 
 
