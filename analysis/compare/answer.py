@@ -42,15 +42,17 @@ def answer(comparison: Comparison) -> Answer:
             subject = subject.replace("takes", "take")
         return Answer("work_ns", total, _sentence(comparison, total, subject, _spread_of(total)))
     spread = max(kind.spread for kind in comparison.measured("step_ns"))
-    sentences = [_sentence(comparison, step, "a step takes {}", spread)]
+    sentences = [_sentence(comparison, step, "a step takes {}", spread, is_alone=comparison.steps.are_alone)]
     if step.verdict != "not known":
         sentences += [_of_work(comparison), _of_limits(comparison, step)]
     return Answer("step_ns", step, " ".join(filter(None, sentences)))
 
 
-def _sentence(comparison: Comparison, change: Change, subject: str, spread: float) -> str:
-    """Say whether B is faster, with both times, and how many steps say so."""
-    a_ns, b_ns, steps = change.a_ns, change.b_ns, _steps(comparison)
+def _sentence(
+    comparison: Comparison, change: Change, subject: str, spread: float, *, is_alone: bool = False
+) -> str:
+    """Say whether B is faster, with both times, and how many steps say so; `is_alone`: they were not recorded."""
+    a_ns, b_ns, steps = change.a_ns, change.b_ns, _steps(comparison, is_alone)
     if change.verdict == "same":
         return f"No change: {subject.format(times(a_ns, b_ns, ' and '))}; steps vary by {spread:.1%}{steps}."
     if change.verdict == "not known":
@@ -113,14 +115,18 @@ def _spread_of(change: Change) -> float:
     return max((spread_ns / ns for spread_ns, ns in sides if spread_ns and ns), default=0.0)
 
 
-def _steps(comparison: Comparison) -> str:
+def _steps(comparison: Comparison, is_alone: bool) -> str:
     """Return how many steps and recordings of each side there are, in brackets."""
     if not comparison.steps.are_known:
         return ""
     parts = []
     if comparison.steps.are_repeated or max(len(comparison.steps.a), len(comparison.steps.b)) > 1:
         parts.append(_a_side(len(comparison.steps.a), len(comparison.steps.b), "recording"))
-    parts.append(_a_side(comparison.a.steps, comparison.b.steps, "step"))
+    sides = comparison.steps.a, comparison.steps.b
+    counts = [sum(len(one.alone_ns) for one in side) for side in sides] if is_alone else []
+    of_a, of_b = counts or (comparison.a.steps, comparison.b.steps)
+    parts.append(_a_side(of_a, of_b, "step"))
+    parts += ["without recording"] if is_alone else []
     return f" ({', '.join(parts)})"
 
 

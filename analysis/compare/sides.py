@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path as FilePath
 from typing import Literal, NamedTuple, TypeAlias
@@ -32,7 +32,8 @@ class Recording:
     """The measured steps of one recording: how many kernels each launches, and its times, ns (NaN: not known).
 
     `times` are those of each row of kernels; `step_ns` is a step's own time, and `span_ns` its GPU span.
-    `is_limited` where the GPU waits for the CPU, which decides how long a step takes.
+    `is_limited` where the GPU waits for the CPU, which decides how long a step takes. `alone_ns` are times of
+    other steps, which were not recorded.
     """
 
     times: Mapping[Place, Int64s]
@@ -40,6 +41,7 @@ class Recording:
     step_ns: Values
     span_ns: Values
     is_limited: bool = False
+    alone_ns: Values = field(default_factory=lambda: np.zeros(0))
 
     def of_places(self, places: Iterable[Place]) -> Values:
         """Return the time of some rows in each step, ns."""
@@ -104,6 +106,12 @@ class Steps:
         return tuple(name for name, side in sides if any(recording.is_limited for recording in side))
 
     @property
+    def are_alone(self) -> bool:
+        """Whether steps of one kind are compared, and all recordings know what these take without recording."""
+        recordings = (*self.a, *self.b)
+        return self.are_known and len(self.kinds) == 1 and all(len(one.alone_ns) for one in recordings)
+
+    @property
     def are_repeated(self) -> bool:
         """Whether both sides have several recordings."""
         return min(len(self.a), len(self.b)) > 1
@@ -135,9 +143,15 @@ class Steps:
         return verdict, (spread_a, spread_b)
 
     def measured(self, measure: Measure, places: Sequence[Iterable[Place]] = ((), ())) -> list[Measured]:
-        """Return a measure by kind of steps; [] if a side lacks it. `work_ns` is of the rows at these places."""
+        """Return a measure by kind of steps; [] if a side lacks it. `work_ns` is of the rows at these places.
+
+        Step times are without recording where both sides know these.
+        """
         if not self.are_known:
             return []
+        if measure == "step_ns" and self.are_alone:
+            a, b = ([one.alone_ns for one in side] for side in (self.a, self.b))
+            return [_measured(self.kinds[0].launches, a, b, noise.LEVEL)]
         series_a, series_b = (
             [one.of_places(of) if measure == "work_ns" else getattr(one, measure) for one in side]
             for side, of in zip((self.a, self.b), places, strict=True)
@@ -146,14 +160,10 @@ class Steps:
         measured = []
         for kind in self.kinds:
             a, b = kind.of(series_a, series_b)
-            all_a, all_b = np.concatenate(a), np.concatenate(b)
-            if not (len(all_a) and len(all_b)):
+            if not (sum(map(len, a)) and sum(map(len, b))):
                 return []
-            spread = max(_share(all_a), _share(all_b))
-            medians = float(np.median(all_a)), float(np.median(all_b))
-            verdict = noise.judged(a, b, level=level)
             weight = sum(len(rows) for of_side in kind.rows for rows in of_side)
-            measured.append(Measured(kind.launches, *medians, len(all_a), len(all_b), weight, spread, verdict))
+            measured.append(_measured(kind.launches, a, b, level)._replace(weight=weight))
         return measured
 
     def placed(self, place_of: Callable[[Place], Place], *, sides: str = "AB") -> Steps:
@@ -168,6 +178,15 @@ class Steps:
 
         a = tuple(map(moved, self.a)) if "A" in sides else self.a
         return replace(self, a=a, b=tuple(map(moved, self.b)) if "B" in sides else self.b)
+
+
+def _measured(launches: tuple[float, float], a: Series, b: Series, level: float) -> Measured:
+    """Compare the values of steps of one kind, by recording; each side has some."""
+    all_a, all_b = np.concatenate(a), np.concatenate(b)
+    spread = max(_share(all_a), _share(all_b))
+    medians = float(np.median(all_a)), float(np.median(all_b))
+    counts = len(all_a), len(all_b)
+    return Measured(launches, *medians, *counts, sum(counts), spread, noise.judged(a, b, level=level))
 
 
 NO_STEPS = Steps()
@@ -265,7 +284,9 @@ def _side(report: Report, times: Mapping[Place, Int64s], launches: Int64s, span_
         if 0 <= row.step < len(launches):
             step_ns[row.step] = row.own_ns
     is_limited = any(row.phase == "step" and row.verdict == "launch-bound" for row in report.busy)
-    return (Recording(times, launches, step_ns, span_ns, is_limited),)
+    cost = report.recording
+    alone_ns = np.array(cost.timed_ns if cost and cost.trusted else (), np.float64)
+    return (Recording(times, launches, step_ns, span_ns, is_limited, alone_ns),)
 
 
 def single_step(report: Report) -> dict[Place, Int64s]:
@@ -274,7 +295,13 @@ def single_step(report: Report) -> dict[Place, Int64s]:
 
 
 def notes(steps: Steps) -> Iterator[str]:
-    """Return notes on steps that are not compared."""
+    """Return notes on which steps are compared."""
+    if steps.are_alone:
+        a, b = (sum(len(one.alone_ns) for one in side) for side in (steps.a, steps.b))
+        yield (
+            f"Step times are without recording: of {a} steps of A and {b} of B, timed next to it. All else is of "
+            "the recorded steps."
+        )
     for name, count in zip("AB", steps.left_out, strict=True):
         if count:
             some = f"{count} steps of {name} do" if count > 1 else f"1 step of {name} does"

@@ -78,6 +78,7 @@ def recording(
         unrecorded_high_ns=max(step_ns),
         clock=marks[0].clock,
         steps=len(step_ns),
+        timed_ns=tuple(map(float, step_ns)),
         phases=phases,
         pauses_ns=_pauses_ns(attribution, extents, of_loops),
         host_ns={str(phase): float(ns) for phase, ns in marks[0].host_ns.items()},

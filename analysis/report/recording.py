@@ -24,9 +24,9 @@ class Recording:
     """A step while recorded, and without recording as far as that was measured beside it, ns.
 
     `reason` says why the step without recording is not told, empty where it is `trusted`. `low` and `high` are the
-    bounds of the timed steps, `steps` their number, 0 for a time given by hand. `pauses_ns` is how long the GPU
-    was idle outside of all phases for more than 1 ms at a time, in a recorded step. `host_ns` is the time of each
-    phase on the host, of a step in which it waited for no queue.
+    bounds of the timed steps, `timed_ns`, and `steps` their number, 0 for a time given by hand. `pauses_ns` is how
+    long the GPU was idle outside of all phases for more than 1 ms at a time, in a recorded step. `host_ns` is the
+    time of each phase on the host, of a step in which it waited for no queue.
     """
 
     step_ns: float
@@ -41,6 +41,7 @@ class Recording:
     reason: str = NO_MARK
     pauses_ns: float | None = None
     host_ns: Mapping[str, float] = field(default_factory=dict)
+    timed_ns: tuple[float, ...] = ()
 
     @property
     def varies(self) -> bool:

@@ -27,6 +27,7 @@ from nvtx_kernels.analysis.presenters import as_csv, as_table
 from tests.analysis.making.building import MAIN, Launch, Range, Work, build, launched, steps_lasting
 from tests.analysis.making.bundled import DATA
 from tests.analysis.making.made_reports import REPORTS, report_of, row
+from tests.analysis.measures.test_recording import MEASURED, TIMED, recorded
 
 DOCUMENTED = re.findall(
     r"^\$ nvtx-kernels compare (.*)\n((?:.*\n)*?)```", (DATA.parents[1] / "docs" / "compare.md").read_text(), re.M
@@ -478,6 +479,26 @@ def test_a_rule_can_be_of_the_step_time(tmp_path, capsys, rule, status):
     a, b = (str(in_a_row(tmp_path / name, lasts)) for name, lasts in (("a", QUIET), ("b", SLOWER)))
     assert command.main([a, b, "--fail-on", rule]) == status
     assert ("step time" in capsys.readouterr().err) == (status == 3)
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_step_times_are_without_recording_where_both_sides_know_them(tmp_path, capsys, both):
+    paths = []
+    for name, ms in (("a", 50), ("b", 40)):
+        (tmp_path / name).mkdir()
+        step_ns = [ms * 1_000_000 + 10_000 * n for n in range(5)]
+        mark = {**TIMED, "step_ns": step_ns} if both or name == "a" else None
+        paths.append(str(recorded(tmp_path / name, mark, MEASURED)))
+    found = answered(capsys, *paths)
+    if not both:
+        assert (found["answer"]["a_ns"], found["answer"]["b_ns"]) == (60_000_000, 60_000_000)
+        return
+    said = "B takes 20.0% less time: a step takes 40.0 ms, was 50.0 (5 steps a side, without recording)."
+    assert found["answer"]["sentence"].startswith(said)
+    assert found["answer"]["b_ns"] == 40_020_000
+    (of_step,) = (row for row in found["steps"] if row["measure"] == "step_ns")
+    assert (of_step["a_steps"], of_step["b_steps"], of_step["verdict"]) == (5, 5, "differs")
+    assert any(note.startswith("Step times are without recording: of 5 steps of A") for note in found["notes"])
 
 
 PAIR = DATA.parents[2] / "shared" / "modded-nanogpt"
