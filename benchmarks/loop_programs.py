@@ -264,10 +264,14 @@ def own_steps(device: torch.device) -> Loop:
     return Loop([model], [optimizer], iteration, iterations=11)
 
 
+def language_model(device: torch.device) -> nn.Sequential:
+    """Return a model of tokens without attention."""
+    return nn.Sequential(nn.Embedding(1000, WIDTH), *net(device), nn.Linear(WIDTH, 1000)).to(device).eval()
+
+
 def generating(device: torch.device) -> Loop:
     """Sample tokens: the prompt in one call of the model, and a call a token."""
-    model = nn.Sequential(nn.Embedding(1000, WIDTH), *net(device), nn.Linear(WIDTH, 1000)).to(device).eval()
-    prompt = torch.randint(1000, (2, 16), device=device)
+    model, prompt = language_model(device), torch.randint(1000, (2, 16), device=device)
 
     def iteration(profile: Any) -> None:
         tokens = prompt
@@ -280,6 +284,32 @@ def generating(device: torch.device) -> Loop:
         profile.step()
 
     return Loop([model], [], iteration)
+
+
+def speculating(device: torch.device) -> Loop:
+    """Have a draft model propose three tokens, and the model verify them."""
+    model, draft = language_model(device), language_model(device)
+    prompt = torch.randint(1000, (1, 16), device=device)
+
+    def iteration(profile: Any) -> None:
+        tokens = prompt
+        with torch.no_grad():
+            for _ in range(4):
+                proposed = [tokens]
+                for _ in range(3):
+                    with phase("forward"):
+                        logits = draft(proposed[-1])
+                    with phase("other"):
+                        proposed.append(logits[:, -1:].argmax(-1))
+                with phase("other"):
+                    tokens = torch.cat(proposed, 1)
+                with phase("forward"):
+                    logits = model(tokens)
+                with phase("other"):
+                    tokens = torch.multinomial(logits[:, -1].softmax(-1), 1)
+        profile.step()
+
+    return Loop([model, draft], [], iteration)
 
 
 def with_lost_end(device: torch.device) -> Loop:
@@ -320,5 +350,6 @@ LOOPS: dict[str, Callable[[torch.device], Loop]] = {
     "own phases": own_phases,
     "own steps": own_steps,
     "generating": generating,
+    "speculating": speculating,
     "a lost end": with_lost_end,
 }
