@@ -139,8 +139,11 @@ class StepTime:
         return {name: ns for name, ns in sums.items() if ns}
 
     def _of_generating(self, name: str) -> float | None:
-        figures = [getattr(row, name) for row in self.generating]
-        return self._typical(figures) if figures and None not in figures else None
+        """Return the mean of a figure; if the steps are uneven, of those that are their median."""
+        rows = sorted(self.generating, key=lambda row: row.own_ns)
+        middle = rows[(len(rows) - 1) // 2 : len(rows) // 2 + 1] if self.is_uneven else rows
+        figures = [getattr(row, name) for row in middle]
+        return sum(figures) / len(figures) if figures and None not in figures else None
 
     def _typical(self, figures: Iterable[float]) -> float:
         figures = list(figures)

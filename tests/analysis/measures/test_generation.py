@@ -110,6 +110,8 @@ def test_parts_of_any_steps_are_those_of_the_definition(attributed, steps):
     found, time = times(attributed(recorded))
     assert found == expected(recorded)
     assert all(row.prefill_ns + row.decode_ns == row.own_ns for row in time.rows if row.decode_calls)
+    if time.generating:
+        assert time.prefill_ns + time.decode_ns == pytest.approx(time.step_ns)
 
 
 PLAIN = [("m", 16), ("m", 1), ("m", 1), ("m", 1)]
