@@ -34,7 +34,7 @@ from tests.analysis.making.ways import WAYS, Way, go
 
 # Of real memory; and of what may be set aside, by Arrow's threads for instance, of which each core has one.
 SECONDS, MEMORY_BYTES = 10, 1 << 29
-SET_ASIDE_BYTES = (1 << 30) + (multiprocessing.cpu_count() << 28)
+SET_ASIDE_BYTES = MEMORY_BYTES + (1 << 30) + (multiprocessing.cpu_count() << 28)
 IN_MEMORY = "/dev/shm"
 CASES_PER_SEED = 1_000
 READERS = [

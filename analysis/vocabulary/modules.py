@@ -28,11 +28,18 @@ Models = Mapping[str, Mapping[str, str]]
 
 _INDEX = re.compile(r"(?<= )\d+(?=/|$)")
 _INDEX_ABOVE = re.compile(r"(?<= )\d+(?=/)")
-# The last attribute of a dotted path that is no index, and the indices behind it.
-_LAST_ATTRIBUTE = re.compile(r"[^.]*(?:\.(?:\d+|\*))*$")
 _IS_INDEX = re.compile(r"(?:\d+|\*)(?:\.|$)")
 # Of several layers of one class that a module calls, as a trace with stacks has them: `Linear #2`.
 _ORDINAL = re.compile(r"(.+) #\d+$")
+
+
+def _list_of(path: str) -> str:
+    """Return the last attribute of a dotted path that is no index, and the indices behind it."""
+    attributes = path.split(".")
+    begin = len(attributes) - 1
+    while begin and _IS_INDEX.fullmatch(attributes[begin]):
+        begin -= 1
+    return ".".join(attributes[begin:])
 
 
 class Shown(str):
@@ -147,8 +154,7 @@ class _Model:
             attribute = attribute[:-1] + name.rsplit(" ", 1)[1]
         module.dotted = f"{holder_path}.{attribute}"
         is_index = _IS_INDEX.match(attribute)
-        list_name = _LAST_ATTRIBUTE.search(holder_path) if is_index else None
-        module.alone = f"{list_name[0]}.{attribute}" if list_name else attribute
+        module.alone = f"{_list_of(holder_path)}.{attribute}" if is_index else attribute
         module.joined = f".{attribute}" if follows and (holder is not None or is_index) else ""
         return module
 

@@ -188,14 +188,14 @@ def _json_value(content: bytearray, random: Random) -> None:
     for at in random.sample(range(len(lines)), len(lines)):
         try:
             found = json.loads(lines[at])
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         lines[at] = json.dumps(_with_another_value(found, random)).encode() + b"\n"
         content[:] = b"".join(lines)
         return
     try:
         found = json.loads(bytes(content))
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     content[:] = json.dumps(_with_another_value(found, random)).encode()
 

@@ -1,4 +1,4 @@
-"""150 secret words, one in each place of a PyTorch trace that holds free text: none is in its copy."""
+"""200 secret words, one in each place of a PyTorch trace that holds free text: none is in its copy."""
 
 import gzip
 import json
@@ -7,7 +7,7 @@ from itertools import count
 from tests.analysis.making.copies import scrubbed
 from tests.analysis.making.fragments import REPORTS, of_report
 
-PLACES = 150
+PLACES = 200
 #: What decides how an event is read; a word there makes it another event.
 READ = ("ph", "cat")
 
