@@ -27,9 +27,9 @@ from pathlib import Path
 
 VIEWS = (
     *("phases", "agreement", "attention", "steps", "balance", "overlap", "communication", "efficiency", "memory"),
-    *("idle", "calls"),
+    *("idle", "fix"),
 )
-FORMATS = ("table", "json", "csv")
+FORMATS = ("table", "json", "csv", "markdown")
 SUFFIXES = (".sqlite", ".json", ".json.gz", ".nsys-rep", ".db")
 
 
@@ -47,7 +47,13 @@ def commands() -> Iterator[tuple[str, list[str]]]:
     yield "rank --include-warmup table", ["rank", "REPORT", "--include-warmup"]
     yield "compare table", ["compare", "REPORT", "REPORT"]
     yield "compare json", ["compare", "REPORT", "REPORT", "--format", "json"]
+    for form in FORMATS:
+        yield f"ask {form}", ["ask", "REPORT", "--format", form]
+    yield "rank --like-nsys table", ["rank", "REPORT", "--like-nsys"]
     yield "doctor", ["doctor", "REPORT"]
+    yield "doctor --json", ["doctor", "REPORT", "--json"]
+    yield "scrub --check", ["scrub", "REPORT", "--check"]
+    yield "timeline", ["timeline", "REPORT", "-o", "OUT"]
     yield "page", ["page", "REPORT", "-o", "OUT"]
 
 

@@ -1,4 +1,4 @@
-"""Ten programs on a CPU that time their own steps, and the step times that their recordings give.
+"""Twelve programs on a CPU that time their own steps, and the step times that their recordings give.
 
     python -m benchmarks.step_times      # a table, last the largest difference; exit 1 if it is over 2%
 
@@ -196,22 +196,51 @@ def searching(clock: Clock, path: Path) -> None:
             clock.tick()
 
 
+def in_a_thread(clock: Clock, path: Path) -> None:
+    """Train in a thread beside the main one."""
+    model = mlp()
+    optimizer, batch = sgd(model), torch.randn(256, 256)
+
+    def loop() -> None:
+        for _ in range(ITERATIONS):
+            train(model, optimizer, batch)
+            clock.tick()
+
+    with nk.profile(model, optimizer, path, warmup=WARM_UP):
+        trainer = threading.Thread(target=loop)
+        trainer.start()
+        trainer.join()
+
+
+def once(clock: Clock, path: Path) -> None:
+    """Record one step only, and take apart what the recorder does before and after it."""
+    model = mlp()
+    optimizer, batch = sgd(model), torch.randn(256, 256)
+    with nk.profile(model, optimizer, path, warmup=WARM_UP, steps=1) as profiled:
+        for _ in range(WARM_UP + 1):
+            train(model, optimizer, batch)
+            clock.tick()
+            with clock.apart():
+                profiled.step()
+
+
 PROGRAMS: tuple[Program, ...] = (
     *(plain, loading, prefetching, accumulating, evaluating),
-    *(adversarial, ended_by_call, uneven, recurrent, searching),
+    *(adversarial, ended_by_call, uneven, recurrent, searching, in_a_thread, once),
 )
 
 
 def measured(program: Program, folder: Path) -> float:
     """Print a step's time by a program's own clock and by its recording; return the relative difference.
 
-    The same steps are compared one by one, without the first measured one, whose beginning is unknown. The
-    median of their differences counts. The program's clock goes on while the recorder writes, at the end of a
+    The same steps are compared one by one, of several without the first measured one, whose beginning is unknown.
+    The median of their differences counts. The program's clock goes on while the recorder writes, at the end of a
     step or at the beginning of the next.
     """
     clock, path = Clock(), folder / f"{program.__name__}.sqlite"
     program(clock, path)
-    rows = [row for row in nk.rank(path, per_step=True).report.step_time.rows if not row.first]
+    all_rows = nk.rank(path, per_step=True).report.step_time.rows
+    rows = [row for row in all_rows if not row.first] or all_rows
     times_ns = [1e9 * seconds for seconds in clock.times[-len(rows) :]]
     steps_ns = [row.own_ns + row.recorder_ns for row in rows]
     spread = (max(steps_ns) - min(steps_ns)) / median(steps_ns)

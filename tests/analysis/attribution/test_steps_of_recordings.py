@@ -174,6 +174,23 @@ def test_a_replay_of_which_the_report_knows_no_nodes_is_other_and_the_answer_say
     assert "PyTorch 2.15" in note or "nsys profile --cuda-graph-trace=node" in note
 
 
+def test_the_first_measured_step_begins_when_the_recorder_is_ready(attributed):
+    recorded = Recorded()
+    recorded.mark("begin", optimizers=["a"], warmup=1)
+    for number in range(3):
+        for event in (F(), B(), U()):
+            recorded.do(number, event)
+        if not number:
+            recorded.now += 500
+            recorded.mark("measure", optimizers=["a"])
+            ready = recorded.now - 1
+    recorded.mark("end")
+    attribution = attributed({"ranges": recorded.ranges, "launches": recorded.launches, "work": recorded.work})
+    steps = measured_steps(attribution)
+    assert len(steps) == 2
+    assert attribution.ranges.start_ns[steps].min() == ready
+
+
 def test_without_a_block_the_first_step_begins_with_the_first_update(attributed):
     recorded = Recorded()
     for number, event in enumerate(five(LOOP)):

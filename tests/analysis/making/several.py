@@ -178,7 +178,7 @@ def _lines(content: bytearray, random: Random) -> None:
     elif change == "shuffled":
         random.shuffle(lines)
     else:
-        lines *= 50
+        lines *= 50 if len(content) < 1 << 16 else 1
     content[:] = b"".join(lines)
 
 

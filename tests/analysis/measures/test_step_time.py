@@ -20,24 +20,28 @@ from tests.analysis.making.traces import trace_of
 NAMES = {"step": "train step {}", "evaluation": "val step {}", "warm-up": "warmup {}"}
 
 
-def rows_of(stretches, thread=MAIN, apart=1000):
-    """Return the rows of a program; the ranges of its stretches are far apart on the CPU, and its work is not."""
+def rows_of(stretches, thread=MAIN, apart=1000, *, graphs=False):
+    """Return the rows of a program; the ranges of its stretches are far apart on the CPU, and its work is not.
+
+    With `graphs`, a stretch launches all its work at once.
+    """
     rows = Rows()
     for number, stretch in enumerate(stretches):
         at = 10 + apart * number
         rows.ranges.append(Range(NAMES[stretch.kind].format(number), at, at + apart - 10, thread))
         trains = "forward" if stretch.kind == "evaluation" else "backward"
         rows.ranges.append(Range(trains, at + 1, at + apart - 20, thread))
-        for start, end, gpu in stretch.work:
-            call = at + 2 + 2 * len(rows.launches) % (apart // 2)
-            rows.launches.append(Launch(len(rows.launches), call, call + 1, thread))
-            work = Work(len(rows.work), start, end, device=gpu, stream=gpu, process=process_of(thread))
+        for place, (start, end, gpu) in enumerate(stretch.work):
+            if not place or not graphs:
+                call = at + 2 + 2 * len(rows.launches) % (apart // 2)
+                rows.launches.append(Launch(len(rows.launches), call, call + 1, thread))
+            work = Work(len(rows.launches) - 1, start, end, device=gpu, stream=gpu, process=process_of(thread))
             rows.work.append(work)
     return rows
 
 
-def measured(stretches, pauses=(), **options):
-    trace = trace_of(rows_of(stretches))
+def measured(stretches, pauses=(), *, graphs=False, **options):
+    trace = trace_of(rows_of(stretches, graphs=graphs))
     starts, ends = ([pause[side] for pause in pauses] for side in (0, 1))
     spots = Spots(np.array(starts, np.int64), np.array(ends, np.int64), np.zeros(len(pauses), np.int32))
     return step_time(attribute(replace(trace, pauses=spots)), **options)
@@ -66,16 +70,32 @@ def programs(draw):
 
 
 @settings(max_examples=150, deadline=None)
-@given(programs())
-def test_every_nanosecond_of_a_loop_is_counted_once(program):
+@given(programs(), st.booleans())
+def test_every_nanosecond_of_a_loop_is_counted_once(program, graphs):
     stretches, pauses = program
-    expected, found = own_times(stretches, pauses), measured(stretches, pauses)
+    expected, found = own_times(stretches, pauses), measured(stretches, pauses, graphs=graphs)
     kinds = ("own", "window", "between", "evaluation", "warm-up", "recorder", "busy")
     names = {kind: f"{kind.replace('-', '_')}_ns" for kind in kinds} | {"busy between": "between_busy_ns"}
     assert [{name: getattr(row, of) for name, of in names.items()} for row in found.rows] == [
         {name: step[name] for name in names} for step in expected
     ]
     assert found.step_ns == pytest.approx(step_ns(expected))
+
+
+@settings(max_examples=50, deadline=None)
+@given(programs(), programs(), st.booleans())
+def test_every_rank_of_a_report_has_its_own_times(one, other, graphs):
+    """The ranks' GPUs and clocks are the same: what one does is no part of the other's steps."""
+    ranks = [stretches for stretches, _ in (one, other)]
+    rows = [in_process(rows_of(ranks[n], graphs=graphs), process) for n, process in enumerate((100, 200))]
+    parts = (
+        [row for of_rank in rows for row in getattr(of_rank, part)] for part in ("ranges", "launches", "work")
+    )
+    found = step_time(attribute(trace_of(Rows(*parts))))
+    for process, stretches in zip((100, 200), ranks, strict=True):
+        assert [
+            (row.own_ns, row.window_ns, row.between_ns) for row in found.rows if row.process_id == process
+        ] == [(step["own"], step["window"], step["between"]) for step in own_times(stretches)]
 
 
 LOADER = stepping([(100, 130)], [(200, 230)], [(300, 330)])
