@@ -27,6 +27,7 @@ from .profiling.recorder.seen import (
     Seen,
     SelfTimes,
     Spans,
+    SpansOf,
 )
 
 
@@ -77,8 +78,8 @@ class _Columns(TraceColumns):
         self.of_calls.add(name=name, event_class=np.array([event.cat.endswith("driver") for event in events]))
 
 
-def read(path: Path, spans: Spans | None = None) -> Seen:
-    """Read a session's file, given the ranges that the program opened meanwhile.
+def read(path: Path, spans_of: SpansOf | None = None) -> Seen:
+    """Read a session's file, given what says which ranges were open meanwhile.
 
     Raises NotAReport for a file that is damaged, as Kineto leaves it on a full disk.
     """
@@ -96,7 +97,7 @@ def read(path: Path, spans: Spans | None = None) -> Seen:
         (whole_number(tid) or 0, _WRAPPED.sub(r"\1", columns.thread_names.get((pid, tid), "")))
         for pid, tid in columns.threads
     ]
-    blocks, self_times = _operators(columns, assembly, threads, base_ns, spans)
+    blocks, self_times = _operators(columns, assembly, threads, base_ns, spans_of)
     calls, work = _calls(columns, base_ns), _work(columns, base_ns)
     allocated = {on_gpu: _allocated(columns.memory, base_ns, on_gpu=on_gpu) for on_gpu in (False, True)}
     names = [*columns.names]
@@ -122,7 +123,7 @@ def _escape(path: Path, escaped: Path) -> None:
 
 
 def _operators(
-    columns: _Columns, assembly: Assembly, threads: list[tuple[int, str]], base_ns: int, spans: Spans | None
+    columns: _Columns, assembly: Assembly, threads: list[tuple[int, str]], base_ns: int, spans_of: SpansOf | None
 ) -> tuple[Blocks, SelfTimes]:
     ranges, table = assembly.ranges(), columns.ranges
     blocks = Blocks(
@@ -137,8 +138,9 @@ def _operators(
             np.array([*(tid for tid, _ in threads), 0], np.int64),
         ),
         table["is_operator"] == 1,
-        table["forward"] > 0,
+        table["forward"],
     )
+    spans = spans_of([*columns.names], threads, blocks) if spans_of else None
     if columns.work.rows or columns.launches.rows:
         none = np.empty(0, np.int64)
         return blocks, SelfTimes(none, none, none, none, none)

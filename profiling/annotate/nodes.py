@@ -1,6 +1,8 @@
 """What tells which autograd node runs now, so that the ranges of its part are opened around its backward.
 
-The nodes that a backward can reach get a hook when it begins.
+The nodes that a backward can reach get a hook when it begins; none where all that receive the ranges see the nodes
+themselves, and make their ranges afterwards (`recorder/backward.py`). Hooks stay where the backward makes nodes
+itself, which are of the parts whose backward runs, and where generated code has run.
 """
 
 from __future__ import annotations
@@ -17,18 +19,20 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from . import range_stack
+from .compiled import ranges
 from .places import (
     LEAF_NUMBER,
     Call,
     Node,
     Places,
+    are_numbered,
     call_that_returned,
     everywhere,
     is_made_elsewhere,
     next_number,
     places_of,
 )
-from .regions import NO_PASS, current_node, enter_innermost, pass_id, reach
+from .regions import NO_PASS, current_node, enter_innermost, pass_id, reach, running_part
 
 _run = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 _local = range_stack.local
@@ -214,17 +218,32 @@ def _is_compiled_autograd() -> bool:
 def _watched_run(
     tensors: Any, grad_tensors: Any, keep_graph: Any, create_graph: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """Run a backward pass, with hooks on the nodes that it can reach."""
+    """Run a backward pass, with hooks on the nodes that it can reach where these are not seen otherwise."""
     run = partial(_run, tensors, grad_tensors, keep_graph, create_graph, *args, **kwargs)
     if not range_stack.active or torch.compiler.is_dynamo_compiling() or _is_compiled_autograd():
         return run()
+    thread, is_hooked = range_stack.here(), create_graph or not _all_see_nodes()
+    begun = [
+        (listener, listener.pass_begins(running_part(thread), is_hooked=is_hooked))
+        for listener in range_stack.pass_listeners
+    ]
     try:
+        if not is_hooked:
+            return run()
         is_whole = bool(kwargs.get("accumulate_grad")) and not create_graph and not (args and args[0])
         return _Hooked(tensors, is_kept=keep_graph, is_whole=is_whole).run(run)
     finally:
-        thread = range_stack.here()
+        for listener, token in begun:
+            listener.pass_ends(token)
         if create_graph and thread.places is not None:  # nodes that it made here were of the parts that it ran
             enter_innermost(thread)
+
+
+def _all_see_nodes() -> bool:
+    """Return whether all that receive ranges see the nodes of the pass that this thread begins."""
+    listeners = range_stack.pass_listeners
+    is_known = are_numbered and not ranges.has_run and not range_stack.has_tool
+    return is_known and listeners == range_stack.listeners and all(one.sees_nodes() for one in listeners)
 
 
 def _hear(is_heard: bool) -> None:

@@ -13,12 +13,15 @@ What a thread has entered is kept as long as a graph may need it: the nodes that
 
 from __future__ import annotations
 
+import ctypes
+import os
 import threading
 import weakref
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -49,14 +52,33 @@ _READERS: dict[type, Callable[[Any], Iterable[object]]] = {
 next_number: Callable[[], int] = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 
 
+#: Numbers in rising order, and the parts that were innermost from each on.
+Columns = tuple[list[int], list[Any]]
+
+
+class Within:
+    """The part whose backward a thread ran at a moment: whoever sees its nodes finds out which.
+
+    Threads are the operating system's ids, times ns of `time.time_ns`.
+    """
+
+    __slots__ = ("at_ns", "part", "thread")
+
+    def __init__(self, thread: int, at_ns: int) -> None:
+        self.thread, self.at_ns = thread, at_ns
+        self.part: Any = None
+
+
 class Table:
     """Which part was innermost from which number on, on the thread that made the table."""
 
-    __slots__ = ("columns",)
+    __slots__ = ("columns", "thread")
 
     def __init__(self) -> None:
-        # Numbers in rising order, and their parts; one tuple, so that other threads read both of the same moment.
-        self.columns: tuple[list[int], list[Any]] = ([], [])
+        self.thread = thread_number()
+        # One tuple, so that other threads read both of the same moment.
+        self.columns: Columns = ([], [])
+        self._note_columns()
 
     def enter(self, part: object) -> None:
         """Make this part the innermost from this thread's next number on."""
@@ -79,15 +101,27 @@ class Table:
         count = min(bisect_left(bounds, number), len(bounds) - recent)
         if count > 0:
             self.columns = (bounds[count:], parts[count:])
+            self._note_columns()
 
     def part_of(self, number: int) -> Any:
         """Return the part that was innermost when a node got its number."""
-        bounds, parts = self.columns
-        index = bisect_right(bounds, number) - 1
-        return parts[index] if index >= 0 else None
+        return part_in(self.columns, number)
+
+    def _note_columns(self) -> None:
+        """Keep the columns, which grow, for whoever asked for all."""
+        if kept is not None:
+            kept.append((self.thread, self.columns))
 
     def __len__(self) -> int:
         return len(self.columns[0])
+
+
+def part_in(columns: Columns, number: int) -> Any:
+    """Return the part that was innermost when a node got its number."""
+    bounds, parts = columns
+    index = bisect_right(bounds, number) - 1
+    part = parts[index] if index >= 0 else None
+    return part.part if type(part) is Within else part
 
 
 class Places:
@@ -177,6 +211,32 @@ def places_of(thread: Thread) -> Places:
     return places
 
 
+def _number_of_thread() -> Callable[[], int] | None:
+    """Return PyTorch's function for its number of this thread, which nodes keep; None if it has another name."""
+    function: Any = getattr(ctypes.PyDLL(torch._C.__file__), "_ZN2at14RecordFunction15currentThreadIdEv", None)
+    if function is not None:
+        function.restype = ctypes.c_uint64
+    return function  # type: ignore[no-any-return]
+
+
+_function = _number_of_thread()
+#: Whether threads have the numbers by which nodes name the thread that made them.
+are_numbered = _function is not None
+thread_number: Callable[[], int] = _function or (lambda: 0)
+#: Where a recording asks for it: PyTorch's number of each thread, and its entries, also those that are forgotten.
+kept: list[tuple[int, Columns]] | None = None
+
+
+def keep(*, more: bool) -> list[tuple[int, Columns]]:
+    """Return what was kept since the last call, and keep everything from now on, or no longer."""
+    global kept
+    was, kept = kept, None
+    if more:
+        kept = [(places.table.thread, places.table.columns) for places in tuple(everywhere)]
+    return was or []
+
+
+os.register_at_fork(after_in_child=partial(keep, more=False))
 everywhere: weakref.WeakSet[Places] = weakref.WeakSet()
 _latest: deque[Places] = deque(maxlen=THREADS)
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from nvtx_kernels import DOMAIN
 
@@ -65,14 +65,36 @@ class Listener(Protocol):
         """Handle an instantaneous mark."""
 
 
+@runtime_checkable
+class PassListener(Listener, Protocol):
+    """One that can make the ranges of a backward pass itself, later, of what it sees of autograd's nodes."""
+
+    def sees_nodes(self) -> bool:
+        """Return whether it sees the nodes of a pass that this thread begins now."""
+
+    def pass_begins(self, running: Any, *, is_hooked: bool) -> Any:
+        """Handle that this thread begins a pass, while this part runs; return what `pass_ends` is called with.
+
+        The ranges of one that `is_hooked` are pushed as any other.
+        """
+
+    def pass_ends(self, begun: Any) -> None:
+        """Handle that a pass has ended."""
+
+
 @dataclass(slots=True, eq=False)
 class Label:
-    """What ranges of one kind say: a name, a payload, a category; made once, and pushed as often as wanted."""
+    """What ranges of one kind say: a name, a payload, a category; made once, and pushed as often as wanted.
+
+    `interrupts` are the labels of a module's backward, and of those around it from the inside: a range of this
+    kind ends theirs while it is open.
+    """
 
     name: str
     payload: Payload
     category: str
     attributes: Any = None  # as NVTX wants them, from the first push to a tool on
+    interrupts: tuple[Label, ...] = ()
 
 
 def made_once(make: Callable[P, T]) -> Callable[P, T]:
@@ -170,6 +192,8 @@ local = _Local()
 listeners: tuple[Listener, ...] = ()
 _asked_for: tuple[Listener, ...] = ()
 _is_silent = False
+#: Those of the listeners that may see autograd's nodes.
+pass_listeners: tuple[PassListener, ...] = ()
 _listeners_lock = threading.Lock()
 _said: set[str] = set()
 
@@ -372,9 +396,10 @@ def _drop_failed(listener: Listener) -> None:
 
 
 def _set_listeners(new: tuple[Listener, ...]) -> None:
-    global listeners, active, _asked_for
+    global listeners, pass_listeners, active, _asked_for
     _asked_for = () if off else new
     listeners = () if _is_silent else _asked_for
+    pass_listeners = tuple(one for one in listeners if isinstance(one, PassListener))
     was, active = active, has_tool or bool(listeners)
     if was != active:
         for observer in observers:

@@ -16,15 +16,18 @@ left there at its next range.
 from __future__ import annotations
 
 import sys
+import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch.autograd.graph import Node
 
 from . import range_stack
-from .places import Call, places_of
+from .places import Call, Within, places_of
 from .range_stack import AutomaticRange, Label, OpenRange, Payload, Thread, label, made_once
 
 _engine = torch.autograd.Variable._execution_engine
@@ -34,7 +37,6 @@ _is_run: Callable[[Node], bool] = torch._C._will_engine_execute_node
 _is_compiling = torch.compiler.is_dynamo_compiling
 _local = range_stack.local
 NO_PASS = -1
-_RECOMPUTE = label("recompute", None, "model/forward")
 
 
 class Names:
@@ -50,6 +52,11 @@ class Names:
 
 
 names = made_once(Names)
+
+
+@lru_cache(maxsize=4096)
+def _recompute(*interrupts: Label) -> Label:
+    return Label("recompute", None, "model/forward", interrupts=interrupts)
 
 
 class Part:
@@ -107,9 +114,10 @@ def end(part: Part) -> None:
 
 def enter_innermost(thread: Thread) -> None:
     """Have a thread's next nodes be of its innermost region, or of the part whose backward runs."""
-    part: Part | None = running_part(thread)
-    if part is None and thread.ranges and thread.ranges[-1].pass_id == pass_id():
-        part = thread.ranges[-1].part
+    part: Part | Within | None = running_part(thread)
+    if part is None and (number := pass_id()) != NO_PASS:
+        is_hooked = bool(thread.ranges) and thread.ranges[-1].pass_id == number
+        part = thread.ranges[-1].part if is_hooked else Within(threading.get_native_id(), time.time_ns())
     thread.places.enter(part)
 
 
@@ -237,7 +245,7 @@ class Recomputation:
         self._kept = base + (outside[0] if outside else 0)
         self._interrupted = ranges[self._kept :]
         range_stack.shrink(self._kept)
-        self._opened = range_stack.push(OpenRange(_RECOMPUTE))
+        self._opened = range_stack.push(OpenRange(_recompute(label, *around)))
 
     def end(self) -> None:
         """Close the range and bring the interrupted backward ranges back."""

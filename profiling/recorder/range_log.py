@@ -11,6 +11,7 @@ import threading
 import time
 from array import array
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from nvtx_kernels.analysis.vocabulary import is_step
 from ..annotate import DOMAIN, range_stack
 from ..annotate.others import DEFAULT_DOMAIN
 from ..annotate.range_stack import Label
+from ..annotate.regions import Part
 
 OUR_DOMAIN_ID = 1
 STEP, OPTIMIZER = "step", "optimizer"
@@ -42,6 +44,7 @@ class Event(NamedTuple):
     payload: Payload
     domain: str = DOMAIN
     category: str = ""
+    interrupts: tuple[Label, ...] = ()
     is_mark: bool = False
 
 
@@ -52,18 +55,34 @@ class _Kind(NamedTuple):
     payload: Payload
     domain: str
     category: str
+    interrupts: tuple[Label, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Pass:
+    """A run of autograd's engine, by the thread that began it while a part ran; `end_ns` is None while it goes on.
+
+    The ranges of one that `is_hooked` are in the log.
+    """
+
+    start_ns: int
+    end_ns: int | None
+    thread: int
+    running: Part | None
+    is_hooked: bool
 
 
 class _Log:
     """A thread's pairs of what (a kind, or −1 − the domain in which one ended) and when; marks; what is open."""
 
-    __slots__ = ("marks", "note", "open", "pairs", "thread")
+    __slots__ = ("marks", "note", "open", "pairs", "passes", "thread")
 
     def __init__(self) -> None:
         self.thread = threading.get_native_id()
         self.pairs = array("q")
         self.note = self.pairs.extend  # of both at once, so that Ctrl-C cannot part them
         self.marks: list[tuple[int, str]] = []
+        self.passes: list[Pass] = []
         self.open: dict[str, list[tuple[int, _Kind]]] = {}
 
 
@@ -79,10 +98,11 @@ class RangeLog:
 
     Once it `is_full`, it counts what it drops, unless recording `is_over` as wanted. `on_step` is called before a
     range that is a step begins on the recording thread, `after_block` once after its outermost record_function
-    block. `steps` counts the ranges `step` taken.
+    block. `steps` counts the ranges `step` taken. `sees` says whether the profiler sees the calling thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sees: Callable[[], bool] = lambda: False) -> None:
+        self._sees = sees
         self.dropped = self.steps = 0
         self.is_full = False
         self.is_over = False
@@ -105,7 +125,8 @@ class RangeLog:
         key: Any = _local.thread.ranges[-1].label if domain is DOMAIN else (name, repr(payload), domain)
         number = self._numbers.get(key)
         if number is None:
-            number = self._new_kind(key, _Kind(name, payload, domain, key.category if domain is DOMAIN else ""))
+            of_label = (key.category, key.interrupts) if domain is DOMAIN else ("",)
+            number = self._new_kind(key, _Kind(name, payload, domain, *of_label))
         if number in self._steps and self.on_step is not None and threading.get_ident() == self._ident:
             kind = self._kinds[number]
             self.on_step()  # which may take what is noted, and forget the numbers
@@ -134,6 +155,22 @@ class RangeLog:
         """Note a moment that may have been earlier."""
         self._of_thread.log.marks.append((at_ns, message))
 
+    def sees_nodes(self) -> bool:
+        """Return whether the ranges of a backward need no hooks: it is seen, or wanted no more."""
+        return self.is_full or self._sees()
+
+    def pass_begins(self, running: Part | None, *, is_hooked: bool) -> Pass:
+        """Note that a backward begins on the calling thread."""
+        log = self._of_thread.log
+        begun = Pass(_now(), None, log.thread, running, is_hooked)
+        if not self.is_full:
+            log.passes.append(begun)
+        return begun
+
+    def pass_ends(self, begun: Pass) -> None:
+        """Note that it ends."""
+        begun.end_ns = _now()
+
     def block_began(self, name: str) -> None:
         """Handle the start of a record_function block, which the profiler's events have."""
         if self.on_step is not None and threading.get_ident() == self._ident and _is_step(name):
@@ -147,13 +184,16 @@ class RangeLog:
 
     def _new_kind(self, key: Label | tuple[str, str, str], kind: _Kind) -> int:
         self.domains.setdefault(kind.domain, len(self.domains))
-        if kind.category:
-            self.categories.setdefault(kind.category, len(self.categories) + 1)
+        self.category_number(kind.category)
         self._kinds.append(kind)
         self._numbers[key] = number = len(self._kinds) - 1
         if is_step(kind.name) and kind.category not in PICTURES and not kind.category.startswith(OF_A_MODULE):
             self._steps.add(number)
         return number
+
+    def category_number(self, category: str) -> int | None:
+        """Return the number of a category in the report; None for none."""
+        return self.categories.setdefault(category, len(self.categories) + 1) if category else None
 
     def tells_optimizer(self, thread: int, start_ns: int, end_ns: int) -> bool:
         """Return whether a range `optimizer` of those taken last, or still open, was open at some time."""
@@ -176,6 +216,15 @@ class RangeLog:
             self._numbers.clear()
             self._steps.clear()
         return events
+
+    def take_passes(self) -> list[Pass]:
+        """Return the backwards so far, and drop those that have ended."""
+        taken: list[Pass] = []
+        for log in list(self._logs):
+            passes = [*log.passes]
+            taken += passes
+            log.passes[:] = [one for one in passes if one.end_ns is None] + log.passes[len(passes) :]
+        return sorted(taken, key=lambda one: one.start_ns)
 
     def _taken(self, log: _Log, close_ns: int | None) -> list[Event]:
         domains = {number: name for name, number in self.domains.items()}

@@ -10,17 +10,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from traceback import clear_frames
 
+import torch
 from nvtx_kernels.analysis.support import heap
 from nvtx_kernels.analysis.support.units import bytes_text, time_text
 
 import nvtx_kernels
 
+from ..annotate import places
 from ..annotate.interrupts import Held
+from .backward import BackwardRanges, nodes_of
 from .open_blocks import is_open, may_be_open_elsewhere
 from .process import allowed_bytes, resident_bytes
 from .range_log import OUR_DOMAIN_ID, RangeLog
 from .rows import CATEGORY_NAMED, DOMAIN_CREATED, Rows, spans_of, thread_name
-from .seen import Seen
+from .seen import Blocks, Seen, Spans
 from .session import LAST, Session, of_all_threads
 from .trace_file import Row, TraceFile, TraceFileError, export_metadata, global_tid, gpu_rows, start_row
 
@@ -66,7 +69,8 @@ class Recording:
             os.environ.get(LIMIT_VARIABLE, min(LIMIT_BYTES, allowed_bytes() // SHARE_OF_MEMORY))
         )
         self._began_bytes = resident_bytes()
-        self.ranges = RangeLog()
+        self.ranges = RangeLog(self._sees)
+        places.keep(more=True)
         self._write_names()
         self._trace.commit({"META_DATA_EXPORT": self._metadata("", UNWRITTEN)})
 
@@ -192,6 +196,7 @@ class Recording:
     def give_up(self) -> None:
         """Stop the profiler if it still runs, and write nothing."""
         session, self._session = self._session, None
+        places.keep(more=False)
         if session is not None:
             session.stop(None)
 
@@ -203,6 +208,10 @@ class Recording:
     def is_owner(self) -> bool:
         """Return whether the calling process and thread are those that record."""
         return self._owner == (os.getpid(), threading.get_ident())
+
+    def _sees(self) -> bool:
+        """Return whether the profiler sees what the calling thread does, and autograd for it."""
+        return self._session is not None and (self._all_threads or bool(torch._C._autograd._profiler_enabled()))
 
     def _new_session(self) -> Session:
         # Sessions of all threads cannot record memory; one of them may stand in for one that can.
@@ -253,12 +262,22 @@ class Recording:
 
         Where a session has a block that nobody saw begin, the next one is of another kind.
         """
-        taken = self.ranges.take(close_ns)
+        taken, count = self.ranges.take(close_ns), 0
         self._rows.add_ranges(taken, self.ranges)
-        spans, count = spans_of(taken), 0
+        backward = BackwardRanges(
+            self.ranges.take_passes(),
+            [event for event in taken if event.interrupts],
+            places.keep(more=close_ns is None and not self.ended_early),
+        )
+
+        def all_spans(texts: list[str], threads: list[tuple[int, str]], blocks: Blocks) -> Spans:
+            made = backward.of(nodes_of(texts, threads, blocks)) if backward else []
+            self._rows.add_ranges(made, self.ranges)
+            return spans_of([*taken, *made])
+
         while self._saved:
             try:
-                seen = self._read(self._saved[0], spans)
+                seen = self._read(self._saved[0], all_spans)
                 self._rows.add(seen, self.ranges)
             except Exception as error:
                 kept = f"What PyTorch recorded is in {self._saved[0]}, which nvtx-kernels rank reads"

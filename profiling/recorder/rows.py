@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..annotate.others import OPTIMIZER_BLOCKS, original_name
+from .backward import ENGINE
 from .range_log import Event, RangeLog
 from .seen import Column, GpuWork, Seen, Spans
 from .session import LAST
@@ -39,8 +40,6 @@ AXES = ("X", "Y", "Z")
 NO_SIZES = {f"{size}{axis}": 0 for size in ("grid", "block") for axis in AXES}
 UNKNOWN = ("staticSharedMemory", "dynamicSharedMemory", "localMemoryPerThread", "localMemoryTotal", "gridId")
 UNKNOWN_OF_KERNEL: dict[str, Any] = dict.fromkeys(UNKNOWN, 0)
-# `autograd::engine::evaluate_function: MmBackward0` encloses the node that has the sequence number.
-ENGINE = "autograd::engine::"
 
 
 def short_name(demangled: str) -> str:
@@ -167,7 +166,7 @@ class Rows:
         """Write the ranges and marks of a log; their names are registered strings, as nvtx's are."""
         if not (rows := list(events)):
             return
-        start, end, thread, name, payload, domain, category, is_mark = map(list, zip(*rows, strict=True))
+        start, end, thread, name, payload, domain, category, _, is_mark = map(list, zip(*rows, strict=True))
         self.threads |= dict.fromkeys({*thread} - self.threads.keys(), "")
         self._trace.add_columns(
             NVTX,
@@ -177,7 +176,7 @@ class Rows:
             globalTid=[global_tid(self._pid, number) for number in thread],
             textId=list(map(self._trace.text_id, name)),
             domainId=[log.domains[of] for of in domain],
-            category=[log.categories.get(of) for of in category],
+            category=list(map(log.category_number, category)),
             int64Value=[int(n) if isinstance(n, int) and n in INT64 else None for n in payload],
             doubleValue=[n if isinstance(n, float) else None for n in payload],
         )

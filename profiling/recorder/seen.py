@@ -57,7 +57,7 @@ class Blocks:
     """Operators and record_function blocks, in the order of the file.
 
     `sequence` is autograd's number and, above `SEQUENCE_BITS`, the system's id + 1 of the thread it counts in;
-    -1 without a number.
+    -1 without a number. `forward` is PyTorch's number of the thread that made a node of autograd's, else 0.
     """
 
     start_ns: Column
@@ -66,7 +66,7 @@ class Blocks:
     name: Column
     sequence: Column
     is_operator: NDArray[np.bool_]
-    is_backward: NDArray[np.bool_]  # a node of autograd's
+    forward: Column
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -125,5 +125,7 @@ class Spans:
     thread: Column
 
 
-#: Reads a session's file, given the ranges that were opened meanwhile.
-Reader = Callable[[Path, Spans | None], Seen]
+#: Returns the ranges of a session, given its names, its threads and its blocks.
+SpansOf = Callable[[list[str], list[tuple[int, str]], Blocks], Spans]
+#: Reads a session's file, given what says which ranges were open meanwhile.
+Reader = Callable[[Path, SpansOf | None], Seen]

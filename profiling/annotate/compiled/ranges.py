@@ -32,6 +32,8 @@ from ..range_stack import AutomaticRange, Label, OpenRange, label
 from .names import Names, shared
 
 NOWHERE = -1
+#: Whether generated code has run that opens ranges: in its backward, it looks at those around it.
+has_run = False
 FORWARD, BACKWARD = "model/forward", "model/backward"
 
 #: Per output of a backward graph, the number of its path and its number of elements (-1: not known); None for no
@@ -76,6 +78,8 @@ class Ranges:
 
         Where the call of a compiled model has a range, that is the model's.
         """
+        global has_run
+        has_run = True
         category, stack = range_stack.here().compiled_call, range_stack.stack()
         called = stack[-1].label.name if stack and isinstance(stack[-1], CompiledCall) else ""
         if self.category != FORWARD or (category == FORWARD and not called):

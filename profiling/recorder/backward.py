@@ -1,0 +1,221 @@
+"""The backward ranges of a session, made after it of autograd's nodes that the profiler saw: none has a hook.
+
+A node names the thread that made it and its number there, and annotation keeps which part ran from which number
+on (`annotate/places.py`). Going through the nodes in the order in which they ran gives the ranges that
+`annotate/regions.py` opens where hooks tell of them: of a part and those around it, from its first node in a row
+to the node of another part, or to the end of the pass, on the thread that runs the nodes. A node begins with what
+the engine does before it, as a tensor's own hooks. Leaves have no number: they are in the range open before them.
+
+    node      a     b     c     (leaf)  d
+    part      mlp   mlp   norm          None
+    ranges    layer 0 [ mlp [ a  b ] norm [ c  leaf ] ]  d
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..annotate.places import Columns, Within, part_in
+from ..annotate.regions import Part
+from .range_log import Event, Pass
+from .seen import SEQUENCE_BITS, Blocks
+
+#: `autograd::engine::evaluate_function: MmBackward0` encloses the node that has the sequence number.
+ENGINE = "autograd::engine::"
+# What the engine puts above several outputs; it has a number, and is of no part.
+ROOT = "torch::autograd::GraphRoot"
+
+
+class Node(NamedTuple):
+    """What the engine did for a node on a thread, and who made the node; times in ns.
+
+    `number` is -1 for a leaf, a root, and a node that the engine passed over.
+    """
+
+    start_ns: int
+    end_ns: int
+    thread: int
+    maker: int
+    number: int
+
+
+def nodes_of(texts: Sequence[str], threads: Sequence[tuple[int, str]], blocks: Blocks) -> list[Node]:
+    """Return the nodes among a session's blocks, but none that another calls."""
+    engine = np.isin(blocks.name, [number for number, text in enumerate(texts) if text.startswith(ENGINE)])
+    roots = [number for number, text in enumerate(texts) if text == ROOT]
+    is_node = (blocks.forward > 0) & ~engine
+    rows = np.flatnonzero(engine | is_node)
+    rows = rows[np.lexsort((is_node[rows], -blocks.end_ns[rows], blocks.start_ns[rows], blocks.thread[rows]))]
+    has_part = (blocks.sequence >= 0) & ~np.isin(blocks.name, roots)
+    number = np.where(has_part, blocks.sequence & ((1 << SEQUENCE_BITS) - 1), -1)
+    columns = (blocks.start_ns, blocks.end_ns, blocks.thread, engine, blocks.forward, number)
+    nodes: list[Node] = []
+    waits = False  # for the node of the engine's last event
+    of_rows = (column[rows].tolist() for column in columns)
+    for start_ns, end_ns, thread, is_engine, maker, of_node in zip(*of_rows, strict=True):
+        tid = threads[thread][0]
+        if is_engine:
+            nodes.append(Node(start_ns, end_ns, tid, 0, -1))
+        elif waits and nodes[-1].thread == tid and end_ns <= nodes[-1].end_ns:
+            nodes[-1] = nodes[-1]._replace(maker=maker, number=of_node)
+        waits = is_engine
+    return nodes
+
+
+class _Range(NamedTuple):
+    part: Part
+    start_ns: int
+
+
+class _Run:
+    """What a pass has open on one thread, and when its last node there ended."""
+
+    __slots__ = ("opened", "until_ns")
+
+    def __init__(self) -> None:
+        self.opened: list[_Range] = []
+        self.until_ns = 0
+
+
+class BackwardRanges:
+    """Makes ranges of nodes, given the passes, the ranges `recompute`, and what threads have entered."""
+
+    def __init__(
+        self, passes: Iterable[Pass], recomputations: Iterable[Event], kept: Iterable[tuple[int, Columns]]
+    ) -> None:
+        self._passes, self._recomputations = [*passes], [*recomputations]
+        self._columns: dict[int, list[Columns]] = {}
+        for thread, columns in kept:
+            self._columns.setdefault(thread, []).insert(0, columns)  # the latest first
+        self._made: list[Event] = []
+        self._active: list[Pass] = []
+        self._runs: dict[Pass, dict[int, _Run]] = {}
+        self._inside: dict[int, list[tuple[int, _Run | None]]] = {}  # by thread: the ends of nodes, and their runs
+        self._interrupted: dict[Event, tuple[_Run, int, list[_Range]]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether a part of a model ran of which there may be nodes."""
+        return any(parts for of_thread in self._columns.values() for _, parts in of_thread)
+
+    def of(self, nodes: Iterable[Node]) -> list[Event]:
+        """Return the ranges of these nodes."""
+        self._made = []
+        for _, _, kind, moment in sorted(self._moments(nodes)):
+            getattr(self, kind)(moment)
+        for active in [*self._active]:
+            self._end_pass(active)
+        return self._made
+
+    def _moments(self, nodes: Iterable[Node]) -> Iterator[tuple[int, int, str, Any]]:
+        """Yield what happened, by time: when, a number, the method for it, and what it was."""
+        order = count()
+        for one in self._passes:
+            yield one.start_ns, next(order), "_begin_pass", one
+            if one.end_ns is not None:
+                yield one.end_ns, next(order), "_end_pass", one
+        for node in nodes:
+            yield node.start_ns, next(order), "_reach", node
+        for event in self._recomputations:
+            yield event.start_ns, next(order), "_interrupt", event
+            if event.end_ns is not None:
+                yield event.end_ns, next(order), "_go_on", event
+        for columns in self._columns.values():
+            for _, parts in columns:
+                for part in parts:
+                    if type(part) is Within:
+                        yield part.at_ns, next(order), "_resolve", part
+
+    def _begin_pass(self, begun: Pass) -> None:
+        self._active.append(begun)
+        self._runs[begun] = {}
+
+    def _end_pass(self, ended: Pass) -> None:
+        self._active.remove(ended)
+        for thread, run in self._runs.pop(ended).items():
+            self._close(run, 0, thread, run.until_ns)
+
+    def _reach(self, node: Node) -> None:
+        """Make the ranges that a node's pass has open on its thread the path of its part."""
+        of_thread = [one for one in self._active if one.thread == node.thread]
+        of_pass = next(reversed(of_thread or self._active), None)
+        run = None
+        if of_pass is not None and not of_pass.is_hooked:
+            run = self._runs[of_pass].setdefault(node.thread, _Run())
+        self._run_on(node.thread, node.start_ns)  # drops those that have ended
+        self._inside.setdefault(node.thread, []).append((node.end_ns, run))
+        if run is None:
+            return
+        run.until_ns = max(run.until_ns, node.end_ns)
+        if node.number < 0:
+            return
+        outer, kept, to_open = self._part_of(node), len(run.opened), []
+        while True:
+            last = run.opened[kept - 1].part if kept else None
+            if last is outer:
+                break
+            if outer is None or (last is not None and last.depth >= outer.depth):
+                kept -= 1
+                continue
+            if not self._is_running(outer):
+                to_open.append(outer)
+            outer = outer.parent
+        self._close(run, kept, node.thread, node.start_ns)
+        run.opened += [_Range(part, node.start_ns) for part in reversed(to_open)]
+
+    def _part_of(self, node: Node) -> Part | None:
+        for columns in self._columns.get(node.maker, ()):
+            if columns[0] and columns[0][0] <= node.number:
+                part: Part | None = part_in(columns, node.number)
+                return part
+        return None
+
+    def _is_running(self, part: Part) -> bool:
+        """Return whether a pass that goes on was begun inside a part."""
+        for one in self._active:
+            running = one.running
+            while running is not None:
+                if running is part:
+                    return True
+                running = running.parent
+        return False
+
+    def _run_on(self, thread: int, at_ns: int) -> _Run | None:
+        """Return the run of the node that a thread is inside."""
+        inside = self._inside.get(thread, [])
+        while inside and inside[-1][0] <= at_ns:
+            inside.pop()
+        return inside[-1][1] if inside else None
+
+    def _interrupt(self, recomputation: Event) -> None:
+        """End what a recomputation interrupts, as `annotate.regions.Recomputation` does."""
+        run = self._run_on(recomputation.thread, recomputation.start_ns)
+        if run is None:
+            return
+        labels, recomputed = [one.part.label for one in run.opened], recomputation.interrupts[0]
+        around = [label for label in recomputation.interrupts if label in labels]
+        outside = [labels.index(label) + (label is not recomputed) for label in around]
+        kept = outside[0] if outside else 0
+        self._interrupted[recomputation] = run, kept, run.opened[kept:]
+        self._close(run, kept, recomputation.thread, recomputation.start_ns)
+
+    def _go_on(self, recomputation: Event) -> None:
+        run, kept, interrupted = self._interrupted.pop(recomputation, (None, 0, []))
+        if run is not None and len(run.opened) == kept and recomputation.end_ns is not None:
+            run.opened += [one._replace(start_ns=recomputation.end_ns) for one in interrupted]
+
+    def _resolve(self, within: Within) -> None:
+        run = self._run_on(within.thread, within.at_ns)
+        if run is not None and run.opened:
+            within.part = run.opened[-1].part
+
+    def _close(self, run: _Run, kept: int, thread: int, at_ns: int) -> None:
+        for part, start_ns in run.opened[kept:]:  # of ranges with equal bounds, the outer one is written first
+            label = part.label
+            self._made.append(
+                Event(start_ns, max(start_ns, at_ns), thread, label.name, label.payload, category=label.category)
+            )
+        del run.opened[kept:]
