@@ -2,7 +2,7 @@
 
 The nodes that a backward can reach get a hook when it begins; none where all that receive the ranges see the nodes
 themselves, and make their ranges afterwards (`recorder/backward.py`). Hooks stay where the backward makes nodes
-itself, which are of the parts whose backward runs, and where generated code has run.
+itself, which are of the parts whose backward runs, and where generated code of a whole model has run.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def _watched_run(
 def _all_see_nodes() -> bool:
     """Return whether all that receive ranges see the nodes of the pass that this thread begins."""
     listeners = range_stack.pass_listeners
-    is_known = are_numbered and not ranges.has_run and not range_stack.has_tool
+    is_known = are_numbered and not ranges.looks_around and not range_stack.has_tool
     return is_known and listeners == range_stack.listeners and all(one.sees_nodes() for one in listeners)
 
 

@@ -32,8 +32,8 @@ from ..range_stack import AutomaticRange, Label, OpenRange, label
 from .names import Names, shared
 
 NOWHERE = -1
-#: Whether generated code has run that opens ranges: in its backward, it looks at those around it.
-has_run = False
+#: Whether generated code has run whose backward looks whether a range of its model is open around it.
+looks_around = False
 FORWARD, BACKWARD = "model/forward", "model/backward"
 
 #: Per output of a backward graph, the number of its path and its number of elements (-1: not known); None for no
@@ -78,8 +78,8 @@ class Ranges:
 
         Where the call of a compiled model has a range, that is the model's.
         """
-        global has_run
-        has_run = True
+        global looks_around
+        looks_around |= self._model is not None
         category, stack = range_stack.here().compiled_call, range_stack.stack()
         called = stack[-1].label.name if stack and isinstance(stack[-1], CompiledCall) else ""
         if self.category != FORWARD or (category == FORWARD and not called):

@@ -86,8 +86,8 @@ def test_nodes_are_in_the_ranges_that_hooks_open(path, monkeypatch, name, device
 
 @pytest.fixture(autouse=True)
 def eager(monkeypatch):
-    """No test before has run generated code."""
-    monkeypatch.setattr(ranges, "has_run", False)
+    """No test before has run generated code of a model."""
+    monkeypatch.setattr(ranges, "looks_around", False)
 
 
 @pytest.fixture
@@ -155,11 +155,18 @@ def test_hooks_are_set_where_another_listener_wants_the_ranges(path, hooked):
 
 
 def test_hooks_are_set_where_generated_code_looks_for_ranges(path, hooked, monkeypatch):
-    monkeypatch.setattr(ranges, "has_run", True)
+    monkeypatch.setattr(ranges, "looks_around", True)
     model, run = trained(Net(), "cpu")
     with annotate.annotate_modules(model), recorder.record(path, device="cpu", steps=None):
         run()
     assert (len(hooked), names_of_backward(path)["Net"]) == (3, 3)
+
+
+@pytest.mark.parametrize("model", [None, "Net"])
+def test_generated_code_of_a_model_looks_for_ranges_and_that_of_a_function_does_not(model):
+    with ranges.Ranges([("mlp",)], BACKWARD, model=model).opened():
+        pass
+    assert ranges.looks_around is (model is not None)
 
 
 def test_hooks_are_set_for_nsys(hooked, monkeypatch):
