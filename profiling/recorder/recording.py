@@ -242,6 +242,8 @@ class Recording:
 
     def _go_on(self) -> None:
         """Start a session, and write how long there was none and why, unless recording has ended."""
+        if self.ended_early and not self._saved:
+            places.keep(more=False)  # for nothing more is written that needs it
         if self.ended_early or self._pause is None:
             return
         (began_ns, reason), self._pause = self._pause, None

@@ -13,6 +13,7 @@ import torch
 from nvtx_kernels.analysis.doctor.checks import examine
 from nvtx_kernels.analysis.errors import NoGpuWork
 from nvtx_kernels.profiling import annotate, recorder
+from nvtx_kernels.profiling.annotate import places
 from nvtx_kernels.profiling.record import main as record_command
 from nvtx_kernels.profiling.recorder import open_blocks
 from nvtx_kernels.profiling.recorder.trace_file import TraceFile
@@ -141,6 +142,8 @@ def test_a_recording_without_steps_ends_early_at_the_limit_and_says_so(path, mon
     with recorder.record(path, device="cpu") as recording:
         work_until(lambda: recording.ended_early)
         assert threading.enumerate() == threads
+        work_until(lambda: places.kept is None)
+        assert places.kept is None
     assert recording.works > 0
     assert "no step had ended" in metadata(path)["NVTX_KERNELS_ENDED_EARLY"]
     assert "The recording ended early: no step had ended" in capsys.readouterr().err
