@@ -213,9 +213,11 @@ def places_of(thread: Thread) -> Places:
 
 def _number_of_thread() -> Callable[[], int] | None:
     """Return PyTorch's function for its number of this thread, which nodes keep; None if it has another name."""
-    function: Any = getattr(ctypes.PyDLL(torch._C.__file__), "_ZN2at14RecordFunction15currentThreadIdEv", None)
-    if function is not None:
-        function.restype = ctypes.c_uint64
+    try:
+        function: Any = ctypes.PyDLL(torch._C.__file__)._ZN2at14RecordFunction15currentThreadIdEv
+    except (AttributeError, OSError):
+        return None
+    function.restype = ctypes.c_uint64
     return function  # type: ignore[no-any-return]
 
 

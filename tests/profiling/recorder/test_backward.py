@@ -154,8 +154,13 @@ def test_hooks_are_set_where_another_listener_wants_the_ranges(path, hooked):
     assert names_of_backward(path)["mlp"] == 9
 
 
-def test_hooks_are_set_where_generated_code_looks_for_ranges(path, hooked, monkeypatch):
-    monkeypatch.setattr(ranges, "looks_around", True)
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [(ranges, "looks_around", True), (nodes, "are_numbered", False)],
+    ids=["generated code looks for ranges", "nodes do not tell their thread"],
+)
+def test_hooks_are_set_where_ranges_cannot_be_made_later(path, hooked, monkeypatch, module, name, value):
+    monkeypatch.setattr(module, name, value)
     model, run = trained(Net(), "cpu")
     with annotate.annotate_modules(model), recorder.record(path, device="cpu", steps=None):
         run()
