@@ -152,18 +152,13 @@ def balance(
 
 
 def busy_rows(
-    attribution: Attribution,
-    *,
-    include_warm_up: bool,
-    idle: IdleTime | None = None,
-    recording: Recording | None = None,
+    extents: Extents, *, idle: IdleTime | None = None, recording: Recording | None = None
 ) -> tuple[BusyRow, ...]:
     """Add up each phase, and the steps, over the GPUs; empty for a CPU, which waits for no launches.
 
     `idle` is the idle time of typical steps, where it is known already; `recording` as in `balance`.
     """
-    extents = Extents(attribution, include_warm_up=include_warm_up)
-    if attribution.trace.provenance.unit_of_work == "CPU" or not len(extents.kept):
+    if extents.attribution.trace.provenance.unit_of_work == "CPU" or not len(extents.kept):
         return ()
     measured, _ = _measured(extents, PHASES, idle)
     rows = [replace(row, median_lag_ns=0, p95_lag_ns=0) for row in measured]  # not added up
@@ -180,10 +175,9 @@ def _without_recording(row: PhaseBalance, recording: Recording | None) -> PhaseB
     return replace(row, alone=known or ())
 
 
-def idle_of_typical_steps(attribution: Attribution, *, include_warm_up: bool) -> IdleTime:
+def idle_of_typical_steps(extents: Extents) -> IdleTime:
     """Find why the GPUs are idle in typical steps, else in all of the work; `all_gaps` has all gaps."""
-    extents = Extents(attribution, include_warm_up=include_warm_up)
-    return typical_idle_time(extents, gaps_of(attribution.of_all_work.trace, extents.gpu_of_all))
+    return typical_idle_time(extents, gaps_of(extents.attribution.of_all_work.trace, extents.gpu_of_all))
 
 
 def _measured(

@@ -14,6 +14,7 @@ from nvtx_kernels import DOMAIN
 
 from ..attribution.causes import Attribution
 from ..kernel_names.categories import classify
+from ..support.small_numbers import ordered
 from ..trace import KERNEL, Bools, Int64s, Path
 from ..vocabulary import BACKWARD, PHASES
 from .efficiency import Counts, counted_in, keys_of
@@ -100,7 +101,7 @@ class FixSubject:
     @cached_property
     def attention_range(self) -> Int64s:
         """The range instance of each piece of work, or that around it where its name says attention."""
-        forest, nodes = self.attribution.forest, np.unique(self.node)
+        forest, nodes = self.attribution.forest, ordered(self.node)
         instance = {-1: -1}
         for node in nodes[nodes >= 0].tolist():
             parent = int(forest.parent[node])

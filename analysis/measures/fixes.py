@@ -142,7 +142,9 @@ def fixes_of(
         symptoms = [symptom for symptom in symptoms if not symptom.rule.on_host]
     recorded_ns = float(step_ns([timeline], np.ones(1))[0])
     step = unrecorded_step_ns or recorded_ns
-    spread_ns = float(np.subtract(*np.percentile(timeline.window.steps_ns, [75, 25]))) / 2
+    steps_ns = np.sort(timeline.window.steps_ns)
+    low_ns, high_ns = np.interp((len(steps_ns) - 1) * np.array([0.25, 0.75]), np.arange(len(steps_ns)), steps_ns)
+    spread_ns = float(high_ns - low_ns) / 2
     weighed = _Weighed(subject, base, symptoms, factors, fits, step)
     shown = weighed.shown(spread_ns)
     return Fixes(

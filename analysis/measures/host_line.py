@@ -15,6 +15,7 @@ import numpy as np
 
 from ..attribution.causes import Attribution
 from ..attribution.steps import measured_steps
+from ..support.small_numbers import counted, distinct
 from ..support.units import count_text, share_text
 from ..trace import Bools, Int8s, Int32s, Int64s, Trace, marked
 
@@ -129,7 +130,7 @@ def window_of(attribution: Attribution) -> Window:
     steps = steps[of_step == chosen]
     rows = np.flatnonzero(launched & (trace.work.process == chosen))
     on_gpu = trace.work.device_id[rows]
-    gpus, counts = np.unique(on_gpu, return_counts=True)
+    gpus, counts = counted(on_gpu)
     rows = rows[on_gpu == gpus[counts.argmax()]] if len(rows) else rows
     if not len(rows):
         raise Refused(NO_LAUNCHES)
@@ -260,7 +261,7 @@ def _places_of(values: Int64s, wanted: Int64s) -> tuple[Int64s, Bools]:
 
 def _require_streams(trace: Trace, work: GpuWork, host: Host) -> None:
     """Raise Refused where work has several streams, and the report does not say which waits for which."""
-    streams = len(np.unique(work.stream_id))
+    streams = len(distinct(work.stream_id))
     if streams > 1 and trace.waits is None:
         raise Refused(NO_WAITS.format(streams))
     if streams > 1 and not trace.has_events and (host.kind == STREAM_WAITS).any():

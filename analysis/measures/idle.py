@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.causes import HOW, Attribution
-from ..support.small_numbers import bounds, grouped_rows, rows_of_each
+from ..support.small_numbers import bounds, grouped_rows, ordered, rows_of_each
 from ..trace import GRAPH, KERNEL, Bools, Columns, Int8s, Int32s, Int64s, Spots, Trace, marked
 from ..vocabulary import PHASES
 from ..vocabulary.calls import (
@@ -359,7 +359,7 @@ class _LogicalThread:
         if trace.overhead is not None:
             spots.append((trace.overhead, self.overhead))
         times = [times[rows] for table, rows in spots for times in (table.start_ns, table.end_ns)]
-        piece, start, end = cut_at(np.unique(np.concatenate(times)), self.from_ns, self.until_ns)
+        piece, start, end = cut_at(ordered(np.concatenate(times)), self.from_ns, self.until_ns)
         return self.gaps[piece], start, end
 
     def kinds_at(self, at_ns: Int64s) -> NDArray[np.uint8]:

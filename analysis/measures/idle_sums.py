@@ -9,7 +9,7 @@ import numpy as np
 
 from ..attribution.places import Paths
 from ..report import IdleReport, IdleRow, Path, Pause
-from ..support.small_numbers import bounds, grouped_rows, rows_of_each, summed
+from ..support.small_numbers import bounds, grouped_rows, medians, ordered, rows_of_each, summed
 from ..trace import KERNEL, MEMCPY, MEMSET, Bools, Int8s, Int32s, Int64s
 from ..vocabulary.calls import plain_name
 from .idle import CAUSES, IdleTime
@@ -150,15 +150,15 @@ def _by_step(idle: IdleTime, row: Int64s | Int8s, rows: int, between: bool) -> I
 
 def _median(idle: IdleTime, of_step_ns: Int64s, *, between: bool) -> int:
     """Return the median over the steps looked at; of two steps the less, so that one step alone is no median."""
-    steps = np.unique(idle.windows.step[idle.windows.between == between])
+    steps = ordered(idle.windows.step[idle.windows.between == between])
     if not len(steps):
         return 0
     values = np.sort(of_step_ns[np.maximum(steps, 0)])
-    return int(values[0]) if len(values) == 2 else int(np.median(values))
+    return int(values[0]) if len(values) == 2 else int(medians(values))
 
 
 def _alone(idle: IdleTime, of_step_ns: Int64s) -> tuple[int, int | None]:
-    steps = np.unique(idle.windows.step[~idle.windows.between])
+    steps = ordered(idle.windows.step[~idle.windows.between])
     if len(steps) < 2:
         return 0, None
     values = of_step_ns[steps]
@@ -179,7 +179,7 @@ def main_cause(idle: IdleTime, spans: Spans) -> tuple[str, float]:
     steps, step = np.unique(idle.windows.step[idle.window[pieces.gap[inside]]], return_inverse=True)
     cell = pieces.cause[inside].astype(np.int64) * max(len(steps), 1) + step
     of_step = summed(cell, pieces.duration_ns[inside], len(CAUSES) * max(len(steps), 1)).reshape(len(CAUSES), -1)
-    median_ns = of_step.min(axis=1) if len(steps) == 2 else np.median(of_step, axis=1)
+    median_ns = of_step.min(axis=1) if len(steps) == 2 else medians(of_step)
     sum_ns = of_step.sum(axis=1)
     is_typical = median_ns.sum() * max(len(steps), 1) >= TYPICAL_FROM * sum_ns.sum()
     total_ns = median_ns if is_typical else sum_ns

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..attribution.causes import Attribution
+from ..support.small_numbers import medians
 from ..support.units import share_text
 from ..trace import Bools
 from .host_line import NO_TIME, Refused, window_of
@@ -120,6 +121,6 @@ def _step(ends: Floats, timeline: Timeline) -> Floats:
     if len(ends) == 1:
         return np.asarray(ends[0], np.float64)
     recorded = np.diff(timeline.window.ends_ns)
-    varies = len(recorded) > 1 and np.ptp(recorded) > STEADY * np.median(recorded)
+    varies = len(recorded) > 1 and np.ptp(recorded) > STEADY * medians(recorded)
     steps = np.diff(ends, axis=0)
-    return np.asarray(np.median(steps, axis=0) if varies else steps.mean(axis=0), np.float64)
+    return np.asarray(medians(steps.T) if varies else steps.mean(axis=0), np.float64)

@@ -62,9 +62,11 @@ class Intervals(Columns):
 
 def union(start_ns: Int64s, end_ns: Int64s) -> Intervals:
     """Join intervals that touch or overlap."""
-    order = np.argsort(start_ns, kind="stable")
-    start, reach = start_ns[order], np.maximum.accumulate(end_ns[order])
-    first = np.flatnonzero(np.concatenate([[True], start[1:] > reach[:-1]])) if len(start) else order
+    if (start_ns[1:] < start_ns[:-1]).any():
+        order = np.argsort(start_ns, kind="stable")
+        start_ns, end_ns = start_ns[order], end_ns[order]
+    start, reach = start_ns, np.maximum.accumulate(end_ns)
+    first = np.flatnonzero(np.concatenate([[len(start) > 0], start[1:] > reach[:-1]]))
     last = np.append(first[1:], len(start))[: len(first)] - 1
     return Intervals(start[first], reach[last])
 

@@ -21,7 +21,7 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..attribution.steps import measured_steps, nodes_in, step_of_nodes
 from ..report.step_time import StepRow, StepTime
-from ..support.small_numbers import bounds, distinct, rows_of_each, summed
+from ..support.small_numbers import bounds, distinct, ordered, rows_of_each, summed
 from ..trace import Bools, Columns, Int8s, Int32s, Int64s
 from .generation import Generation, ends_of_parts, generations
 from .spans import Intervals, union
@@ -168,7 +168,7 @@ def _left_out_on_cpu(
     """Yield when ranges of evaluation, and of warm-up, were open in a process."""
     ranges, of_node = attribution.ranges, attribution.forest.range
     for number, marked in ((EVALUATION, evaluates), (WARM_UP, warms_up)):
-        rows = np.unique(of_node[marked])
+        rows = ordered(of_node[marked])
         rows = rows[attribution.trace.process_of_thread()[ranges.thread[rows]] == process]
         yield number, union(ranges.start_ns[rows], ranges.end_ns[rows])
 
@@ -184,7 +184,7 @@ def _pauses(attribution: Attribution, process: int) -> Intervals:
     beside = (work.end_ns > pauses.start_ns[0]) & (work.start_ns < pauses.end_ns[-1])
     rows = np.flatnonzero(beside & (work.process == process))
     busy = union(work.start_ns[rows], work.end_ns[rows])
-    edges_ns = np.unique(np.concatenate([pauses.start_ns, pauses.end_ns, busy.start_ns, busy.end_ns]))
+    edges_ns = ordered(np.concatenate([pauses.start_ns, pauses.end_ns, busy.start_ns, busy.end_ns]))
     start_ns, end_ns = edges_ns[:-1], edges_ns[1:]
     idle = (pauses.covered(start_ns, end_ns) > 0) & (busy.covered(start_ns, end_ns) == 0)
     return union(start_ns[idle], end_ns[idle])
@@ -194,7 +194,7 @@ def _pieces(periods: Periods, cuts: list[tuple[int, Intervals]]) -> Pieces:
     """Divide the periods of a loop at what is taken out; of what overlaps, the first of the cuts counts."""
     edges = [periods.before_ns, periods.start_ns, periods.end_ns]
     edges += [side for _, times in cuts for side in (times.start_ns, times.end_ns)]
-    edges_ns = np.unique(np.clip(np.concatenate(edges), periods.before_ns[0], periods.end_ns[-1]))
+    edges_ns = ordered(np.clip(np.concatenate(edges), periods.before_ns[0], periods.end_ns[-1]))
     start_ns, end_ns = edges_ns[:-1], edges_ns[1:]
     row = np.searchsorted(periods.end_ns, start_ns, "right")
     kind = np.where(start_ns < periods.start_ns[row], BETWEEN, WINDOW).astype(np.int8)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution
-from ..support.small_numbers import rows_of_each
+from ..support.small_numbers import medians, rows_of_each
 from ..trace import Bools, Int8s, Int32s, Int64s, Trace
 from .host_line import RECORDS, STREAM_WAITS, SYNCHRONIZES, Window
 
@@ -179,7 +179,7 @@ class _Recorded:
     @property
     def depth(self) -> int:
         """How much work the queue holds."""
-        return int(np.median(self.pending[self.blocked])) if self.blocked.any() else USUAL_DEPTH
+        return int(medians(self.pending[self.blocked])) if self.blocked.any() else USUAL_DEPTH
 
     @property
     def own_ns(self) -> Floats:
@@ -190,7 +190,7 @@ class _Recorded:
     def quick_ns(self) -> float:
         """How long a call that synchronizes takes where there is nothing to wait for."""
         quick = self.lasted_ns[self.synchronizes & (self.pending <= 0)]
-        return float(np.median(quick)) if len(quick) else QUICK_WAIT_NS
+        return float(medians(quick)) if len(quick) else QUICK_WAIT_NS
 
     @cached_property
     def staged(self) -> Int64s:
@@ -210,7 +210,7 @@ class _Recorded:
         gap = np.maximum(self.work.start_ns - ready_ns, 0).astype(np.float64)
         queued = ready_ns > called_ns + QUEUED_NS
         usual = _usual(self.host.name[self.work.call], lag, ~queued & (gap > QUEUED_NS), USUAL_LAG_NS)
-        usual_gap = float(np.median(gap[queued])) if queued.any() else USUAL_GAP_NS
+        usual_gap = float(medians(gap[queued])) if queued.any() else USUAL_GAP_NS
         return np.where(queued, np.minimum(usual, lag), lag), np.where(queued, gap, np.minimum(usual_gap, gap))
 
 
@@ -325,7 +325,7 @@ def _usual(name: Int32s, values_ns: Floats, counted: Bools, otherwise: float) ->
     usual = np.full(len(values_ns), otherwise)
     for (_,), rows in rows_of_each(name):
         some = values_ns[rows[counted[rows]]]
-        usual[rows] = np.median(some) if len(some) else otherwise
+        usual[rows] = medians(some) if len(some) else otherwise
     return usual
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ..measures.idle import IdleTime
 from ..measures.idle_on_cpu import cpu_idle_report, outside_operators
 from ..measures.idle_sums import idle_report
 from ..measures.recording import recording
+from ..measures.spans import Extents
 from ..measures.step_time import step_time
 from ..report import (
     COULD_BE_OF_TWO,
@@ -50,7 +52,7 @@ def summarize(
     `unrecorded_step_ns` is how long a step takes without recording, as measured elsewhere.
     """
     everything = _Summary(attribution, include_warm_up)
-    everything.idle = _idle(attribution, include_warm_up)
+    everything.idle = _idle(everything)
     everything.idle_on_cpu = _idle_on_cpu(attribution, include_warm_up)
     if not everything.steps()[0]:
         report = everything.noted(*_added_up(everything))
@@ -86,11 +88,12 @@ def _of_steps(everything: _Summary) -> Report:
     )
 
 
-def _idle(attribution: Attribution, include_warm_up: bool) -> IdleTime | None:
+def _idle(everything: _Summary) -> IdleTime | None:
     """Return the GPUs' idle time in typical steps; None for a CPU, and without measured work."""
-    if attribution.trace.provenance.unit_of_work == "CPU" or not len(attribution.trace.work):
+    trace = everything.attribution.trace
+    if trace.provenance.unit_of_work == "CPU" or not len(trace.work):
         return None
-    return idle_of_typical_steps(attribution, include_warm_up=include_warm_up)
+    return idle_of_typical_steps(everything.extents)
 
 
 def _idle_on_cpu(attribution: Attribution, include_warm_up: bool) -> IdleReport | None:
@@ -154,6 +157,10 @@ class _Summary:
         self.recording: Recording | None = None  # what it cost, if the report has steps
         self.paths = paths or Paths(attribution)  # of the forest, which a part of the work shares
 
+    @cached_property
+    def extents(self) -> Extents:
+        return Extents(self.attribution, include_warm_up=self.include_warm_up)
+
     def report(
         self, busy: tuple[BusyRow, ...], ranges: tuple[RangeRow, ...], kernels: tuple[KernelRow, ...]
     ) -> Report:
@@ -183,12 +190,7 @@ class _Summary:
         return replace(report, notes=(*attribution.trace.notes, *sentences, *of_serving(report.ranges)))
 
     def busy(self) -> tuple[BusyRow, ...]:
-        return busy_rows(
-            self.attribution,
-            include_warm_up=self.include_warm_up,
-            idle=self.idle,
-            recording=self.recording,
-        )
+        return busy_rows(self.extents, idle=self.idle, recording=self.recording)
 
     def totals(self) -> Totals:
         kernel = self.work.kind == KERNEL

@@ -23,6 +23,19 @@ def distinct(values: NDArray[Any]) -> NDArray[np.int64]:
     return counted(values)[0]
 
 
+def ordered(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the distinct values (n,) in their order, of any integers; `np.unique` alone loads `numpy.ma`."""
+    values = np.sort(values)
+    return values[np.append(True, values[1:] != values[:-1])] if len(values) else values
+
+
+def medians(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the median of each row of numbers (…, n), float64 (…,); `np.median` alone loads `numpy.ma`."""
+    values, count = np.sort(values), values.shape[-1]
+    middle: NDArray[np.float64] = (values[..., (count - 1) // 2] + values[..., count // 2]) / 2
+    return middle
+
+
 def counted(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the distinct values (n,) in their order, int64 (k,), and how often each occurs, int64 (k,)."""
     if not _are_small(values):
