@@ -216,7 +216,7 @@ def read_groups(path: FilePath, columns: Mapping[str, Sequence[str]]) -> tuple[H
                     unpacked += _stored_values(about, wanted) * OBJECT_BYTES
                     require_within(path, unpacked)
                     rows = file.read_row_group(number, columns=list(wanted), use_threads=False).select(wanted)
-                    arrow.require_texts(rows)
+                    rows.validate(full=True)  # that texts are text, and their numbers in their dictionary
                     unpacked += arrow.text_bytes(rows)
                     require_within(path, unpacked)
                     groups.append((table, of, rows.cast(columns_of(wanted))))
