@@ -156,7 +156,7 @@ class Names:
             Role.CATEGORY: lambda text: text if text in ANNOTATED else None,
             Role.MARK: self.mark,
             Role.THREAD: thread_name,
-            Role.CALL: lambda text: text if self.is_known(text) else None,
+            Role.CALL: self.in_words,
             Role.FACT: self.fact,
             Role.GPU: self.gpu,
             Role.FIELD: lambda text: text if text in FIELDS else self.in_words(text),
