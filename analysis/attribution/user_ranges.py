@@ -17,6 +17,7 @@ from ..vocabulary import (
     FORWARD,
     LIBRARY_RANGES,
     OPTIMIZER,
+    OPTIMIZER_STEP,
     PHASES,
     RECOMPUTE,
     PhaseNames,
@@ -136,7 +137,8 @@ def with_phases_once(trace: Trace, facts: NameFacts, ranges: Ranges) -> Ranges:
     annotations = np.array([domain.name == OWN_DOMAIN for domain in trace.domains], np.bool_)
     is_automatic = np.array([name in AUTOMATIC_PHASES for name in trace.names], np.bool_)[ranges.name_id]
     ours = is_phase & annotations[ranges.domain] & is_automatic
-    theirs = is_phase & ~annotations[ranges.domain]
+    is_pytorchs = np.array([name.startswith(OPTIMIZER_STEP) for name in trace.names], np.bool_)[ranges.name_id]
+    theirs = is_phase & ~annotations[ranges.domain] & ~is_pytorchs
     if not ours.any() or not theirs.any():
         return ranges
     start_ns, end_ns, dropped = ranges.start_ns.copy(), ranges.end_ns.copy(), np.zeros(len(ranges), np.bool_)

@@ -43,6 +43,7 @@ from ..trace import (
     Work,
     sorted_ranges,
 )
+from ..vocabulary import OPTIMIZER_STEP
 from ..vocabulary.calls import COPY, GPU_OPERATOR, KERNEL_LAUNCH, OTHER_LAUNCH, kinds_of_calls
 from .allocations import plausible
 from .calls import named_calls
@@ -98,7 +99,6 @@ ENOUGH_TIMES = 20
 _WRAPPED = re.compile(r"\Athread -?\d+ \((.*)\)\s*\Z")
 _SEQUENCE_BITS = 32
 # How PyTorch names the block around an optimizer's update.
-OPTIMIZER_STEP = "Optimizer.step#"
 # c10::DeviceType of the CPU, which `[memory]` events name by number.
 CPU_DEVICE = 0
 

@@ -56,6 +56,8 @@ OPERATOR_RANGES = re.compile(
 )
 BACKWARD_OPERATORS = re.compile(r"autograd::engine::evaluate_function: |(?:[\w.]+::)*\w+Backward\d*$")
 ENGINE_OPERATOR = "autograd::engine::evaluate_function: "
+#: How PyTorch's own range of an optimizer's update begins.
+OPTIMIZER_STEP = "Optimizer.step#"
 
 # What PyTorch's getNvtxStr (torch/csrc/profiler/util.cpp) appends to an operator's name, in its order.
 OPERATOR_SUFFIXES = (", seq = ", ", op_id = ", ", sizes = ", ", input_op_ids = ")

@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.analysis.making import building
 from tests.analysis.making.building import AUTOGRAD, MAIN, WORKER, Range, annotation, build, launched, module
+from tests.analysis.making.bundled import unpacked
 from tests.analysis.making.traces import answers, path_of
 
 BACK = building.MODEL_BACKWARD
@@ -185,3 +186,10 @@ def test_recorded_training_is_told_apart_by_annotation_alone(tmp_path, around):
     assert report.totals.work_ns == sum(row.self_work_ns for row in report.ranges) + rest
     assert "A step ends with each update by AdamW." in report.notes
     assert not [note for note in report.notes if "No range opens" in note]
+
+
+def test_annotations_phase_stays_around_pytorchs_own_range_of_an_update(tmp_path):
+    report = summarize(attribute(read(unpacked("h200_emit_nvtx.sqlite.xz", tmp_path))))
+    paths = {row.path for row in report.ranges if row.phase == "optimizer"}
+    optimizer = ("measure", "step", "optimizer")
+    assert {optimizer, (*optimizer, "Optimizer.step#ReferenceAdamW.step")} <= paths
