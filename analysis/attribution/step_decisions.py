@@ -150,10 +150,10 @@ def windows(
         if len(calls) and len(called_ns) and not trains:
             begin_ns, ended_by = int(called_ns.min()) - 1, FROM_FIRST_CALL
     start_ns = np.concatenate([[begin_ns], ends_ns[:-1]]) if len(ends_ns) else ends_ns
-    if facts.measure_ns is not None:  # until then, the recorder prepared itself
-        start_ns = np.where(
-            (start_ns < facts.measure_ns) & (facts.measure_ns < ends_ns), facts.measure_ns, start_ns
-        )
+    if facts.measure_ns is not None and not is_whole:
+        prepares = (start_ns < facts.measure_ns) & (facts.measure_ns < ends_ns)
+        prepares &= _count(launched_ns, start_ns, np.full(len(start_ns), facts.measure_ns)) == 0
+        start_ns = np.where(prepares, facts.measure_ns, start_ns)  # until then, the recorder prepared itself
     worked = _count(launched_ns, start_ns, ends_ns) > 0
     start_ns, ends_ns = start_ns[worked], ends_ns[worked]
 
