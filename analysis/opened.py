@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import report as reports
 from .attribution.causes import Attribution, Rules, attribute
@@ -18,10 +19,12 @@ from .measures.fixes import Fixes, fixes_beside
 from .measures.steps import StepTimes, step_times
 from .readers import read
 from .readers.requirements import require_work
-from .readers.stack_frames import Functions
 from .report import Report
 from .summary.totals import summarize
 from .trace import Trace
+
+if TYPE_CHECKING:
+    from .readers.stack_frames import Functions
 
 Source = Trace | Path | str
 

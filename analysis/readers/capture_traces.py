@@ -21,6 +21,7 @@ import numpy as np
 
 from ..errors import NotAReport, UsageError
 from ..trace import KERNEL, Path, Trace
+from ..vocabulary.served import SECOND_RUNNER
 from .chrome_columns import whole_number
 from .chrome_events import Args, Event, TraceFile, nanoseconds
 from .columns import Interner
@@ -31,11 +32,6 @@ MODULE = "nn.Module: "
 ENDINGS = (".json", ".json.gz")
 #: What ends the capture of a graph.
 _END = re.compile(r"(?:cuda|hip)(?:StreamEndCapture|GraphInstantiate)")
-#: vLLM's second model runner ignores its flag for these traces (seen in 0.27.1 and 0.28.0).
-SECOND_RUNNER = (
-    "vLLM writes none with its second model runner, which dense models have from 0.25 on: set "
-    "VLLM_USE_V2_MODEL_RUNNER=0 and record again."
-)
 UNDECIDED = "The modules of {} of {} replays of CUDA graphs are undecided: {}."
 
 

@@ -17,14 +17,13 @@ from ..attribution.causes import HOW, Attribution
 from ..attribution.steps import kernels_per_step, measured_steps
 from ..attribution.user_ranges import named_phases, of_titles
 from ..kernel_names.arithmetic import UNKNOWN, arithmetic_of
-from ..readers.capture_traces import SECOND_RUNNER
 from ..readers.requirements import words_of
 from ..report import KernelRow, Number, RangeRow
 from ..support.small_numbers import distinct
 from ..support.units import counted, share_text, time_text
 from ..trace import GRAPH, KERNEL, MODEL_BACKWARD, MODEL_FORWARD, START_END, Bools, Int8s, Provenance
 from ..vocabulary import BACKWARD, DECODE, FORWARD, FUSED, OTHER, PHASES, PREFILL, fused_parts, spans_layers
-from ..vocabulary.served import held
+from ..vocabulary.served import SECOND_RUNNER, held
 
 CATEGORY_OF = {FORWARD: MODEL_FORWARD, BACKWARD: MODEL_BACKWARD}
 # Copies between a replay's graphs, and kernels of libraries, are captured in no range of a model.

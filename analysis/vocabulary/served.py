@@ -9,6 +9,12 @@ from typing import NamedTuple
 from . import SERVING
 from .range_names import SERVED_NAMES
 
+#: vLLM's second model runner ignores its flag for these traces (seen in 0.27.1 and 0.28.0).
+SECOND_RUNNER = (
+    "vLLM writes none with its second model runner, which dense models have from 0.25 on: set "
+    "VLLM_USE_V2_MODEL_RUNNER=0 and record again."
+)
+
 PATTERNS = tuple(re.compile(pattern, re.IGNORECASE) for pattern in SERVED_NAMES)
 
 
