@@ -145,10 +145,12 @@ def window_of(attribution: Attribution) -> Window:
         raise Refused(NO_TIME)
     ends_ns = _ends(attribution, rows, launched_ns, steps)
     times_ns = np.diff(ends_ns) if len(steps) > 1 else ends_ns - ranges.start_ns[steps]
-    of_process = np.flatnonzero(process[launches.thread] == chosen)
-    first, last = _nearest(attribution, steps, times_ns, np.sort(launches.start_ns[of_process]))
+    is_alone = len(trace.processes) == 1
+    of_process = np.arange(len(launches)) if is_alone else np.flatnonzero(process[launches.thread] == chosen)
+    begins_ns = launches.start_ns if is_alone else launches.start_ns[of_process]
+    is_ordered = not (begins_ns[1:] < begins_ns[:-1]).any()
+    first, last = _nearest(attribution, steps, times_ns, begins_ns if is_ordered else np.sort(begins_ns))
     from_ns, until_ns = ranges.start_ns[steps[first]], ranges.end_ns[steps[last]]
-    begins_ns = launches.start_ns[of_process]
     inside = of_process[(begins_ns >= from_ns) & (begins_ns <= until_ns)]
     first_row, behind_row = np.searchsorted(launched_ns, (from_ns, until_ns + 1)).tolist()
     host = _host(trace, inside, rows[first_row:behind_row])

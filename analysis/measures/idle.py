@@ -169,10 +169,14 @@ def _calls_near(trace: Trace, windows: Windows) -> Int64s:
     """Return the calls that overlap the windows, or lie between the launch of their first work and them."""
     work, launches = trace.work, trace.launches
     near, launch_ns = np.zeros(len(launches), np.bool_), np.append(launches.start_ns, _NEVER)
+    is_ordered = not (launches.start_ns[1:] < launches.start_ns[:-1]).any()
+    longest = int((launches.end_ns - launches.start_ns).max(initial=0))
     for start, end in zip(windows.start_ns.tolist(), windows.end_ns.tolist(), strict=True):
         rows = np.flatnonzero((work.start_ns >= start) & (work.start_ns <= end))
         begin = min(start, int(launch_ns[work.launch[rows]].min(initial=start)))
-        near |= (launches.end_ns >= begin) & (launches.start_ns <= end)
+        bounds_ns = (begin - longest, end + 1)
+        low, high = np.searchsorted(launches.start_ns, bounds_ns) if is_ordered else (0, len(launches))
+        near[low:high] |= (launches.end_ns[low:high] >= begin) & (launches.start_ns[low:high] <= end)
     return np.flatnonzero(near)
 
 
