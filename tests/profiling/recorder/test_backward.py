@@ -78,7 +78,11 @@ def test_nodes_are_in_the_ranges_that_hooks_open(path, monkeypatch, name, device
     both = BothWays(monkeypatch)
     with annotate.annotate_modules(model), recorder.record(path, device=device, steps=None):
         run()
-    assert both.paths(both.made) == both.paths(both.opened)
+    made, opened = both.paths(both.made), both.paths(both.opened)
+    if device == "cpu":
+        assert made == opened
+    else:  # hooks cannot tell of a node that a thread of the device made, as in a second derivative, whose it is
+        assert [path if by_hooks else [] for path, by_hooks in zip(made, opened, strict=True)] == opened
     assert len(both.nodes) > 0 or both.hooked
     if not both.hooked:
         assert Counter(event.name for event in both.made) == Counter(event.name for event in both.opened) != {}
