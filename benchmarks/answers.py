@@ -74,7 +74,7 @@ def answers(reports: Sequence[str]) -> dict[str, str]:
                     except SystemExit as error:
                         status = error.code if isinstance(error.code, int) else 2
                 written = out.read_text(encoding="utf-8") if out.exists() else ""
-                text = said.getvalue().replace(str(out), "OUT") + written
+                text = said.getvalue().replace(str(out), "OUT").replace(report, Path(report).name) + written
                 found[f"{Path(report).name}: {name}"] = f"{text}exit {status}\n"
         print(Path(report).name, file=sys.stderr)
     return found

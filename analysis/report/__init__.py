@@ -317,6 +317,8 @@ def added(rows: Iterable[Row], keys: Sequence[str]) -> tuple[Row, ...]:
 
 def _combined(name: str, a: Any, b: Any) -> Any:
     value_a, value_b = getattr(a, name), getattr(b, name)
+    if type(value_a) is str or (type(value_a) is tuple and value_b is not None):  # most are keys
+        return value_a
     if name in _PER_LAUNCH:
         return min(value_a, value_b) if name == "min_ns" else max(value_a, value_b)
     if value_a is None or value_b is None:
@@ -327,7 +329,8 @@ def _combined(name: str, a: Any, b: Any) -> Any:
 
 
 def _is_sum(name: str, value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and name not in _PER_LAUNCH
+    is_number = type(value) is int or isinstance(value, float)  # a truth value is none
+    return is_number and name not in _PER_LAUNCH
 
 
 def in_tree_order(rows: Iterable[RangeRow]) -> tuple[RangeRow, ...]:
