@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from array import array
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -90,6 +91,7 @@ class _OfThread(threading.local):
     def __init__(self, logs: list[_Log]) -> None:
         self.log = _Log()
         self.note = self.log.note
+        self.dropped: Counter[str] = Counter()  # the ranges that are open and were dropped, by domain
         logs.append(self.log)
 
 
@@ -134,6 +136,7 @@ class RangeLog:
             number = self._new_kind(key, kind) if number is None else number
         if self.is_full:
             self.dropped += not self.is_over
+            self._of_thread.dropped[domain] += 1
             return
         self._of_thread.note((number, _now()))
 
@@ -141,7 +144,9 @@ class RangeLog:
         """Close the calling thread's innermost range; one opened before recording began is unknown."""
         now = _now()
         number = OUR_DOMAIN_ID if domain is DOMAIN else self.domains.get(domain)
-        if number is not None:
+        if self.is_full and self._of_thread.dropped[domain]:  # it is the end of one that was dropped
+            self._of_thread.dropped[domain] -= 1
+        elif number is not None:
             self._of_thread.note((-1 - number, now))
 
     def mark(self, message: str) -> None:

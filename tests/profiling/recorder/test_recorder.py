@@ -2,7 +2,9 @@ import getpass
 import os
 import socket
 import threading
+import time
 from collections import Counter
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,35 @@ def test_ranges_opened_before_recording_are_not_in_it(path):
             torch.ones(3) + 1
         train()
     assert range_names(path) == ["inside"]
+
+
+@pytest.mark.parametrize("domain", [annotate.DOMAIN, "mine"])
+def test_a_range_that_is_open_when_the_log_is_full_ends_with_its_own_end(domain):
+    log = RangeLog()
+
+    def opened(name):
+        if domain == annotate.DOMAIN:
+            return annotate.range(name)
+        return heard(log, name, domain)
+
+    with annotate.listen(log) if domain == annotate.DOMAIN else nullcontext(), opened("epoch"):
+        with opened("step"):
+            log.is_full = True
+            for _ in range(3):
+                with opened("dropped"), opened("dropped too"):
+                    pass
+            inner_ns = time.time_ns()
+        outer_ns = time.time_ns()
+    ended = {event.name: event.end_ns for event in log.take(time.time_ns())}
+    assert inner_ns <= ended["step"] <= outer_ns <= ended["epoch"]
+    assert (sorted(ended), log.dropped) == (["epoch", "step"], 6)
+
+
+@contextmanager
+def heard(log, name, domain):
+    log.push(name, None, domain)
+    yield
+    log.pop(domain)
 
 
 def test_a_range_of_another_thread_is_written_with_that_thread(path):
