@@ -22,20 +22,22 @@ its thread or the interpreter ends.
 """
 
 import atexit
+import functools
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ContextDecorator, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ContextDecorator, ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
 
 from .. import annotate
 from ..annotate import others
 from ..annotate.interrupts import Held
+from ..annotate.replacing import replaced
 from .open_blocks import is_open
 from .process import Unwinding, alone, reminding
 from .recording import LIMIT_VARIABLE, OPEN_BLOCK, Recording
@@ -124,7 +126,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
             return
         asked_ns, log = time.time_ns(), recording.ranges
 
-        def try_to_end(*_: object) -> None:
+        def try_to_end() -> None:
             is_due = self._recording is recording and recording.is_owner() and not self._is_ending
             if not is_due or (is_open() and time.time_ns() - asked_ns < LONGEST_WAIT_NS):
                 return
@@ -141,7 +143,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
                 try_to_end()
 
         log.is_full = log.is_over = True
-        self._listening.callback(register_module_forward_pre_hook(try_to_end).remove)
+        self._listening.enter_context(_before_each_call(try_to_end))
         self._listening.enter_context(reminding(is_late, WAITING_S))
 
     def _begin(self) -> Recording:
@@ -213,6 +215,21 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
     def _abandon(self) -> None:
         if self._trace is not None:
             self._trace.is_abandoned = True
+
+
+@contextmanager
+def _before_each_call(act: Callable[[], None]) -> Iterator[None]:
+    """Act before each call of a module: a global hook would be compiled with a model compiled in place."""
+    call = torch.nn.Module.__call__
+
+    @functools.wraps(call)
+    def after_it(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if not torch.compiler.is_compiling():
+            act()
+        return call(self, *args, **kwargs)
+
+    with replaced((torch.nn.Module, "__call__", after_it)):
+        yield
 
 
 class _AtEnd:

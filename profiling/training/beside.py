@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from statistics import median
 from typing import Any
 
@@ -34,8 +34,8 @@ RECORDED, UNRECORDED = "nvtx-kernels recorded: ", "nvtx-kernels unrecorded: "
 LEAST_LEFT, MOST_LEFT, AGREEMENT, TIMED = 4, 40, 0.05, 5
 #: The step of warm-up that is timed first before a capture; the last one is emptied.
 FIRST_TIMED = 2
-#: What marks hold of a step's shape, and of steps; how deep input values are looked for.
-MOST_LETTERS, MOST_STEPS, DEEP = 1000, 1000, 4
+#: What marks hold of a step's shape, and of steps; how deep, and in how many parts, input values are looked for.
+MOST_LETTERS, MOST_STEPS, DEEP, LONG = 1000, 1000, 4, 100
 COMPILED, CAPTURED, SEVERAL_CLOCKS = "compiled", "captured", "several clocks"
 OTHER_SHAPE, UNSETTLED, COLD = "shape", "unsettled", "cold"
 
@@ -304,9 +304,10 @@ def _compiled() -> int:
 
 
 def _values(given: object, depth: int = DEEP) -> int:
-    """Return the number of values in the tensors that a call was given."""
+    """Return the number of values in the tensors that a call was given; of long lists, in the first ones."""
     if isinstance(given, torch.Tensor):
         return given.numel()
     if not depth or not isinstance(given, tuple | list | Mapping):
         return 0
-    return sum(_values(part, depth - 1) for part in (given.values() if isinstance(given, Mapping) else given))
+    parts = given.values() if isinstance(given, Mapping) else given
+    return sum(_values(part, depth - 1) for part in islice(parts, LONG))

@@ -74,7 +74,7 @@ class Phases:
         self._own, self._own_warmed, self._is_own_warm_up = OwnSteps(), 0, False
         self._seen: set[str] = set()  # the optimizers that updated
         self._updated_in_backward = self._has_begun = self._trains = False
-        self._is_measuring = self._is_whole = self.is_over = False
+        self._is_measuring = self._is_whole = self.is_over = self._is_left = False
         self.error = ""  # that ended the block
         self.calls_by = ""  # who calls `step()` where the program does not: a trainer
 
@@ -144,6 +144,7 @@ class Phases:
                 raise
             finally:
                 self._finish()
+                self._is_left = True
                 self._settled()
 
     def step(self) -> None:
@@ -304,7 +305,9 @@ class Phases:
     def _is_written(self) -> None:
         """Time the steps that follow the recording."""
         own, ends = self._own_steps[0], len(self._ends())
-        if ends and (not own or abs(own - ends) <= 1):  # else the ends of steps are not known
+        if (
+            not self._is_left and ends and (not own or abs(own - ends) <= 1)
+        ):  # else the ends of steps are not known
             self._settling = Settling(self._follower)
             self._unheard.enter_context(telling_roots(is_told=calls.is_annotated))
         self._when_written()

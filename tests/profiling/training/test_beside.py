@@ -168,6 +168,52 @@ def test_nothing_of_timing_stays(path):
     assert torch.autograd.graph._engine_run_backward is run is torch.autograd._engine_run_backward
 
 
+def in_place(model):
+    model.compile(backend="eager")
+    return model
+
+
+def with_a_compiled_part(model):
+    model.layer = torch.compile(model.layer, backend="eager")
+    return model
+
+
+@pytest.mark.parametrize("recorder", ["profile", "record"])
+@pytest.mark.parametrize(
+    "compiled",
+    [in_place, with_a_compiled_part, lambda model: torch.compile(model, backend="eager"),
+     lambda model: torch.compile(lambda x: model(x), backend="eager")],
+    ids=["in place", "a part", "wrapped", "in a function"],
+)  # fmt: skip
+def test_a_compiled_model_is_not_compiled_again_for_what_follows_the_recording(path, compiled, recorder):
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    model = Sequence()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    run, graphs = compiled(model), []
+    bounds = {"warmup": 1, "steps": 3}
+    block = nk.profile(model, optimizer, path, **bounds) if recorder == "profile" else nk.record(path, **bounds)
+    with block:
+        for _ in range(16):
+            run(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            graphs.append(counters["stats"]["unique_graphs"])
+    assert graphs == [graphs[0]] * 16
+    assert nk.rank(path).report.steps == 3
+
+
+class Sequence(nn.Module):
+    """Two layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.last(self.layer(x))
+
+
 def test_a_report_that_another_has_replaced_is_left_alone(path):
     model = Slow()
     optimizer = torch.optim.SGD(model.parameters())
