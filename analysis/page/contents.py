@@ -21,6 +21,7 @@ from ..measures.gpu_peaks import peak_for
 from ..measures.steps import ranges_of
 from ..opened import Opened
 from ..report import Report, added
+from ..report.recording import Recording
 from ..report.step_time import StepTime
 from ..summary.selection import naming_of, renamed
 from ..support.text import fit
@@ -200,7 +201,7 @@ def _facts(report: Report, accounting: Sequence[str]) -> dict[str, Any]:
             if getattr(report.totals, key)
         ],
         "figures": [
-            *step_figures(report.step_time),
+            *step_figures(report.step_time, report.recording),
             (measured, time_text(total_ns / per), _scope(report)),
             *(
                 (row.phase, time_text(row.kernel_ns / per), f"{share_text(share)} of it")
@@ -213,10 +214,18 @@ def _facts(report: Report, accounting: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def step_figures(time: StepTime | None) -> list[tuple[str, str, str]]:
-    """Return the figure of a step's time, with how long a GPU works in it; none where it is not known."""
+def step_figures(time: StepTime | None, cost: Recording | None) -> list[tuple[str, str, str]]:
+    """Return the figure of a step's time, with how long a GPU works in it; none where it is not known.
+
+    It is that without recording where this is trusted.
+    """
     if time is None:
         return []
+    if cost and cost.trusted and cost.unrecorded_step_ns:
+        recorded = f"{time_in_digits(time.step_ns)} while recorded"
+        if cost.busy_ns is not None:
+            recorded = f"GPU busy {share_text(min(1.0, cost.busy_ns / cost.unrecorded_step_ns), 0)}; {recorded}"
+        return [("Step time", time_in_digits(cost.unrecorded_step_ns), recorded)]
     if time.busy_ns is not None:
         of_what = f"GPU busy {share_text(time.busy_ns / time.step_ns if time.step_ns else 0.0, 0)}"
     else:

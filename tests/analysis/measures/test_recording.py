@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from nvtx_kernels.analysis import kernels
 from nvtx_kernels.analysis.opened import opened
+from nvtx_kernels.analysis.page.contents import step_figures
 from nvtx_kernels.analysis.readers.marks import read_mark
 from nvtx_kernels.analysis.report import as_object
 from nvtx_kernels.analysis.views.verdict import next_view, verdict
@@ -90,6 +91,16 @@ def test_what_to_fix_first_is_of_a_trusted_step_without_recording(tmp_path, mark
     path = recorded(tmp_path, mark, MEASURED)
     for found in (nk.rank(path).fixes, opened(path).fixes):
         assert (found.step_ns, found.is_unrecorded) == (pytest.approx(step_ms * MS, rel=0.02), step_ms == 40)
+
+
+@pytest.mark.parametrize(
+    ("mark", "card"),
+    [(TIMED, ("Step time", "40.0 ms", "GPU busy 90%; 60.0 ms while recorded")),
+     ({**TIMED, "sizes": 70}, ("Step time", "60.0 ms", "GPU busy 60%"))],
+)  # fmt: skip
+def test_the_pages_card_tells_a_trusted_step(tmp_path, mark, card):
+    report = subject(recorded(tmp_path, mark, MEASURED), per_step=True).report
+    assert step_figures(report.step_time, report.recording) == [card]
 
 
 def test_a_mark_before_an_unwatched_capture_is_trusted(tmp_path):
