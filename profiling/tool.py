@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,9 +13,9 @@ from pathlib import Path
 NSYS_SESSION = "NSYS_PROFILING_SESSION_ID"
 INJECTIONS = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "LD_PRELOAD")
 NSYS_LIBRARY = "libToolsInjection"
-#: How nsys itself is called among processes, and the option that has it capture a range.
+#: How nsys itself is called among processes, and its option for a range: a program's own `-c` has other values.
 NSYS_PROGRAM = "nsys"
-CAPTURE_OPTIONS, CAPTURE_OPTION = ("-c", "--capture-range"), ("--capture-range=", "-ccuda", "-cnvtx")
+CAPTURE_RANGE = re.compile(r"(?:\A|\0)(?:-c\0?|--capture-range[=\0])(?:cudaProfilerApi|nvtx|hotkey)(?:\0|\Z)")
 #: The newest Python that nvtx has a wheel for.
 NEWEST_PYTHON = (3, 14)
 
@@ -26,21 +27,21 @@ def watcher(variables: Mapping[str, str]) -> dict[str, str]:
     return {"watched_by": "nsys"} if is_nsys else {}
 
 
-def captures_a_range(process: int | None = None) -> bool:
-    """Return whether the nsys that started this process (or one by number) captures only a part of it.
+def captures_a_range() -> bool:
+    """Return whether the nsys that started this process captures only a part of it.
 
     nsys tells its program nothing of that; its own command line, that of a parent, does. Where the system does not
     show it, the answer is False.
     """
-    number = os.getpid() if process is None else process
+    number = os.getpid()
     while number > 1:
         try:
-            words = Path(f"/proc/{number}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            command = Path(f"/proc/{number}/cmdline").read_bytes().decode(errors="replace")
             stat = Path(f"/proc/{number}/stat").read_text()
         except OSError:
             return False
-        if Path(words[0]).name == NSYS_PROGRAM:
-            return any(word in CAPTURE_OPTIONS or word.startswith(CAPTURE_OPTION) for word in words)
+        if Path(command.partition("\0")[0]).name == NSYS_PROGRAM:
+            return CAPTURE_RANGE.search(command) is not None
         number = int(stat.rpartition(")")[2].split()[1])
     return False
 

@@ -2,8 +2,11 @@
 
 import json
 import sqlite3
+import subprocess
+import sys
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -245,6 +248,24 @@ def test_before_a_capture_of_nsys_steps_are_timed_unheard(path, monkeypatch):
     assert sum("warmup" in one for one in forwards) == 2 * 2 * 2  # two steps, forward and backward
     assert sum("measure" in one for one in forwards) == 2 * 2 * 3
     assert heard.left_open() == []
+
+
+ASKS = "from nvtx_kernels.profiling.tool import captures_a_range; print(captures_a_range())"
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="the system does not show command lines")
+@pytest.mark.parametrize(
+    ("options", "is_range"),
+    [(["-c", "cudaProfilerApi"], True), (["--capture-range=nvtx", "-p", "measure@x"], True),
+     (["--capture-range", "hotkey"], True), (["-ccudaProfilerApi"], True), (["-t", "cuda"], False),
+     (["--capture-range=none"], False)],
+)  # fmt: skip
+def test_a_capture_range_is_known_by_the_command_line_of_nsys_not_of_its_program(tmp_path, options, is_range):
+    script = tmp_path / "script.sh"
+    script.write_text(f'"{sys.executable}" -c "{ASKS}"; true')  # true: the shell is not replaced by what it runs
+    command = ["nsys", str(script), "profile", *options, "python", "-c", "import train"]
+    done = subprocess.run(command, executable="/bin/sh", capture_output=True, text=True)
+    assert done.stdout.strip() == str(is_range)
 
 
 def test_the_steps_timed_are_those_after_two_that_agree():
