@@ -95,9 +95,13 @@ def remove(plan: Plan) -> None:
 
 def is_annotated(module: nn.Module) -> bool:
     """Return whether calls of a module, or of the one that `torch.compile` made it of, are annotated."""
-    made_of = module.__dict__.get("_modules")  # of a module of TorchScript, no dictionary
-    compiled = made_of.get("_orig_mod") if isinstance(made_of, dict) else None
-    return any(id(getattr(one, "_forward_hooks", None)) in _plans for one in (module, compiled) if one is not None)
+    return any(id(getattr(one, "_forward_hooks", None)) in _plans for one in (module, _compiled_from(module)))
+
+
+def _compiled_from(module: nn.Module) -> nn.Module | None:
+    """Return the module that `torch.compile` made this one of; None of any other."""
+    children = module.__dict__.get("_modules")  # of a module of TorchScript, no dictionary
+    return children.get("_orig_mod") if isinstance(children, dict) else None
 
 
 def _forget(key: int) -> None:
@@ -151,8 +155,7 @@ def _in_no_range(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
 
     The ranges of its parts are in its code, or nowhere: it looked the model's call up when it was made.
     """
-    children = module.__dict__.get("_modules")  # of a module of TorchScript, no dictionary
-    compiled = children.get("_orig_mod") if isinstance(children, dict) else None
+    compiled = _compiled_from(module)
     plans = _plans.get(id(compiled._forward_hooks)) if compiled is not None else None
     if compiled is None or plans is None or not range_stack.active or _local.thread.calls() is not None:
         return _call(module, *args, **kwargs)
