@@ -74,14 +74,14 @@ class Step:
 
 
 class Follower:
-    """Follows the phases of a program, and keeps the steps that have ended while it is `keeping`.
+    """Follows the phases of a program, and keeps the steps that have ended.
 
     While it is `timing`, moments are taken; while it is `emptying`, the GPU is waited for at each boundary, and
     `host_ns` has the time of each phase on the host. `autocast` is the type to which the first call casts.
     """
 
     def __init__(self) -> None:
-        self.keeping = self.timing = self.emptying = False
+        self.timing = self.emptying = False
         self.autocast = ""
         self.steps: list[Step] = []
         self.host_ns: Counter[str] = Counter()
@@ -113,7 +113,8 @@ class Follower:
 
     def keep(self, *, timing: bool = False) -> None:
         """Keep the steps from here on, and time them if asked to."""
-        self.steps, self.keeping, self.timing, self.emptying = [], True, timing, False
+        self.steps, self.timing, self.emptying = [], timing, False
+        self._allocated, self._compiled = _allocated(), _compiled()
         self._begin()
 
     def empty(self) -> None:
@@ -131,7 +132,6 @@ class Follower:
     def _begin(self) -> None:
         """Begin a step here, forgetting what was of it before."""
         self._phase, self._step = OTHER, Step()
-        self._allocated, self._compiled = _allocated(), _compiled()
         if self.timing:
             self._step.moments = [(OTHER, moment())]
         if self.emptying:
@@ -145,12 +145,13 @@ class Follower:
         step = self._step
         if step.moments:
             step.moments.append((OTHER, moment()))
-        allocated = _allocated()
-        if allocated is not None and self._allocated is not None:
-            step.allocations = (allocated[0] - self._allocated[0], allocated[1] - self._allocated[1])
-        if _compiled() != self._compiled:
+        before, self._allocated = self._allocated, _allocated()
+        if before is not None and self._allocated is not None:
+            step.allocations = (self._allocated[0] - before[0], self._allocated[1] - before[1])
+        compiled, self._compiled = self._compiled, _compiled()
+        if compiled != self._compiled:
             step.trouble = COMPILED
-        if self.keeping and len(self.steps) < MOST_STEPS:
+        if len(self.steps) < MOST_STEPS:
             self.steps.append(step)
         self._begin()
 
