@@ -247,6 +247,19 @@ HEAD = (
 )
 
 
+def device_name() -> str:
+    """Name what the programs run on."""
+    return torch.cuda.get_device_name() if DEVICE == "cuda" else "a CPU, one thread"
+
+
+def publish(lines: Sequence[str], output: Path | None) -> None:
+    """Print a table, and write it to a file if one is given."""
+    text = "\n".join(lines)
+    if output:
+        output.write_text(f"{text}\n")
+    print(text)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -259,9 +272,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.work:
         print(json.dumps(run_case(*options.work, options.steps)))
         return 0
-    device = torch.cuda.get_device_name() if DEVICE == "cuda" else "a CPU, one thread"
     about = f"{options.steps} steps after {WARMUP} of warm-up, {options.turns}×"
-    lines = [f"{device}, PyTorch {torch.__version__}, {about}.", "",
+    lines = [f"{device_name()}, PyTorch {torch.__version__}, {about}.", "",
              *HEAD]  # fmt: skip
     for name in options.models:
         results: dict[str, list[dict[str, Any]]] = {}
@@ -275,10 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     results.setdefault(case, []).append(result)
                 print(f"{name}, {case}: {'done' if not isinstance(result, str) else result}", file=sys.stderr)
         lines += rows_of(name, results, failures)
-    text = "\n".join(lines)
-    if options.output:
-        options.output.write_text(f"{text}\n")
-    print(text)
+    publish(lines, options.output)
     return 0
 
 

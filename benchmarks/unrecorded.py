@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.recording_cost import DEVICE, PROGRAMS, Program, wait
+from benchmarks.recording_cost import DEVICE, PROGRAMS, Program, device_name, publish, wait
 
 STEPS, BEFORE = 20, 6
 LONG = 45  # as many steps as a recording and what is timed after it need
@@ -251,8 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.work:
         work(*options.work)
         return 0
-    device = torch.cuda.get_device_name() if DEVICE == "cuda" else "a CPU, one thread"
-    lines = [f"{device}, PyTorch {torch.__version__}, {options.runs} runs alone.", "", *HEAD]
+    lines = [f"{device_name()}, PyTorch {torch.__version__}, {options.runs} runs alone.", "", *HEAD]
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(exist_ok=True)
@@ -260,10 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows = rows_of(name, ["nk.profile", *["nsys"] * options.nsys], options.runs, folder)
             sys.stderr.write("\n".join(rows) + "\n")
             lines += rows
-    text = "\n".join(lines)
-    if options.output:
-        options.output.write_text(f"{text}\n")
-    print(text)
+    publish(lines, options.output)
     return 0
 
 
