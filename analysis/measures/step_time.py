@@ -73,9 +73,9 @@ def step_time(attribution: Attribution, *, include_warm_up: bool = False) -> Ste
     `attribution` is that of all work, as a GPU is busy with any work, and what is taken out lies in no step.
     """
     found = loops(attribution, include_warm_up=include_warm_up)
-    parts = generations(attribution, include_warm_up=include_warm_up)
-    step_of_work = step_of_nodes(attribution, include_warm_up=include_warm_up)[attribution.node]
-    work = dict(rows_of_each(step_of_work)) if parts else {}
+    work, parts = {}, generations(attribution, include_warm_up=include_warm_up)
+    if parts:
+        work = dict(rows_of_each(step_of_nodes(attribution, include_warm_up=include_warm_up)[attribution.node]))
     rows = [
         _divided(row, attribution, loop, number, parts[row.step], work[row.step,]) if row.step in parts else row
         for loop in found
