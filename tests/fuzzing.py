@@ -13,6 +13,7 @@ import contextlib
 import faulthandler
 import multiprocessing
 import multiprocessing.connection
+import re
 import resource
 import shutil
 import subprocess
@@ -68,11 +69,29 @@ def cases(kinds=(REPORTS, *KINDS)):
     return st.one_of([of_report] * max(1, len(others)) * (REPORTS in kinds) + others)
 
 
+def _resident(which):
+    """Return the memory of this process, bytes: now (`VmRSS`), or at most since `_forget_peak` (`VmHWM`)."""
+    return int(re.search(rf"{which}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) << 10
+
+
+def _forget_peak():
+    Path("/proc/self/clear_refs").write_text("5")
+
+
 def run(case, folder):
     """Run one case in an empty folder, and return whether it was answered.
 
-    A process in which one takes too long ends and says where.
+    A process in which one takes too long ends and says where; one that takes too much memory fails.
     """
+    _forget_peak()
+    before = _resident("VmRSS")
+    answered = _run_in_time(case, folder)
+    most = _resident("VmHWM")
+    assert most <= MEMORY_BYTES, f"{most >> 20} MiB, {before >> 20} before"
+    return answered
+
+
+def _run_in_time(case, folder):
     faulthandler.dump_traceback_later(SECONDS, exit=True)
     try:
         if isinstance(case, Several):
