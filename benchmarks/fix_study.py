@@ -1,9 +1,9 @@
 """Are the figures of `view fix` what the changes then save? Predict from recordings, then measure, on one GPU.
 
-    python -m benchmarks.fix_study record OUT             # nsys: each program's report and its step without
-    recording python -m benchmarks.fix_study predict OUT            # no GPU: OUT/predictions.json, to commit
-    before measuring python -m benchmarks.fix_study measure OUT            # base and change in turns, without a
-    profiler python -m benchmarks.fix_study table OUT > reports/h200/fixes.md
+    python -m benchmarks.fix_study record OUT   # nsys: each program's report, and its step without recording
+    python -m benchmarks.fix_study predict OUT  # no GPU: OUT/predictions.json, to commit before measuring
+    python -m benchmarks.fix_study measure OUT  # base and change in turns, without a profiler
+    python -m benchmarks.fix_study table OUT > reports/h200/fixes.md
 
 Each program runs in a process of its own. They start side by side and take turns on the GPU.
 """
@@ -100,7 +100,8 @@ def alone(out: Path) -> Iterator[None]:
 
 def record(options: argparse.Namespace) -> None:
     """Record all programs, under nsys where there is one, and pack their reduced reports."""
-    from nvtx_kernels.profiling.study.nsight import NsysError, export_command, find_nsys, profile_command
+    from nvtx_kernels.profiling.nsys_program import NsysError, find_nsys
+    from nvtx_kernels.profiling.study.nsight import export_command, profile_command
 
     before: list[str] = []
     nsys = ""
