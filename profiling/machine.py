@@ -6,11 +6,14 @@ It names no host, user or path, so it can be shared with a report.
 import os
 import platform
 import re
+from collections import Counter
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
 
 import nvtx_kernels
 
@@ -21,6 +24,8 @@ from .cli import text_of
 MARK = "nvtx-kernels.run"
 # cuBLAS obeys this variable whatever PyTorch asks for: 0 forbids TF32, 1 forces it.
 TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
+# Whether an optimizer works on many tensors in one kernel, and can be captured in a CUDA graph.
+OPTIMIZER_FLAGS = ("fused", "foreach", "capturable")
 DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
 
@@ -67,6 +72,22 @@ def pytorch_settings() -> dict[str, str | bool]:
         "cudnn_tf32": torch.backends.cudnn.allow_tf32,
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
     }
+
+
+def parameter_facts(parameters: Iterable[torch.Tensor]) -> dict[str, Any]:
+    """Return how many numbers and tensors these parameters are, and how many tensors have each type."""
+    tensors = list(parameters)
+    return {
+        "parameters": sum(tensor.numel() for tensor in tensors),
+        "parameter_tensors": len(tensors),
+        "parameter_dtypes": Counter(str(tensor.dtype).removeprefix("torch.") for tensor in tensors),
+    }
+
+
+def optimizer_flags(optimizer: Optimizer) -> dict[str, bool]:
+    """Return the flags that an optimizer was made with; those left to PyTorch are absent."""
+    flags = {f"optimizer_{flag}": optimizer.defaults.get(flag) for flag in OPTIMIZER_FLAGS}
+    return {name: bool(flag) for name, flag in flags.items() if flag is not None}
 
 
 def tf32_allowed() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
@@ -22,6 +23,14 @@ class Written:
 
     def __init__(self, path: Path) -> None:
         self._path, self._version = path, _version(path)
+
+    def add_times(self, mark: str) -> None:
+        """Add the mark of steps that were timed after the recording, if there is one; say so where that fails."""
+        try:
+            if mark:
+                self.add_mark(mark)
+        except TraceFileError as error:
+            sys.stderr.write(f"{error}: it lacks what a step takes without recording.\n")
 
     def add_mark(self, text: str) -> None:
         """Add a mark at the moment and thread of the last one, unless another file is in place by now.

@@ -1,6 +1,7 @@
 """One configuration in this process: measure it, show its times, and leave them as a row of results."""
 
 import json
+import os
 import re
 import resource
 import time
@@ -25,10 +26,13 @@ from nvtx_kernels.model.cost import cost_by_range
 from .. import annotate
 from ..annotate import range_stack
 from ..annotate.counting import Counting
-from ..machine import MARK
+from ..machine import MARK, optimizer_flags, parameter_facts, pytorch_settings
 from ..recorder import Recording, record
+from ..recorder.beside import COLD, FIRST_TIMED, Follower, Settling, recorded
 from ..recorder.session import Session
 from ..recorder.trace_file import check_writable
+from ..recorder.written import Written
+from ..tool import captures_a_range, watcher
 from . import memory, probes, results
 from .environment import environment, limit_memory
 from .processes import Cell, announce
@@ -80,14 +84,14 @@ def measure(workload: Workload, capture: Capture) -> tuple[Row, Recording | None
     of the whole `step`, and the peak of memory in bytes: that of tensors while measuring on a GPU, of the whole
     process on a CPU.
     """
-    settings, counting = workload.settings, Counting()
+    settings, counting, follower = workload.settings, Counting(), Follower()
     on_gpu = settings.device_type == "cuda"
     with ExitStack() as warming:
         if capture.record_to is not None:
             # Profile warm-up and discard the events, so that the profiler is warm too.
             warming.callback(Session(on_gpu=on_gpu).stop, None)
         warming.enter_context(annotate.range("warmup"))
-        warmup = list(timed_steps(workload, settings.warmup - capture.flops))
+        warmup, alone = warmed_up(workload, settings.warmup - capture.flops, follower)
         if capture.flops:
             with counting.step():
                 warmup += timed_steps(workload, 1)
@@ -115,11 +119,46 @@ def measure(workload: Workload, capture: Capture) -> tuple[Row, Recording | None
             capturing.callback(torch.cuda.synchronize, settings.device)
         capturing.enter_context(annotate.range("measure"))
         annotate.mark(mark_text(workload))
+        if alone:
+            annotate.mark(alone)
         counting.send()
-        measured = list(timed_steps(workload, settings.steps))
+        follower.keep()
+        measured = list(timed_steps(workload, settings.steps, follower))
+        annotate.mark(recorded(follower.steps))
     most_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     peak_bytes = torch.cuda.max_memory_allocated(settings.device) if on_gpu else most_kib * 1024
     return {"warmup": warmup, "measured": measured, "peak_bytes": int(peak_bytes)}, recording
+
+
+def warmed_up(workload: Workload, steps: int, follower: Follower) -> tuple[list[dict[str, float]], str]:
+    """Run steps of warm-up, and return their times, and the mark of those that were timed without recording.
+
+    Before a capture of nsys, steps are timed from the third on, while nsys hears nothing of them; of three or
+    more, the last one is emptied. Elsewhere none are: the mark is empty.
+    """
+    is_later = watcher(os.environ) and captures_a_range()
+    cold = min(FIRST_TIMED, steps) if is_later else steps
+    times, left = list(timed_steps(workload, cold)), steps - cold
+    if not left:
+        return times, ""
+    emptied = int(left > 2)
+    with range_stack.silence():
+        follower.keep(timing=True)
+        times += timed_steps(workload, left - emptied, follower)
+        if emptied:
+            follower.empty()
+            times += timed_steps(workload, emptied, follower)
+    return times, follower.mark("before", {COLD: cold})
+
+
+def add_steps_alone(workload: Workload, report: Path) -> None:
+    """Run more steps, which nothing records, and add the mark of their times to a report that was just written."""
+    written, follower = Written(report), Follower()
+    settling = Settling(follower)
+    while not settling.is_over:
+        for _ in timed_steps(workload, 1, follower):
+            settling.step_ended()
+    written.add_times(settling.mark())
 
 
 def mark_text(workload: Workload) -> str:
@@ -131,8 +170,10 @@ def mark_text(workload: Workload) -> str:
     description = {
         **settings.by_name(),
         "size": name_of(settings.by_name()),
-        "parameters": workload.parameters,
+        **parameter_facts(workload.model.parameters()),
+        **(optimizer_flags(workload.optimizer) if "optimizer" in settings.phases else {}),
         **state,
+        **pytorch_settings(),
         "flops_convention": FLOPS_CONVENTION,
         "flops": flops,
         "bytes": least_bytes,
@@ -209,6 +250,9 @@ def run(options: Mapping[str, Any]) -> None:
             print_text("\n" + str(presented(document([row], sentences=sentences), "table", None)))
         if memory_to:
             print_text("\n" + str(presented(memory_document(workload), "table", None)))
+        is_kept = not options["quiet"]  # a sweep drops its recordings
+        if recording is not None and is_kept and "watched_by" not in row["state"]:
+            add_steps_alone(workload, Path(record_to).with_name(recording.path.name))
         # nsys would count more steps as the program's, unless the sweep that asks stopped it before.
         if row_to and (options["quiet"] or "watched_by" not in row["state"]):
             row |= more_facts(workload)

@@ -22,9 +22,10 @@ from ..annotate import others, range_stack
 from ..annotate.range_stack import Payload
 from ..cli import CommandError
 from ..machine import cpu_facts, gpu_facts, versions
+from ..recorder.beside import wait_for_gpu
 from ..recorder.steps import Bounds
 from ..tool import watcher
-from ..training.capture import Capture, wait_for_gpu
+from ..training.capture import Capture
 from ..training.loop import FROM_FIRST_CALL, WHOLE_BLOCK, Phases
 from ..training.roots import telling_roots
 from ..training.step_ends import Deaf, EnoughError

@@ -13,7 +13,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.optim import AdamW, Optimizer
 
 from .. import annotate
+from ..recorder.beside import Follower
 from .settings import Settings, apply_precision, autocast
 
 ADAMW: dict[str, Any] = {"lr": 1e-4, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}
@@ -118,12 +119,17 @@ class Workload:
             return logits if self.settings.mode == "forward" else cross_entropy(logits, self.targets_BT)
 
 
-def timed_steps(workload: Workload, count: int) -> Iterator[dict[str, float]]:
-    """Run steps, and after each yield its times: ms per phase, and of the whole as `step`."""
+def timed_steps(workload: Workload, count: int, follower: Follower | None = None) -> Iterator[dict[str, float]]:
+    """Run steps, and after each yield its times: ms per phase, and of the whole as `step`.
+
+    A follower is told their phases and ends.
+    """
     for index in range(count):
         times: dict[str, float] = {}
         with annotate.range("step", payload=index), timed(workload.settings.device, "step", times):
-            run_phases(workload, partial(timed_phase, workload, times))
+            run_phases(workload, partial(timed_phase, workload, times, follower=follower))
+        if follower is not None:
+            follower.end()
         progress.advance(1)
         yield times
 
@@ -161,10 +167,28 @@ def in_memory(phase: str) -> Iterator[None]:
 
 
 @contextmanager
-def timed_phase(workload: Workload, times: dict[str, float], phase: str) -> Iterator[None]:
-    """Open a phase's range, wait for its work and note its time in ms."""
-    with annotate.range(phase), timed(workload.settings.device, phase, times), in_memory(phase):
+def timed_phase(
+    workload: Workload, times: dict[str, float], phase: str, follower: Follower | None = None
+) -> Iterator[None]:
+    """Open a phase's range, wait for its work and note its time in ms; tell it to a follower."""
+    followed = nullcontext() if follower is None else _followed(workload, follower, phase)
+    with followed, annotate.range(phase), timed(workload.settings.device, phase, times), in_memory(phase):
         yield
+
+
+@contextmanager
+def _followed(workload: Workload, follower: Follower, phase: str) -> Iterator[None]:
+    if phase == "forward":
+        with torch.set_grad_enabled(workload.settings.mode != "forward"):
+            follower.forward(workload.inputs_BT)
+    elif phase == "backward":
+        follower.backward()
+    else:
+        follower.update()
+    yield
+    if phase == "optimizer":
+        follower.updated(phase)
+    follower.leave()
 
 
 @contextmanager

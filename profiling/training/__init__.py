@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,7 +28,7 @@ from .. import annotate
 from ..annotate import optimizers
 from ..annotate.interrupts import Held
 from ..annotate.modules import Choice
-from ..machine import pytorch_settings, versions
+from ..machine import optimizer_flags, parameter_facts, pytorch_settings, versions
 from ..recorder import GOES_ON
 from ..recorder.process import Unwinding
 from ..recorder.steps import STEPS, Bounds
@@ -38,7 +37,6 @@ from .loop import FROM_FIRST_CALL, WHOLE_BLOCK, Phases
 from .roots import annotating_roots
 
 T = TypeVar("T")
-OPTIMIZER_FLAGS = ("fused", "foreach", "capturable")
 NO_WARM_UP = "flops counts the last step of warm-up: with it, warmup must be ≥ 1"
 CALL = 'profile(model, optimizer, "report.sqlite")'
 NO_MODEL = "No model was given: its phases are backward and optimizer, and its ranges the program's own."
@@ -179,15 +177,10 @@ class Profile:
         facts: dict[str, Any] = {}
         if self._models:
             facts["model"] = ", ".join(type(model).__name__ for model in self._models)
-            weights = [weight for model in self._models for weight in model.parameters()]
-            facts["parameters"] = sum(weight.numel() for weight in weights)
-            facts["parameter_tensors"] = len(weights)
-            facts["parameter_dtypes"] = Counter(str(weight.dtype).removeprefix("torch.") for weight in weights)
+            facts |= parameter_facts(weight for model in self._models for weight in model.parameters())
         if self._optimizers:
             optimizer = self._optimizers[-1]
-            facts["optimizer"] = type(optimizer).__name__
-            flags = {f"optimizer_{flag}": optimizer.defaults.get(flag) for flag in OPTIMIZER_FLAGS}
-            facts |= {name: bool(flag) for name, flag in flags.items() if flag is not None}
+            facts |= {"optimizer": type(optimizer).__name__, **optimizer_flags(optimizer)}
         if autocast := self._phases.autocast:
             facts["autocast"] = autocast
         return facts | pytorch_settings() | versions()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from ..annotate.range_stack import OpenRange, label
 from ..machine import MARK
 from ..recorder import Recording, record
 from ..recorder.allocation_marks import AllocationMarks
-from ..recorder.trace_file import TraceFileError
+from ..recorder.beside import wait_for_gpu
 from ..recorder.written import Written
 from ..tool import captures_a_range, watcher
 
@@ -111,14 +110,5 @@ class Capture:
 
     def add(self, mark: str) -> None:
         """Add a mark to the report that was written while the program went on; the report can do without it."""
-        if self._written is not None and mark:
-            try:
-                self._written.add_mark(mark)
-            except TraceFileError as error:
-                sys.stderr.write(f"{error}: it lacks what a step takes without recording.\n")
-
-
-def wait_for_gpu() -> None:
-    """Wait until the GPU has finished its work."""
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.synchronize()
+        if self._written is not None:
+            self._written.add_times(mark)

@@ -28,9 +28,9 @@ from ..annotate.others import hear
 from ..annotate.range_stack import AutomaticRange, OpenRange, label
 from ..annotate.regions import in_backward
 from ..annotate.replacing import replaced
+from ..recorder.beside import COLD, FIRST_TIMED, Follower, Settling, recorded
 from ..recorder.steps import Bounds
 from . import own_steps
-from .beside import COLD, FIRST_TIMED, Follower, Settling, recorded
 from .capture import Capture
 from .own_steps import OwnSteps
 from .roots import telling_roots

@@ -16,9 +16,9 @@ import torch
 from ..annotate import others, range_stack
 from ..annotate.regions import in_backward
 from ..annotate.replacing import replaced
+from ..recorder.beside import between_ns, moment, wait_for_gpu
 from ..recorder.steps import Bounds
-from .beside import between_ns, moment
-from .capture import Capture, wait_for_gpu
+from .capture import Capture
 from .loop import Phases
 from .roots import telling_roots
 

@@ -1,8 +1,10 @@
 """Programs to record, and questions to ask of recordings."""
 
+import json
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +23,8 @@ LAUNCHED_IN = """SELECT k.value FROM NVTX_EVENTS n JOIN StringIds s ON s.id = n.
                  JOIN (SELECT correlationId, value FROM CUPTI_ACTIVITY_KIND_KERNEL
                        JOIN StringIds ON id = demangledName) k USING (correlationId)
                  WHERE s.value = ?"""
+TIMES = """SELECT COALESCE(text, value) AS message FROM NVTX_EVENTS LEFT JOIN StringIds ON textId = id
+WHERE message LIKE 'nvtx-kernels %recorded: %'"""
 MODEL = torch.nn.Linear(8, 8)
 
 
@@ -51,6 +55,17 @@ def launched_in(path: Path, name: str) -> list[str]:
 
 def metadata(path: Path) -> dict[str, str]:
     return dict(rows(path, "SELECT name, value FROM META_DATA_EXPORT"))
+
+
+def marks_of_times(path: Path) -> dict[str, dict]:
+    """What the marks `recorded` and `unrecorded` hold."""
+    return told_of_times(text for (text,) in rows(path, TIMES))
+
+
+def told_of_times(marks: Iterable[str]) -> dict[str, dict]:
+    """The same of the texts of marks, among others."""
+    parts = (text.partition(": ") for text in marks if "recorded: " in text)
+    return {name.split()[1]: json.loads(told) for name, _, told in parts}
 
 
 def train(steps: int = 2) -> None:

@@ -10,11 +10,20 @@ from nvtx_kernels.profiling.run import main
 
 from nvtx_kernels import analysis
 from tests.analysis.making.checks import said
-from tests.profiling.making.recordings import kernels, launched_in, metadata, python, range_names, rows
+from tests.profiling.making.recordings import (
+    kernels,
+    launched_in,
+    marks_of_times,
+    metadata,
+    python,
+    range_names,
+    rows,
+)
 
 GEMM = {"aten::mm", "aten::bmm", "aten::addmm"}
 LAYERS = 2
-MARK = "SELECT value, start FROM NVTX_EVENTS JOIN StringIds ON id = textId WHERE eventType = 34"
+MARK = """SELECT value, start FROM NVTX_EVENTS JOIN StringIds ON id = textId
+          WHERE eventType = 34 AND value LIKE 'nvtx-kernels.run %'"""
 PARTS = [
     "embedding",
     "layer 0",
@@ -138,6 +147,19 @@ def test_one_mark_at_the_start_of_measure_says_what_ran(trained):
     assert (told["size"], told["steps"], told["parameters"], told["tf32"]) == ("tiny", 2, 115_008, False)
     assert told["flops"]["forward > lm head"] == 2 * 64 * 64 * 256
     assert all(start < at < end for start, end in rows(path, "SELECT min(start), max(end) FROM NVTX_EVENTS"))
+
+
+def test_a_recording_has_what_a_step_takes_without_it(trained):
+    path, _ = trained
+    found = marks_of_times(path)
+    assert found["recorded"] == {"shapes": ["fbA"] * 2, "sizes": [64] * 2, "allocations": []}
+    timed = found["unrecorded"]
+    assert (timed["where"], timed["shape"], timed["sizes"], len(timed["step_ns"])) == ("after", "fbA", 64, 5)
+    assert {*timed["span_ns"]} == {"forward", "backward", "optimizer", "other"}
+    assert timed["dropped"]["unsettled"] >= 4
+    run = json.loads(rows(path, MARK)[0][0].partition(" ")[2])
+    facts = ("float32_matmul_precision", "cudnn_tf32", "cudnn_benchmark", "parameter_tensors", "parameter_dtypes")
+    assert [run[fact] for fact in facts] == ["highest", True, False, 21, {"float32": 21}]
 
 
 def test_a_changed_model_is_named_on_the_screen_in_the_mark_and_in_the_analysis(tmp_path, capsys):

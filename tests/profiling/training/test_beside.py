@@ -1,7 +1,6 @@
 """What a step takes without its recording: by the program's own clock, and when no step was timed."""
 
 import json
-import sqlite3
 import subprocess
 import sys
 import time
@@ -11,18 +10,18 @@ from pathlib import Path
 import pytest
 import torch
 from nvtx_kernels.profiling import annotate
+from nvtx_kernels.profiling.recorder import beside
+from nvtx_kernels.profiling.recorder.beside import Step
 from nvtx_kernels.profiling.recorder.written import Written
 from nvtx_kernels.profiling.tool import NSYS_SESSION
-from nvtx_kernels.profiling.training import beside, capture
-from nvtx_kernels.profiling.training.beside import Step
+from nvtx_kernels.profiling.training import capture
 from torch import nn
 
 import nvtx_kernels as nk
 from tests.profiling.making.hearing import Heard
+from tests.profiling.making.recordings import marks_of_times, told_of_times
 
 MS = 1_000_000
-MARKS = """SELECT COALESCE(text, value) AS message FROM NVTX_EVENTS LEFT JOIN StringIds ON textId = id
-WHERE message LIKE 'nvtx-kernels %recorded: %'"""
 
 
 class Slow(nn.Module):
@@ -42,13 +41,6 @@ def path(tmp_path):
     return tmp_path / "report.sqlite"
 
 
-def marks(path):
-    with sqlite3.connect(path) as database:
-        texts = [text for (text,) in database.execute(MARKS)]
-    database.close()
-    return {text.split()[1].rstrip(":"): json.loads(text.partition(": ")[2]) for text in texts}
-
-
 def test_steps_after_the_recording_are_timed_by_the_clock_of_the_program(path):
     model = Slow()
     optimizer, ends_ns = torch.optim.SGD(model.parameters()), []
@@ -59,7 +51,7 @@ def test_steps_after_the_recording_are_timed_by_the_clock_of_the_program(path):
             optimizer.step()
             ends_ns.append(time.perf_counter_ns())
             optimizer.zero_grad()
-    timed = marks(path)["unrecorded"]
+    timed = marks_of_times(path)["unrecorded"]
     own_ns = [later - earlier for earlier, later in pairwise(ends_ns)]
     assert len(timed["step_ns"]) == beside.TIMED
     for number, step_ns in enumerate(timed["step_ns"]):
@@ -69,7 +61,7 @@ def test_steps_after_the_recording_are_timed_by_the_clock_of_the_program(path):
         assert timed["span_ns"]["other"][number] >= 4 * MS
     assert (timed["clock"], timed["where"], timed["shape"], timed["sizes"]) == ("cpu", "after", "fbA", 8)
     assert timed["dropped"]["unsettled"] >= beside.LEAST_LEFT
-    assert marks(path)["recorded"]["shapes"] == ["fbA"] * 3
+    assert marks_of_times(path)["recorded"]["shapes"] == ["fbA"] * 3
     told = nk.rank(path).report.recording
     assert (told.steps, told.unrecorded_step_ns) == (5, sorted(timed["step_ns"])[2])
 
@@ -114,7 +106,7 @@ def test_timed_and_recorded_steps_have_one_shape(path, step, shape, sizes):
     with nk.profile(model, used, path, warmup=1, steps=2):
         for _ in range(30):
             step(model, optimizers)
-    found = marks(path)
+    found = marks_of_times(path)
     assert found["recorded"] == {"shapes": [shape] * 2, "sizes": [sizes] * 2, "allocations": []}
     assert (found["unrecorded"]["shape"], found["unrecorded"]["sizes"]) == (shape, sizes)
 
@@ -126,8 +118,8 @@ def test_calls_of_step_end_timed_steps_too(path):
         for _ in range(30):
             two_optimizers(model, [optimizer, optimizer])
             profile.step()
-    assert marks(path)["unrecorded"]["shape"] == "fbAfbA"
-    assert min(marks(path)["unrecorded"]["step_ns"]) > 16 * MS
+    assert marks_of_times(path)["unrecorded"]["shape"] == "fbAfbA"
+    assert min(marks_of_times(path)["unrecorded"]["step_ns"]) > 16 * MS
 
 
 @pytest.mark.parametrize("steps", [3, 6, 8])
@@ -137,7 +129,7 @@ def test_a_program_that_ends_sooner_has_no_mark(path, steps):
     with nk.profile(model, optimizer, path, warmup=1, steps=3):
         for _ in range(steps):
             accumulated(model, [optimizer])
-    assert "unrecorded" not in marks(path)
+    assert "unrecorded" not in marks_of_times(path)
     assert nk.rank(path).report.recording.unrecorded_step_ns is None
 
 
@@ -146,7 +138,7 @@ def test_inference_has_no_mark(path):
     with nk.profile(model, None, path, warmup=1, steps=2), torch.no_grad():
         for _ in range(20):
             model(torch.ones(2, 4))
-    assert "unrecorded" not in marks(path)
+    assert "unrecorded" not in marks_of_times(path)
 
 
 def test_steps_of_other_work_are_refused(path):
@@ -232,18 +224,17 @@ def test_a_report_that_another_has_replaced_is_left_alone(path):
 def test_before_a_capture_of_nsys_steps_are_timed_unheard(path, monkeypatch):
     monkeypatch.setenv(NSYS_SESSION, "1")
     monkeypatch.setattr(capture, "captures_a_range", lambda: True)
-    model, heard, told = Slow(), Heard(), []
-    monkeypatch.setattr(heard, "mark", told.append, raising=False)
+    model, heard = Slow(), Heard()
     optimizer = torch.optim.SGD(model.parameters())
     with annotate.listen(heard), nk.profile(model, optimizer, path):
         for _ in range(9):
             accumulated(model, [optimizer])
-    found = {text.split()[1].rstrip(":"): text for text in told if "recorded: " in text}
-    timed = json.loads(found["unrecorded"].partition(": ")[2])
+    found = told_of_times(heard.marks)
+    timed = found["unrecorded"]
     assert (timed["where"], timed["shape"], timed["dropped"]) == ("before", "fbfbA", {"cold": 2})
     assert len(timed["step_ns"]) == 3  # of six steps of warm-up
     assert min(timed["step_ns"]) > 16 * MS
-    assert json.loads(found["recorded"].partition(": ")[2])["shapes"] == ["fbfbA"] * 3
+    assert found["recorded"]["shapes"] == ["fbfbA"] * 3
     forwards = [one for one in heard.paths if one.endswith("Slow")]
     assert sum("warmup" in one for one in forwards) == 2 * 2 * 2  # two steps, forward and backward
     assert sum("measure" in one for one in forwards) == 2 * 2 * 3

@@ -27,8 +27,6 @@ from typing import Any
 import torch
 from nvtx_kernels.analysis.vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER
 
-from .capture import wait_for_gpu
-
 RECORDED, UNRECORDED = "nvtx-kernels recorded: ", "nvtx-kernels unrecorded: "
 #: Steps left out at least after a recording, and at most; by how much two in a row agree; how many are timed.
 LEAST_LEFT, MOST_LEFT, AGREEMENT, TIMED = 4, 40, 0.05, 5
@@ -259,6 +257,12 @@ def recorded(steps: Sequence[Step]) -> str:
     facts = {"shapes": [step.shape for step in steps], "sizes": [step.sizes for step in steps]}
     allocations = [step.allocations for step in steps if step.allocations is not None]
     return RECORDED + json.dumps({**facts, "allocations": allocations})
+
+
+def wait_for_gpu() -> None:
+    """Wait until the GPU has finished its work."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
 
 
 def between_ns(began: Any, ended: Any) -> float:
