@@ -285,7 +285,8 @@ def _side(report: Report, times: Mapping[Place, Int64s], launches: Int64s, span_
             step_ns[row.step] = row.own_ns
     is_limited = any(row.phase == "step" and row.verdict == "launch-bound" for row in report.busy)
     cost = report.recording
-    alone_ns = np.array(cost.timed_ns if cost and cost.trusted else (), np.float64)
+    is_known = cost is not None and cost.trusted and not cost.is_upper_limit
+    alone_ns = np.array(cost.timed_ns if cost and is_known else (), np.float64)
     return (Recording(times, launches, step_ns, span_ns, is_limited, alone_ns),)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..report import BusyRow, Path, added
-from ..report.recording import Recording
+from ..report.recording import GPU_BOUND_FROM, Recording
 from ..support.small_numbers import bounds, distinct, grouped, rows_of_each, summed
 from ..support.threads import at_once
 from ..trace import KERNEL, MEMCPY, MEMSET, Int32s, Int64s, Trace
@@ -30,8 +30,8 @@ from .idle_windows import windows_around
 from .overlap import communication
 from .spans import NAMES, Extents, Intervals, Spans, kinds_of, union
 
-# The verdict's thresholds: busy shares of the GPU span, and launching's share of idle time.
-GPU_BOUND_FROM, LAUNCH_BOUND_BELOW, WAITING_FROM = 0.90, 0.75, 0.50
+# The verdict's other thresholds: a busy share of the GPU span, and launching's share of idle time.
+LAUNCH_BOUND_BELOW, WAITING_FROM = 0.75, 0.50
 # The share of the busy time in which nothing but copies, or communication, runs, from which that bounds the phase.
 FILLED_FROM = 0.50
 

@@ -83,7 +83,8 @@ class Silent:
 class Fixes:
     """All changes that matter, by the least that they save; and what stayed silent, or was not judged.
 
-    `step_ns` is the step without recording where `is_unrecorded`, else the recorded one; `factors` are the
+    `step_ns` is the step without recording where `is_unrecorded`, of which it may be an upper limit, else the
+    recorded one; `factors` are the
     lowest and the highest share of the recorded host time that was replayed; `spread_ns` is half the
     interquartile range of the recorded steps. `refused` says why nothing was replayed; `fits` is false where no
     factor gives the unrecorded step.
@@ -95,6 +96,7 @@ class Fixes:
     refused: str = ""
     step_ns: float = 0
     is_unrecorded: bool = False
+    is_upper_limit: bool = False
     recorded_step_ns: float = 0
     fits: bool = True
     steps: int = 0
@@ -114,6 +116,8 @@ def fixes_beside(attribution: Attribution, cost: Recording | None, given_ns: flo
         return fixes_of(attribution, unrecorded_step_ns=given_ns)
     if cost is None or not cost.trusted:
         return fixes_of(attribution)
+    if cost.is_upper_limit:  # as the host's times are
+        return fixes_of(attribution, unrecorded_step_ns=cost.unrecorded_step_ns, is_upper_limit=True)
     return fixes_of(attribution, unrecorded_step_ns=cost.unrecorded_step_ns, host_ns=cost.host_ns)
 
 
@@ -122,10 +126,12 @@ def fixes_of(
     *,
     unrecorded_step_ns: float | None = None,
     host_ns: Mapping[str, float] | None = None,
+    is_upper_limit: bool = False,
 ) -> Fixes:
     """Return the changes that save a program the most time, by its report.
 
-    `unrecorded_step_ns` is how long a step takes without recording; `host_ns` the host's own time in it, by phase.
+    `unrecorded_step_ns` is how long a step takes without recording, at most if it `is_upper_limit`; `host_ns` the
+    host's own time in it, by phase.
     """
     try:
         timeline = timeline_of(attribution)
@@ -133,7 +139,7 @@ def fixes_of(
         return Fixes(refused=str(reason))
     subject = FixSubject(attribution, timeline)
     base = _without_annotation(subject)
-    factors, fits = _factors(base, unrecorded_step_ns, host_ns)
+    factors, fits = _factors(base, unrecorded_step_ns, host_ns, is_upper_limit=is_upper_limit)
     answers = [(rule, answer) for rule in RULES for answer in rule.find(subject, factors)]
     unjudged = [answer.reason for _, answer in answers if isinstance(answer, Unjudged)]
     symptoms = [_Symptom(rule, answer) for rule, answer in answers if isinstance(answer, Found)]
@@ -153,6 +159,7 @@ def fixes_of(
         unjudged=tuple(unjudged),
         step_ns=step,
         is_unrecorded=unrecorded_step_ns is not None,
+        is_upper_limit=is_upper_limit,
         recorded_step_ns=recorded_ns,
         fits=fits,
         steps=timeline.steps,
@@ -170,11 +177,16 @@ def _without_annotation(subject: FixSubject) -> Timeline:
 
 
 def _factors(
-    timeline: Timeline, unrecorded_ns: float | None, host_ns: Mapping[str, float] | None
+    timeline: Timeline,
+    unrecorded_ns: float | None,
+    host_ns: Mapping[str, float] | None,
+    *,
+    is_upper_limit: bool = False,
 ) -> tuple[Floats, bool]:
     """Return the host's factors to compute at, and whether any of them gives the step without recording.
 
-    One factor each, or a row of one for each of PHASES.
+    One factor each, or a row of one for each of PHASES. If that step is an upper limit, they begin with the lowest
+    where nothing is known.
     """
     if unrecorded_ns is None:
         return np.linspace(*UNKNOWN_FACTORS, PLACES), True
@@ -190,7 +202,9 @@ def _factors(
     near = np.abs(np.interp(fine, tried, steps) / unrecorded_ns - 1) <= NEAR_STEP
     if not near.any():
         return np.linspace(*FACTORS, PLACES), False
-    return np.linspace(float(fine[near].min()), float(fine[near].max()), PLACES), True
+    lowest = float(fine[near].min())
+    lowest = min(lowest, UNKNOWN_FACTORS[0]) if is_upper_limit else lowest
+    return np.linspace(lowest, float(fine[near].max()), PLACES), True
 
 
 def host_times_error(attribution: Attribution, unrecorded_step_ns: float, host_ns: Mapping[str, float]) -> float:

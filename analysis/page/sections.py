@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from ..document import Document, Table, by_key, without_commands
 from ..errors import ReportError
-from ..measures.balance import GPU_BOUND_FROM
 from ..measures.steps import steps_of
 from ..presenters import cell_text
+from ..report.recording import GPU_BOUND_FROM
 from ..support.text import fit
 from ..support.units import bytes_text, counted, share_text, si_text, time_text
 from ..views import communication, idle, memory

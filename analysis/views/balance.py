@@ -12,7 +12,7 @@ from ..measures.agreement import prices
 from ..measures.balance import Balance, balance
 from ..measures.spans import ALL, NAMES, STEP
 from ..report import Report, added
-from ..report.recording import Recording
+from ..report.recording import PhaseAlone, Recording
 from ..summary.selection import naming_for
 from ..support.units import time_text
 from ..vocabulary import PHASES
@@ -35,6 +35,7 @@ QUEUE = "A long lag is good: launches queue. At a few µs the GPU waits for the 
 MIXED = "mixed"
 #: What people read for a verdict; programs get it unchanged.
 WORDS = {"launch-bound": "limited by the CPU", "undecided": MIXED, "see phases": MIXED}
+SLOWED = " nsys slows launches before its capture, too."
 NO_RANGES = (
     "No range opens a phase or a step, so the span is that of all work but warm-up, with the pauses in between."
 )
@@ -123,11 +124,14 @@ def _without_recording(cost: Recording | None) -> str:
     if not cost.trusted:
         return f" {cost.reason}"
     share = min(1.0, (cost.busy_ns or 0.0) / cost.unrecorded_step_ns)
-    phases = "".join(
-        f", {name} {time_text(phase.span_ns)} ({phase.busy_share:.0%})" for name, phase in cost.phases.items()
-    )
-    step = f"step {time_text(cost.unrecorded_step_ns)} ({share:.0%})"
-    return f" Without recording, and GPU busy: {step}{phases}. The verdicts use these."
+    spans = {"step": PhaseAlone(cost.unrecorded_step_ns, share), **cost.phases}
+    limits = {name for name, span in spans.items() if cost.is_limit(span.busy_share)}
+    alone = []
+    for name, span in spans.items():
+        at_most, at_least = ("at most ", "at least ") if name in limits else ("", "")
+        alone.append(f"{name} {at_most}{time_text(span.span_ns)} ({at_least}{span.busy_share:.0%})")
+    slowed = SLOWED if limits else ""
+    return f" Without recording, and GPU busy: {', '.join(alone)}. The verdicts use these.{slowed}"
 
 
 def _of_phases(report: Report, balanced: Balance) -> Iterator[Table]:

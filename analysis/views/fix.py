@@ -46,7 +46,7 @@ def shown(report: Report, found: Fixes) -> Document:
     if found.refused:
         raise ReportError(REFUSED.format(found.refused))
     notes = [
-        *([GIVE_STEP] if not found.is_unrecorded else []),
+        *([GIVE_STEP] if not found.is_unrecorded or found.is_upper_limit else []),
         *(f"Not judged: {reason}." for reason in found.unjudged),
     ]
     notes += [ONE_RANK.format(report.ranks)] if report.ranks > 1 else []
@@ -74,7 +74,8 @@ def as_object(found: Fixes) -> dict[str, Any]:
         "refused": found.refused or None,
         "step_ns": found.step_ns,
     }
-    basis |= {"is_unrecorded": found.is_unrecorded, "factors": found.factors, "steps": found.steps}
+    basis |= {"is_unrecorded": found.is_unrecorded, "is_upper_limit": found.is_upper_limit}
+    basis |= {"factors": found.factors, "steps": found.steps}
     basis |= {"silent": [asdict(tried) for tried in found.silent], "unjudged": list(found.unjudged)}
     return {"fixes": [asdict(fix) for fix in found.fixes], "fix_basis": basis}
 
@@ -95,7 +96,8 @@ def fix_table(found: Fixes, fixes: Sequence[Fix]) -> Table:
         words = (f"{number}. {fix.sentence}{_cited(fix)}", alone(fix), _then(found, number))
         rows.append(Row((*words, fix.rule, fix.sentence, *figures, ", ".join(fix.same_as), where)))
     recorded = "" if found.is_unrecorded else " while recorded"
-    title = f"Fix first (a step takes {time(found.step_ns)}{recorded})"
+    at_most = "at most " if found.is_upper_limit else ""
+    title = f"Fix first (a step takes {at_most}{time(found.step_ns)}{recorded})"
     return Table("fixes", title, columns, tuple(rows), caption(found))
 
 

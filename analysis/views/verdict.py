@@ -111,6 +111,8 @@ def _alone(cost: Recording, recorded: str) -> str:
     alone = time_in_digits(cost.unrecorded_step_ns or 0)
     unit = " " + alone.partition(" ")[2]
     recorded = f"{recorded.removesuffix(unit)} while recorded"
+    if cost.is_upper_limit:
+        return f"at most {alone} ({recorded})"
     if cost.varies:
         low, high = (time_in_digits(ns or 0) for ns in (cost.unrecorded_low_ns, cost.unrecorded_high_ns))
         return f"{alone} ({low.removesuffix(unit)} to {high.removesuffix(unit)}; {recorded})"
@@ -217,7 +219,9 @@ def _gemm(report: Report, kernel_ns: Number) -> str:
 def _worked(cost: Recording | None, time: StepTime, busy_ns: float) -> str:
     """Return how long a GPU works in a step; while recorded that is at least the share that it is otherwise."""
     if cost and cost.trusted and cost.unrecorded_step_ns and cost.busy_ns is not None:
-        return _of_step(min(cost.busy_ns, cost.unrecorded_step_ns), cost.unrecorded_step_ns)
+        alone_ns, at_least = cost.unrecorded_step_ns, "at least " if cost.is_upper_limit else ""
+        busy_ns = min(cost.busy_ns, alone_ns)
+        return f"{time_in_digits(busy_ns)} of it ({at_least}{_percent(busy_ns, alone_ns)})"
     return f"{time_in_digits(busy_ns)} of it (at least {_percent(busy_ns, time.step_ns)})"
 
 

@@ -40,7 +40,8 @@ KEYS = {
         "evidence", "measured",
     },
     "fix_basis": {
-        "replay_error", "refused", "step_ns", "is_unrecorded", "factors", "steps", "silent", "unjudged",
+        "replay_error", "refused", "step_ns", "is_unrecorded", "is_upper_limit", "factors", "steps", "silent",
+        "unjudged",
     },
 }  # fmt: skip
 

@@ -481,16 +481,17 @@ def test_a_rule_can_be_of_the_step_time(tmp_path, capsys, rule, status):
     assert ("step time" in capsys.readouterr().err) == (status == 3)
 
 
-@pytest.mark.parametrize("both", [True, False])
-def test_step_times_are_without_recording_where_both_sides_know_them(tmp_path, capsys, both):
+@pytest.mark.parametrize("of_b", ["known", "not known", "a limit"])
+def test_step_times_are_without_recording_where_both_sides_know_them(tmp_path, capsys, of_b):
     paths = []
     for name, ms in (("a", 50), ("b", 40)):
         (tmp_path / name).mkdir()
         step_ns = [ms * 1_000_000 + 10_000 * n for n in range(5)]
-        mark = {**TIMED, "step_ns": step_ns} if both or name == "a" else None
+        where = {"where": "before"} if (name, of_b) == ("b", "a limit") else {}
+        mark = None if (name, of_b) == ("b", "not known") else {**TIMED, "step_ns": step_ns, **where}
         paths.append(str(recorded(tmp_path / name, mark, MEASURED)))
     found = answered(capsys, *paths)
-    if not both:
+    if of_b != "known":
         assert (found["answer"]["a_ns"], found["answer"]["b_ns"]) == (60_000_000, 60_000_000)
         return
     said = "B takes 20.0% less time: a step takes 40.0 ms, was 50.0 (5 steps a side, without recording)."

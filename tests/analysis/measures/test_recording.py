@@ -23,7 +23,7 @@ TIMED = {
 }  # fmt: skip
 MEASURED = {"shapes": ["fbA"] * 3, "sizes": [64] * 3, "allocations": [[10, 1000]] * 3}
 KEYS = ["step_ns", "unrecorded_step_ns", "unrecorded_low_ns", "unrecorded_high_ns", "clock", "steps", "phases",
-        "trusted", "reason", "factors", "pauses_ns"]  # fmt: skip
+        "trusted", "reason", "factors", "pauses_ns", "is_upper_limit"]  # fmt: skip
 
 
 def recorded(folder, timed=None, measured=None, *, busy=0.6, before=False):
@@ -103,8 +103,44 @@ def test_the_pages_card_tells_a_trusted_step(tmp_path, mark, card):
     assert step_figures(report.step_time, report.recording) == [card]
 
 
+#: Timed before a capture of nsys.
+BEFORE = {**TIMED, "where": "before"}
+
+
 def test_a_mark_before_an_unwatched_capture_is_trusted(tmp_path):
-    assert told(recorded(tmp_path, {**TIMED, "where": "before"}, MEASURED))["trusted"]
+    cost = told(recorded(tmp_path, BEFORE, MEASURED, busy=0.61))
+    assert (cost["trusted"], cost["is_upper_limit"]) == (True, False)  # the GPU works for 91% of the step
+
+
+@pytest.mark.parametrize(
+    ("busy", "timed", "of_step", "of_phases"),
+    [
+        (0.62, BEFORE, "GPU-bound", ["GPU-bound"] * 3),
+        (0.5, BEFORE, "undecided", ["undecided"] * 3),  # 75% of the step at least, and all of it at most
+        (0.2, BEFORE, "host code", ["host code"] * 3),  # 30% at least, and 67% at most
+        (0.2, TIMED, "host code", ["host code"] * 3),
+        (0.5, {**BEFORE, "span_ns": {"forward": [9 * MS]}}, "see phases", ["GPU-bound", *["undecided"] * 2]),
+    ],
+    ids=["GPU-bound", "unknown", "limited", "after", "a phase"],
+)  # fmt: skip
+def test_a_time_from_under_nsys_limits_the_step_unless_the_gpu_sets_the_pace(
+    tmp_path, busy, timed, of_step, of_phases
+):
+    path = recorded(tmp_path, timed, MEASURED, busy=busy)
+    report = subject(path, per_step=True).report
+    cost, works, share = report.recording, f"{60 * busy:.1f} ms", f"{60 * busy / 40:.0%}"
+    assert cost.is_upper_limit is (timed["where"] == "before" and busy < 0.6)
+    at_most, at_least = ("at most ", "at least ") if cost.is_upper_limit else ("", "")
+    steps = f"A step takes {at_most}40.0 ms (60.0 while recorded)"
+    assert verdict(report).startswith(f"{steps}. The GPU works for {works} of it ({at_least}{share})")
+    card = ("Step time", f"{at_most}40.0 ms", f"GPU busy {at_least}{share}; 60.0 ms while recorded")
+    assert step_figures(report.step_time, cost) == [card]
+    rows = by(viewed("balance", path, per_step=True), "balance", "phase")
+    phases = ("forward", "backward", "optimizer")
+    assert [rows[name]["verdict"] for name in ("step", *phases)] == [of_step, *of_phases]
+    assert [row.verdict for row in report.busy if row.phase in phases] == of_phases
+    fixes = opened(path).fixes
+    assert (fixes.is_unrecorded, fixes.is_upper_limit) == (True, cost.is_upper_limit)
 
 
 @pytest.mark.parametrize(
