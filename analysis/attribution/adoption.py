@@ -62,8 +62,8 @@ class Adoption:
         """Those of `threads` that are autograd's by name or by the engine's ranges, not only by behaviour."""
         return tuple(thread for thread in self.threads if thread in self.facts.of_autograd)
 
-    def base(self, thread: int, during: Spots) -> Int32s:
-        """Return the parent node of each interval on a thread, or NOBODY, or AMBIGUOUS: int32 (intervals,)."""
+    def waiting_node(self, thread: int, during: Spots) -> Int32s:
+        """Return the node of the thread that waits for each interval, NOBODY or AMBIGUOUS: int32 (intervals,)."""
         candidates = self.facts.candidates(thread)
         if thread not in self.facts.of_autograd:
             # Threads that are adopted by behaviour, such as two workers in turn, only seem to wait for each other.

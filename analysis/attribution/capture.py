@@ -11,7 +11,8 @@ import numpy as np
 
 from ..support.small_numbers import grouped_rows
 from ..trace import Bools, Captures, Int32s, Ranges, Spots, marked
-from .nesting import Forest, Nesting
+from .forest import Forest
+from .nesting import Nesting
 from .user_ranges import NameFacts, of_titles
 
 

@@ -95,8 +95,8 @@ class _Attributing:
             ranges = self.ranges
             for thread in self.adoption.threads:  # below those of the thread that waits for it
                 rows = np.flatnonzero(ranges.thread == thread)
-                base = self.adoption.base(thread, ranges.take(rows))
-                home[rows] = self.forest.graft(np.maximum(base, -1), home[rows])
+                waiting_node = self.adoption.waiting_node(thread, ranges.take(rows))
+                home[rows] = self.forest.graft(np.maximum(waiting_node, -1), home[rows])
         if self.rules.operators == "auto":
             home = self._show_stray_operators([(calls, placed), (self.allocated, allocated)], home)
 

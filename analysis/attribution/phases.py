@@ -25,8 +25,9 @@ from ..trace import (
     marked,
 )
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES, SERVING
+from .forest import Forest
 from .links import Links
-from .nesting import Forest, Nesting
+from .nesting import Nesting
 from .thread_facts import ThreadFacts
 from .user_ranges import NameFacts, computed_again, named_phases, of_titles, operator_ranges
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..support.small_numbers import bounds, grouped_rows, summed
 from ..trace import Bools, Columns, Int8s, Int32s, Int64s, Path, Ranges, Trace
 from ..vocabulary import PhaseNames
-from .nesting import Forest
+from .forest import Forest
 from .user_ranges import NameFacts
 
 

@@ -1,7 +1,25 @@
-"""Where an interval of a thread belongs: its own ranges, those of the waiting thread, or its operator's.
+"""The path of an interval on a thread, as a node: own, adopted or linked, as docs/attribution.md defines them.
 
-The calls that caused work are placed, and then the operators that backward nodes are linked to: an operator
-in a backward (recomputed, or differentiated twice) is itself placed by the node that it runs in.
+```
+main thread       ├ step ──────────────────────────────────────────────────┤
+                    ├ forward ───────────────────┤├ backward ─────────────┤
+                      ├ softmax ───────────────┤            (waits)
+                        ├ aten::_softmax, 12 ┤
+
+autograd thread                                     ├ SoftmaxBackward0, 12 ┤
+                                                        L
+```
+
+| of `L` | is | here |
+|---|---|---|
+| its own ranges | none | `own_node` |
+| the ranges of the thread that waits | step > backward | `waiting_node` |
+| the backward phase's ranges, below which a link leads | the same | `phase_node` |
+| the ranges of the forward operator with the number 12 | step > forward > softmax | `forward_node` |
+| its linked path: the part below the common `step`, without phases | step > backward > softmax | `linked_node` |
+
+Operators are placed like launches: one that ran in a backward node (recomputed, or differentiated twice) is itself
+linked.
 """
 
 from __future__ import annotations
@@ -14,7 +32,7 @@ from numpy.typing import NDArray
 from ..support.small_numbers import distinct, grouped_rows
 from ..trace import FUNCTION, NO_CATEGORY, Bools, Int32s, Int64s, Spots
 from .adoption import AMBIGUOUS as NO_DECISION
-from .adoption import Adoption
+from .adoption import NOBODY, Adoption
 from .links import Links
 from .nesting import Nesting
 from .places import Rules
@@ -29,20 +47,15 @@ MAX_ORDER = 8
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Per interval: its node (-1 for none), how it was found, and whether its backward node has no operator.
-
-    `own_node` and `base` are the parts of the node: the thread's own ranges, and those of the thread that waits.
-    """
+    """Per interval: its node (-1 for none), how it was found, and whether its backward node has no operator."""
 
     node: Int32s
     how: NDArray[np.int64]
     unfit: Bools
-    own_node: Int32s
-    base: Int32s
 
 
 class Placing:
-    """Places intervals: under others' ranges, and by their operators, as far as the rules say so.
+    """Places intervals: their own ranges, below those of the thread that waits, or below linked ones.
 
     `linked_nodes` collects the nodes that linking made.
     """
@@ -51,60 +64,57 @@ class Placing:
         self._facts, self._nesting, self._adoption, self._rules = adoption.facts, nesting, adoption, rules
         self._ranges, self._forest = self._facts.ranges, nesting.forest
         names = self._facts.names
-        self._operator = operator_ranges(names, self._ranges)
-        opens = names.turns
-        self._dropped = self._operator | of_titles(opens, self._ranges)  # from forward paths below backward ones
+        self._is_operator = operator_ranges(names, self._ranges)
+        self._is_backward_phase = of_titles(names.backward_phase, self._ranges)
+        # What a linked path leaves out of the forward operator's.
+        self._is_dropped = self._is_operator | of_titles(names.turns, self._ranges)
         self.linked_nodes = [np.empty(0, np.int32)]
 
     def place(self, spots: Spots, order: int = 0) -> Placed:
         """Find the nodes of intervals; `order` counts the derivatives that led here."""
-        own_node = self._nesting.containing(spots)
-        base = np.full(len(spots), -1, np.int32)
+        own_node, waiting_node = self._nesting.containing(spots), self._waiting_node(spots)
+        how = np.where(own_node >= 0, OWN, OUTSIDE)
+        how[waiting_node >= 0], how[waiting_node == NO_DECISION] = ADOPTED, AMBIGUOUS
+        unfit = np.zeros(len(spots), np.bool_)
+        upper, lower = np.maximum(waiting_node, -1), own_node
+        if self._rules.link and len(self._ranges) and order < MAX_ORDER:
+            rows, phase_node = self._linkable(spots, own_node, waiting_node)
+            rows, phase_node, forward_node = self._forward(spots, rows, phase_node, unfit, order)
+            linked_node = self._linked(phase_node, forward_node)
+            found = linked_node >= 0
+            rows, phase_node = rows[found], phase_node[found]
+            how[rows], upper[rows] = LINKED, linked_node[found]
+            # A phase of its own is in the linked path.
+            lower = own_node.copy()
+            lower[rows[(waiting_node[rows] < 0) & (phase_node >= 0)]] = -1
+        node = self._forest.graft(upper, lower)
+        node[how == AMBIGUOUS] = -1
+        return Placed(node, how, unfit)
+
+    def _waiting_node(self, spots: Spots) -> Int32s:
+        """Return the node of the thread that waits for each interval, NOBODY or NO_DECISION: int32 (n,)."""
+        node = np.full(len(spots), NOBODY, np.int32)
         if self._rules.adopt and len(self._ranges):
             for thread in sorted({*distinct(spots.thread).tolist()} & {*self._adoption.threads}):
-                spot_rows = np.flatnonzero(spots.thread == thread)
-                base[spot_rows] = self._adoption.base(thread, spots.take(spot_rows))
-        how = np.where(own_node >= 0, OWN, OUTSIDE)
-        how[base >= 0], how[base == NO_DECISION] = ADOPTED, AMBIGUOUS
-        placed = Placed(own_node, how, np.zeros(len(own_node), np.bool_), own_node.copy(), np.maximum(base, -1))
-        if self._rules.link and len(self._ranges) and order < MAX_ORDER:
-            self._link(spots, placed, order)
-        node = self._forest.graft(placed.base, placed.own_node)
-        node[how == AMBIGUOUS] = -1
-        return Placed(node, how, placed.unfit, placed.own_node, placed.base)
+                rows = np.flatnonzero(spots.thread == thread)
+                node[rows] = self._adoption.waiting_node(thread, spots.take(rows))
+        return node
 
-    def _link(self, spots: Spots, placed: Placed, order: int) -> None:
-        """Link backward work to its forward operator's ranges, unless a range of its own is more precise."""
-        # The intervals without a range of the user's closer than the phase, or than the engine that their own
-        # thread runs, and the node above each: the phase's, the engine's, or -1 on one of autograd's threads that
-        # no thread waits for.
-        own_node, base = placed.own_node, placed.base
-        in_user_range = self._forest.below(~self._operator[self._forest.range])[own_node]
-        backward = of_titles(self._facts.names.backward_phase, self._ranges)
-        in_phase = (base < 0) & (own_node >= 0) & backward[self._forest.range[own_node]]
+    def _linkable(self, spots: Spots, own_node: Int32s, waiting_node: Int32s) -> tuple[Int64s, Int32s]:
+        """Return the intervals to look for links of, and the node of the backward phase of each.
+
+        They are in no range of the user's below that: below the waiting thread's, below their own thread's phase
+        or call of the engine, or, on one of autograd's threads for which none waits, in none at all (-1).
+        """
+        is_awaited, is_undecided = waiting_node >= 0, waiting_node == NO_DECISION
+        in_user_range = self._forest.below(~self._is_operator[self._forest.range])[own_node]
         is_autograds = np.isin(spots.thread, self._adoption.known_threads)
-        in_phase |= (base < 0) & ~is_autograds & self._in_called_engine(spots, own_node)
-        unawaited = is_autograds & (base < 0) & ~in_user_range
-        eligible = ((base >= 0) & ~in_user_range) | in_phase | unawaited
-        rows = np.flatnonzero(eligible & (placed.how != AMBIGUOUS))
-        above = np.where(in_phase, own_node, base)[rows]
-        inside = spots.take(rows)
-        links = Links(self._facts, inside) if len(rows) else None
-        if not links:
-            return
-        backward_node = links.around(inside)
-        numbered = np.flatnonzero((backward_node >= 0) & (links.seq[backward_node] >= 0))
-        rows, above, backward_node = rows[numbered], above[numbered], backward_node[numbered]
-        # The operators that made these nodes, -1 if none fits; each pair of node and waiting thread is asked once.
-        waiting = np.where(above >= 0, self._ranges.thread[self._forest.range[above]], -1)
-        (node, who), back = grouped_rows(backward_node, waiting)
-        maker = links.made(node, who)[back]
-        placed.unfit[rows] = maker < 0
-        rows, above, maker = rows[maker >= 0], above[maker >= 0], maker[maker >= 0]
-        operators, back = np.unique(maker, return_inverse=True)
-        there = links.operators.take(operators)
-        forward = self.place(there, order + 1).node[back] if len(operators) else maker.astype(np.int32)
-        self._lead(placed, rows[forward >= 0], above[forward >= 0], forward[forward >= 0])
+        in_own_phase = (own_node >= 0) & self._is_backward_phase[self._forest.range[own_node]]
+        in_own_phase |= ~is_autograds & self._in_called_engine(spots, own_node)
+        in_own_phase &= ~is_awaited
+        below_phase = in_own_phase | ((is_awaited | is_autograds) & ~in_user_range)
+        rows = np.flatnonzero(below_phase & ~is_undecided)
+        return rows, np.where(in_own_phase, own_node, waiting_node)[rows]
 
     def _in_called_engine(self, spots: Spots, own_node: Int32s) -> Bools:
         """Mark the intervals in a range of the engine on their thread, and in no range of the user's below it.
@@ -118,40 +128,60 @@ class Placing:
         is_owned = self._forest.below(owns[self._forest.range])[own_node]
         rows = np.flatnonzero((called >= 0) & ~is_owned)
         if len(rows):
-            calls, back = np.unique(called[rows], return_inverse=True)
-            around = self._nesting.containing(engine.take(calls))[back]
-            is_users = ~self._operator[self._forest.range]
+            calls, call_of_row = np.unique(called[rows], return_inverse=True)
+            around_engine = self._nesting.containing(engine.take(calls))[call_of_row]
+            is_users = ~self._is_operator[self._forest.range]
             innermost = self._forest.nearest(np.where(is_users, self._forest.range, np.int32(-1)))
-            is_inside[rows] = innermost[own_node[rows]] == innermost[around]
+            is_inside[rows] = innermost[own_node[rows]] == innermost[around_engine]
         return is_inside
 
-    def _lead(self, placed: Placed, rows: Int64s, above: Int32s, forward: Int32s) -> None:
-        """Put the forward paths of some intervals below their bases, never repeating a step or a phase.
+    def _forward(
+        self, spots: Spots, rows: Int64s, phase_node: Int32s, unfit: Bools, order: int
+    ) -> tuple[Int64s, Int32s, Int32s]:
+        """Return the rows whose forward operators are in ranges, with the nodes of their phases and operators.
 
-        A base's path is followed by the forward one below the deepest range common to both.
+        Mark as `unfit` the rows in a numbered backward node that no operator fits.
+        """
+        inside = spots.take(rows)
+        links = Links(self._facts, inside) if len(rows) else None
+        if not links:
+            return rows[:0], phase_node[:0], phase_node[:0]
+        backward_node = links.around(inside)
+        numbered = np.flatnonzero((backward_node >= 0) & (links.seq[backward_node] >= 0))
+        rows, phase_node, backward_node = rows[numbered], phase_node[numbered], backward_node[numbered]
+        # Each pair of a backward node and the thread of its phase is asked once.
+        thread = np.where(phase_node >= 0, self._ranges.thread[self._forest.range[phase_node]], -1)
+        pair, pair_of_row = grouped_rows(backward_node, thread)
+        maker = links.made(*pair)[pair_of_row]
+        unfit[rows] = maker < 0
+        rows, phase_node, maker = rows[maker >= 0], phase_node[maker >= 0], maker[maker >= 0]
+        makers, maker_of_row = np.unique(maker, return_inverse=True)
+        if not len(makers):
+            return rows, phase_node, phase_node
+        forward_node = self.place(links.operators.take(makers), order + 1).node[maker_of_row]
+        in_range = forward_node >= 0
+        return rows[in_range], phase_node[in_range], forward_node[in_range]
+
+    def _linked(self, phase_node: Int32s, forward_node: Int32s) -> Int32s:
+        """Return the nodes (n,) of phases' paths, each with the forward path below the deepest common range.
+
+        Steps, phases and operators of the forward path are left out; where all of it is and there is no phase, -1.
         """
 
-        def step(base: Int32s, forward: Int32s) -> tuple[Int32s, Int32s, Int32s]:
-            range_ = self._forest.range[forward]
-            common, node = np.zeros(len(base), np.bool_), base
-            while (node >= 0).any():
-                common |= (node >= 0) & (self._forest.range[node] == range_)
-                node = self._forest.above(node)
-            above = np.where(common, np.int32(-1), self._forest.parent[forward])
-            return base, above, np.where(common | self._dropped[range_], np.int32(-1), range_)
+        def below_common(phase: Int32s, forward: Int32s) -> tuple[Int32s, Int32s, Int32s]:
+            innermost = self._forest.range[forward]
+            is_common, around = np.zeros(len(phase), np.bool_), phase
+            while (around >= 0).any():
+                is_common |= (around >= 0) & (self._forest.range[around] == innermost)
+                around = self._forest.above(around)
+            rest = np.where(is_common, np.int32(-1), self._forest.parent[forward])
+            return np.where(is_common | self._is_dropped[innermost], np.int32(-1), innermost), phase, rest
 
-        before, under = len(self._forest), above >= 0
-        target = np.full(len(rows), -1, np.int32)
-        target[under] = self._forest.combine(above[under], forward[under], step)
-        alone, back = np.unique(forward[~under], return_inverse=True)
-        target[~under] = self._forest.copied(alone, lambda level: ~self._dropped[self._forest.range[level]])[back]
-        self.linked_nodes.append(np.arange(before, len(self._forest), dtype=np.int32))
-        led = target >= 0
-        rows, target, under = rows[led], target[led], under[led]
-        placed.how[rows] = LINKED
-        adopted = placed.base[rows] >= 0
-        placed.base[rows[adopted]] = target[adopted]
-        unadopted = rows[~adopted]
-        placed.own_node[unadopted] = np.where(
-            under[~adopted], target[~adopted], self._forest.graft(target[~adopted], placed.own_node[unadopted])
-        )
+        first_new, has_phase = len(self._forest), phase_node >= 0
+        linked_node = np.full(len(phase_node), -1, np.int32)
+        linked_node[has_phase] = self._forest.combine(phase_node[has_phase], forward_node[has_phase], below_common)
+        alone, row_of_alone = np.unique(forward_node[~has_phase], return_inverse=True)
+        copies = self._forest.copied(alone, lambda nodes: ~self._is_dropped[self._forest.range[nodes]])
+        linked_node[~has_phase] = copies[row_of_alone]
+        self.linked_nodes.append(np.arange(first_new, len(self._forest), dtype=np.int32))
+        return linked_node

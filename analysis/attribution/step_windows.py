@@ -12,7 +12,7 @@ import numpy as np
 
 from ..trace import NO_CATEGORY, PUSH_POP, Bools, Int32s, Int64s, Ranges, Trace
 from ..vocabulary import OTHER, PHASES
-from .nesting import Forest
+from .forest import Forest
 from .places import Attribution
 from .placing import AMBIGUOUS, OUTSIDE, OWN
 from .step_decisions import Windows

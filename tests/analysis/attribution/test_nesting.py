@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nvtx_kernels.analysis.attribution.nesting import Forest, Nesting
+from nvtx_kernels.analysis.attribution.forest import Forest
+from nvtx_kernels.analysis.attribution.nesting import Nesting
 from nvtx_kernels.analysis.errors import TooTangled
 from nvtx_kernels.analysis.trace import Ranges, Spots, sorted_ranges
 
