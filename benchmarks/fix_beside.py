@@ -138,8 +138,7 @@ def facts(out: Path, name: str) -> list[dict[str, Any]]:
 
 def told(report: Path) -> dict[str, Any]:
     """Return what a report says of the step without recording, and what is at stake by it."""
-    from nvtx_kernels.analysis.measures.fixes import fixes_of, host_times_error
-    from nvtx_kernels.analysis.measures.host_line import Refused
+    from nvtx_kernels.analysis.measures.fixes import fixes_of
     from nvtx_kernels.analysis.opened import opened
 
     one = opened(report)
@@ -159,9 +158,7 @@ def told(report: Path) -> dict[str, Any]:
         "with": fixes_of(one.attribution, unrecorded_step_ns=step_ns, host_ns=recording.host_ns),
         "product": one.fixes,
     }
-    if recording.host_ns:
-        with suppress(Refused):
-            row["error"] = host_times_error(one.attribution, step_ns, recording.host_ns)
+    row["error"] = ways["with"].host_times_error
     row["refused"] = ways["with"].refused
     row["replay_error"] = ways["with"].replay_error
     for way, found in ways.items():

@@ -234,8 +234,7 @@ def emptied(program: Any, device: str) -> dict[str, float]:
 def predict(options: argparse.Namespace) -> None:
     """Write the predictions of `view fix` for each change, for the programs that were recorded."""
     from nvtx_kernels.analysis.attribution.causes import attribute
-    from nvtx_kernels.analysis.measures.fixes import fixes_of, host_times_error
-    from nvtx_kernels.analysis.measures.host_line import Refused
+    from nvtx_kernels.analysis.measures.fixes import fixes_of
 
     import nvtx_kernels as nk
     from benchmarks.fix_programs import PROGRAMS
@@ -260,8 +259,7 @@ def predict(options: argparse.Namespace) -> None:
         of_program = {"unrecorded_step_ns": step_ns, "host_ns": host_ns}
         for way, found in ways.items():
             of_program[way] = as_object(found, case.changes)
-        with suppress(Refused):
-            of_program["host_times_error"] = host_times_error(attribution, step_ns, host_ns)
+        of_program["host_times_error"] = ways["phases"].host_times_error
         predictions[case.name] = of_program
         print(f"{case.name}: {step_ns / 1e6:.2f} ms; {summary(of_program)}")
     (options.out / "predictions.json").write_text(json.dumps(predictions, indent=1))

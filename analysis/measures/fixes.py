@@ -22,16 +22,16 @@ from ..vocabulary import PHASES
 from .fix_rules import BF16_MORE, MEASURED, RULES, Found, Rule, Unjudged
 from .fix_subject import AT_ONCE_NS, FixSubject
 from .host_line import Refused
-from .replay import PAUSE_NS, replay_error, step_ns, timeline_of
-from .timeline import Floats, Timeline
+from .replay import PAUSE_NS, emptied_ns, replay_error, step_ns, timeline_of
+from .timeline import Floats, Timeline, emptied
 
 #: The host's time without recording, as a share of that with it, where nothing says which: 0.33 to 1.0 were seen.
 UNKNOWN_FACTORS = (0.4, 1.0)
 #: Where the step without recording is known, all factors in between are tried that give it within this share.
 FACTORS, NEAR_STEP = (0.2, 1.0), 0.03
-#: Where host times of phases are known: all factors within this share of theirs; they must give the step so
-#: nearly.
-NEAR_HOST, NEAREST_STEP = 0.15, 0.08
+#: Where host times of phases are known: they are looked for among these factors, which must give the step so
+#: nearly; all factors within this share of theirs are tried.
+HOST_FACTORS, NEAREST_STEP, NEAR_HOST = (0.05, 1.0), 0.08, 0.15
 #: In how many places a range of factors is computed, and in how many it is looked for.
 PLACES, SEARCHED = 5, 49
 #: Less of the step is not shown.
@@ -84,10 +84,11 @@ class Fixes:
     """All changes that matter, by the least that they save; and what stayed silent, or was not judged.
 
     `step_ns` is the step without recording where `is_unrecorded`, of which it may be an upper limit, else the
-    recorded one; `factors` are the
-    lowest and the highest share of the recorded host time that was replayed; `spread_ns` is half the
-    interquartile range of the recorded steps. `refused` says why nothing was replayed; `fits` is false where no
-    factor gives the unrecorded step.
+    recorded one; `factors` are the lowest and the highest share of the recorded host time that was replayed;
+    `spread_ns` is half the interquartile range of the recorded steps. `refused` says why nothing was replayed;
+    `fits` is false where no factor gives the unrecorded step. `host_times_error` is by which share of that step
+    the replay misses it with the host's times by phase, None without such times; where it is too large, they are
+    not used.
     """
 
     fixes: tuple[Fix, ...] = ()
@@ -103,6 +104,12 @@ class Fixes:
     spread_ns: float = 0
     factors: tuple[float, float] | None = None
     replay_error: float | None = None
+    host_times_error: float | None = None
+
+    @property
+    def host_times_used(self) -> bool:
+        """Whether the figures are of the host's times by phase."""
+        return self.host_times_error is not None and abs(self.host_times_error) <= NEAREST_STEP
 
 
 class _Symptom(NamedTuple):
@@ -139,7 +146,8 @@ def fixes_of(
         return Fixes(refused=str(reason))
     subject = FixSubject(attribution, timeline)
     base = _without_annotation(subject)
-    factors, fits = _factors(base, unrecorded_step_ns, host_ns, is_upper_limit=is_upper_limit)
+    found = _factors(subject, base, unrecorded_step_ns, host_ns or {}, is_upper_limit=is_upper_limit)
+    factors, fits = found.values, found.fits
     answers = [(rule, answer) for rule in RULES for answer in rule.find(subject, factors)]
     unjudged = [answer.reason for _, answer in answers if isinstance(answer, Unjudged)]
     symptoms = [_Symptom(rule, answer) for rule, answer in answers if isinstance(answer, Found)]
@@ -166,6 +174,7 @@ def fixes_of(
         spread_ns=spread_ns,
         factors=(float(factors.min()), float(factors.max())),
         replay_error=replay_error(timeline),
+        host_times_error=found.host_times_error,
     )
 
 
@@ -176,55 +185,67 @@ def _without_annotation(subject: FixSubject) -> Timeline:
     return replace(timeline, before_ns=np.where(pauses, AT_ONCE_NS, timeline.before_ns))
 
 
-def _factors(
-    timeline: Timeline,
-    unrecorded_ns: float | None,
-    host_ns: Mapping[str, float] | None,
-    *,
-    is_upper_limit: bool = False,
-) -> tuple[Floats, bool]:
-    """Return the host's factors to compute at, and whether any of them gives the step without recording.
+class _Factors(NamedTuple):
+    """The host's factors to compute at, one each, or a row of one for each of PHASES; and what they give.
 
-    One factor each, or a row of one for each of PHASES. If that step is an upper limit, they begin with the lowest
-    where nothing is known.
+    `fits` says whether any gives the step without recording, `host_times_error` by which share of it the replay
+    with the host's times of phases misses it, if there are any.
+    """
+
+    values: Floats
+    fits: bool = True
+    host_times_error: float | None = None
+
+
+def _factors(
+    subject: FixSubject,
+    base: Timeline,
+    unrecorded_ns: float | None,
+    host_ns: Mapping[str, float],
+    *,
+    is_upper_limit: bool,
+) -> _Factors:
+    """Return the factors that give the step without recording, or where it is not known, those that were seen.
+
+    If that step is an upper limit, they begin with the lowest where nothing is known.
     """
     if unrecorded_ns is None:
-        return np.linspace(*UNKNOWN_FACTORS, PLACES), True
+        return _Factors(np.linspace(*UNKNOWN_FACTORS, PLACES))
+    error = None
     if host_ns:
-        of_phases = _of_phases(timeline, host_ns)
-        if abs(float(step_ns([timeline], of_phases[None])[0]) / unrecorded_ns - 1) <= NEAREST_STEP:
+        of_phases = _of_phases(subject, base, unrecorded_ns, host_ns)
+        error = float(step_ns([base], of_phases[None])[0]) / unrecorded_ns - 1
+        if abs(error) <= NEAREST_STEP:
             around = of_phases * np.linspace(1 - NEAR_HOST, 1 + NEAR_HOST, 2 * PLACES + 1)[:, None]
-            near = np.abs(step_ns([timeline] * len(around), around) / unrecorded_ns - 1) <= NEAR_STEP
-            return (around[near] if near.any() else around), True
+            near = np.abs(step_ns([base] * len(around), around) / unrecorded_ns - 1) <= NEAR_STEP
+            return _Factors(around[near] if near.any() else around, host_times_error=error)
     tried = np.linspace(*FACTORS, SEARCHED)
-    steps = step_ns([timeline] * SEARCHED, tried)
+    steps = step_ns([base] * SEARCHED, tried)
     fine = np.linspace(*FACTORS, 16 * SEARCHED)
     near = np.abs(np.interp(fine, tried, steps) / unrecorded_ns - 1) <= NEAR_STEP
     if not near.any():
-        return np.linspace(*FACTORS, PLACES), False
+        return _Factors(np.linspace(*FACTORS, PLACES), False, error)
     lowest = float(fine[near].min())
     lowest = min(lowest, UNKNOWN_FACTORS[0]) if is_upper_limit else lowest
-    return np.linspace(lowest, float(fine[near].max()), PLACES), True
+    return _Factors(np.linspace(lowest, float(fine[near].max()), PLACES), True, error)
 
 
-def host_times_error(attribution: Attribution, unrecorded_step_ns: float, host_ns: Mapping[str, float]) -> float:
-    """Return by which share the step that is replayed with the host's times of phases misses the true one.
+def _of_phases(subject: FixSubject, base: Timeline, unrecorded_ns: float, host_ns: Mapping[str, float]) -> Floats:
+    """Return the factor of each phase at which it lasts on the host as long as in a step that is emptied.
 
-    Raises Refused where the steps cannot be replayed.
+    Such a step takes the host no longer than any other, where it may wait for earlier work too: times of which the
+    sum is longer than a step, but nearly one, are made shorter. Phases without a time of their own get the factor
+    of all.
     """
-    timeline = _without_annotation(FixSubject(attribution, timeline_of(attribution)))
-    return float(step_ns([timeline], _of_phases(timeline, host_ns)[None])[0]) / unrecorded_step_ns - 1
-
-
-def _of_phases(timeline: Timeline, host_ns: Mapping[str, float]) -> Floats:
-    """Return the factor of each phase at which the host takes so long in it; without a time, that of all."""
-    before = np.where(timeline.before_ns > PAUSE_NS, 0.0, timeline.before_ns)
-    own = np.where(timeline.scaled & (timeline.own_ns <= PAUSE_NS), timeline.own_ns, 0.0)
-    recorded = np.bincount(timeline.phase, before + own, len(PHASES)) / timeline.steps
-    times = np.array([host_ns.get(phase, np.nan) for phase in PHASES])
-    known = ~np.isnan(times) & (recorded > 0)
-    of_all = times[known].sum() / recorded[known].sum() if known.any() else 1.0
-    return np.where(known, np.clip(times / np.maximum(recorded, 1), 0.05, 1.0), min(of_all, 1.0))
+    measured = np.array([host_ns.get(phase, 0.0) for phase in PHASES])
+    if unrecorded_ns < measured.sum() <= (1 + NEAR_HOST) * unrecorded_ns:
+        measured *= unrecorded_ns / measured.sum()
+    tried = np.linspace(*HOST_FACTORS, SEARCHED)
+    replayed = emptied_ns(emptied(base, subject.attribution), tried)
+    own = (measured > 0) & (replayed[-1] > 0)
+    of_all = np.interp(measured.sum(), replayed.sum(axis=1), tried)
+    factors = [np.interp(measured[phase], replayed[:, phase], tried) for phase in range(len(PHASES))]
+    return np.where(own, factors, of_all)
 
 
 class _Weighed:

@@ -18,8 +18,9 @@ from ..attribution.causes import Attribution
 from ..support.small_numbers import medians
 from ..support.units import share_text
 from ..trace import Bools
+from ..vocabulary import PHASES
 from .host_line import NO_TIME, Refused, window_of
-from .timeline import BEGIN, END, ROOM, RUN, WAIT, Floats, Timeline, recorded_timeline
+from .timeline import BEGIN, EMPTY, END, ROOM, RUN, WAIT, Floats, Timeline, first_calls, recorded_timeline
 
 #: A call's own time, or a pause between calls, above which it is the program's own and recording did not make
 #: it, ns.
@@ -65,6 +66,24 @@ def step_ns(timelines: Sequence[Timeline], factors: Floats) -> Floats:
 
     `factors` has one for each timeline, or a row for each, of one for each of PHASES.
     """
+    return _step(_replayed(timelines, factors)[0], timelines[0])
+
+
+def emptied_ns(emptied: Timeline, factors: Floats) -> Floats:
+    """Return how long the host takes for each phase of a step that begins with nothing left for the GPU to do, ns.
+
+    A row for each of `factors`, of a time for each of PHASES: the median over the steps. `emptied` is what
+    `timeline.emptied` returned.
+    """
+    _, begins, leaves = _replayed([emptied] * len(factors), factors)
+    first = first_calls(emptied)
+    times = np.zeros((emptied.steps, len(PHASES), len(factors)))
+    np.add.at(times, (emptied.step_of_call[first], emptied.phase[first]), leaves - begins)
+    return medians(times.T)
+
+
+def _replayed(timelines: Sequence[Timeline], factors: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return when steps end, and when the host begins and leaves phases that are emptied; columns are replays."""
     first, work = timelines[0], timelines[0].window.work
     columns = {name: np.stack([getattr(timeline, name) for timeline in timelines]) for name in CHANGING}
     factor = factors[:, first.phase] if factors.ndim > 1 else np.repeat(factors[:, None], len(first.phase), axis=1)
@@ -86,10 +105,10 @@ def step_ns(timelines: Sequence[Timeline], factors: Floats) -> Floats:
 
 def _followed(
     timeline: Timeline, run_ns: Floats, latest_ns: Floats, called_ns: Floats, own_ns: Floats, waits: Bools
-) -> Floats:
-    """Return the step of each replay, from the operations in their order; columns are replays.
+) -> tuple[Floats, Floats, Floats]:
+    """Follow the operations in their order; return what `_replayed` does.
 
-    `run_ns` is how long a run keeps its stream, `latest_ns` its end on a stream that was free.
+    Columns are replays. `run_ns` is how long a run keeps its stream, `latest_ns` its end on a free stream.
     """
     earlier_ns = timeline.program.earlier_ns - timeline.window.host.start_ns[0]
     run = earlier = len(earlier_ns)
@@ -97,6 +116,8 @@ def _followed(
     ends[:earlier] = earlier_ns[:, None]
     waited = np.zeros(run_ns.shape[1])  # how long the host has waited so far
     step_ends: list[Floats] = []
+    begins: list[Floats] = []
+    leaves: list[Floats] = []
     begun = run
     for kind, call, after_ns, behind in timeline.program.operations:
         if kind == RUN:
@@ -108,12 +129,18 @@ def _followed(
         elif kind == END:
             at = waited + called_ns[min(call, len(called_ns) - 1)]  # of a step without work of its own
             step_ends.append(ends[begun:run].max(axis=0) if run > begun else at)
+        elif kind == EMPTY:
+            at = waited + (called_ns[call - 1] + own_ns[call - 1] if call else 0.0)
+            leaves.append(at)
+            begins.append(np.maximum(at, ends[list(behind)].max(axis=0)))
+            waited = waited + begins[-1] - at
         else:
             ended, at = ends[list(behind)].max(axis=0), waited + called_ns[call]
             more = np.maximum(ended + after_ns - at - (own_ns[call] if kind == WAIT else 0.0), 0.0)
             still = kind == ROOM or waits[call]
             waited = waited + np.where(still & ((ended > at) | (kind != WAIT)), more, 0.0)
-    return _step(np.stack(step_ends), timeline)
+    leaves.append(waited + called_ns[-1] + own_ns[-1])
+    return np.stack(step_ends), np.array(begins), np.array(leaves[1:])
 
 
 def _step(ends: Floats, timeline: Timeline) -> Floats:

@@ -7,7 +7,7 @@ replays: a `Program` of operations and of *runs*, each the work that one stream 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
@@ -36,8 +36,9 @@ STAGED_BYTES = 65_536
 QUICK_WAIT_NS, USUAL_LAG_NS, USUAL_GAP_NS = 6_000.0, 8_000.0, 1_000.0
 
 #: What an operation is: a run begins behind others; a call waits for runs, and returns so long after their end;
-#: a call of a copy waits for runs before it begins; a call waits for room in the queue; a step begins or ends.
-RUN, WAIT, STAGED, ROOM, BEGIN, END = range(6)
+#: a call of a copy waits for runs before it begins; a call waits for room in the queue; a step begins or ends; the
+#: host waits for runs when it has made the call before.
+RUN, WAIT, STAGED, ROOM, BEGIN, END, EMPTY = range(7)
 
 
 class Operation(NamedTuple):
@@ -89,7 +90,7 @@ class Timeline:
     duration_ns: Floats
     kept: Bools
     scaled: Bools  # per call: recording made its own time longer
-    phase: Int8s  # per call: that of the next work launched, a position in PHASES
+    phase: Int8s  # per call: that of the next work launched, or of the last where it waits; a position in PHASES
     work_phase: Int8s
 
     @property
@@ -112,6 +113,19 @@ class Timeline:
 def recorded_timeline(attribution: Attribution, window: Window) -> Timeline:
     """Return the steps of a window as they were recorded."""
     return _Recorded(attribution, window).timeline()
+
+
+def emptied(timeline: Timeline, attribution: Attribution) -> Timeline:
+    """Return a timeline whose host waits for all of the GPU's work before each of the `first_calls`."""
+    compiling = _Compiling(_Recorded(attribution, timeline.window), first_calls(timeline))
+    return replace(timeline, program=compiling.program()[0])
+
+
+def first_calls(timeline: Timeline) -> Int64s:
+    """Return the first call of each step, and of each phase in it."""
+    first = np.r_[True, timeline.phase[1:] != timeline.phase[:-1]]
+    first[timeline.window.begin] = True
+    return np.flatnonzero(first)
 
 
 class _Recorded:
@@ -141,6 +155,7 @@ class _Recorded:
         scaled = ~self.synchronizes
         scaled[self.work.call[np.concatenate([self.staged, self.blocking])]] = False
         next_work = np.searchsorted(self.work.call, np.arange(len(own_ns)))
+        next_work = np.where(self.synchronizes, np.maximum(next_work - 1, 0), next_work)
         return Timeline(
             window=self.window,
             program=program,
@@ -217,8 +232,11 @@ class _Recorded:
 class _Compiling:
     """Makes the program: each operation ends the runs of all streams that got work since the one before."""
 
-    def __init__(self, recorded: _Recorded) -> None:
+    def __init__(self, recorded: _Recorded, emptied: Int64s | None = None) -> None:
         self.recorded, self.host, self.work = recorded, recorded.host, recorded.work
+        self.emptied = (
+            self.work.call[:0] if emptied is None else emptied
+        )  # calls before which all work is waited for
         self.operations: list[Operation] = []
         self.runs: list[Int64s] = []
         self.end_ns: list[int] = recorded.earlier_ns.tolist()  # of each run, as recorded
@@ -236,6 +254,8 @@ class _Compiling:
             self._flush(int(np.searchsorted(self.work.call, call, "right" if order == AFTER else "left")))
             if kind in (BEGIN, END):
                 self.operations.append(Operation(kind, call))
+            elif kind == EMPTY:
+                self.operations.append(Operation(EMPTY, call, 0, tuple(self.last)))
             elif kind == RUN:
                 self._event(call)
             else:
@@ -254,6 +274,7 @@ class _Compiling:
         found = (
             (END, window.end),
             (BEGIN, window.begin),
+            (EMPTY, self.emptied),
             (ROOM, few),
             (STAGED, self.work.call[of.staged]),
             (WAIT, np.flatnonzero(of.synchronizes)),
@@ -317,7 +338,7 @@ class _Compiling:
 
 
 #: Comes after all others of the same call: the copy itself has been launched.
-AFTER = 6
+AFTER = 7
 
 
 def _usual(name: Int32s, values_ns: Floats, counted: Bools, otherwise: float) -> Floats:

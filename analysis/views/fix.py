@@ -28,6 +28,10 @@ NOTHING = "Nothing to fix first: no known change saves {} or more of a step of {
 CEILINGS = "Upper limits per step, by replay of the recorded calls; they do not add up."
 GIVE_STEP = "Unrecorded, a step is shorter. Give its time to narrow these ranges, such as --unrecorded-step 68ms."
 ONE_RANK = "Of {} ranks, the steps of one are replayed; what its collectives wait for stays as recorded."
+NOT_USED = (
+    "The host's times by phase are not used: with them, the replay of the unchanged step is {} {} "
+    "than a step without recording."
+)
 EVIDENCE = "time: of the kernels and copies concerned. least: what bytes or FLOPs need."
 
 
@@ -48,6 +52,7 @@ def shown(report: Report, found: Fixes) -> Document:
     notes = [
         *([GIVE_STEP] if not found.is_unrecorded or found.is_upper_limit else []),
         *(f"Not judged: {reason}." for reason in found.unjudged),
+        *not_used(found),
     ]
     notes += [ONE_RANK.format(report.ranks)] if report.ranks > 1 else []
     tables = [fix_table(found, found.fixes), *([_evidence(found)] if found.fixes else [])]
@@ -60,6 +65,14 @@ def shown(report: Report, found: Fixes) -> Document:
 def nothing(found: Fixes) -> str:
     """Return the sentence for a report in which nothing matters."""
     return NOTHING.format(share_text(LEAST_SHARE, 0), time(found.step_ns)) + silent(found)
+
+
+def not_used(found: Fixes) -> list[str]:
+    """Return a sentence on host times that do not give the step, or none."""
+    error = found.host_times_error
+    if error is None or found.host_times_used:
+        return []
+    return [NOT_USED.format(share_text(abs(error)), "longer" if error > 0 else "shorter")]
 
 
 def first(found: Fixes | None) -> list[Table]:
@@ -76,6 +89,7 @@ def as_object(found: Fixes) -> dict[str, Any]:
     }
     basis |= {"is_unrecorded": found.is_unrecorded, "is_upper_limit": found.is_upper_limit}
     basis |= {"factors": found.factors, "steps": found.steps}
+    basis |= {"host_times_used": found.host_times_used, "host_times_error": found.host_times_error}
     basis |= {"silent": [asdict(tried) for tried in found.silent], "unjudged": list(found.unjudged)}
     return {"fixes": [asdict(fix) for fix in found.fixes], "fix_basis": basis}
 

@@ -41,7 +41,7 @@ KEYS = {
     },
     "fix_basis": {
         "replay_error", "refused", "step_ns", "is_unrecorded", "is_upper_limit", "factors", "steps", "silent",
-        "unjudged",
+        "unjudged", "host_times_used", "host_times_error",
     },
 }  # fmt: skip
 
