@@ -1,8 +1,22 @@
 """What tells which autograd node runs now, so that the ranges of its part are opened around its backward.
 
-The nodes that a backward can reach get a hook when it begins; none where all that receive the ranges see the nodes
-themselves, and make their ranges afterwards (`recorder/backward.py`). Hooks stay where the backward makes nodes
-itself, which are of the parts whose backward runs, and where generated code of a whole model has run.
+A pass, one run of the engine, gets hooks on nodes that it can reach; a hook opens the ranges of its node's part:
+
+```
+forward    layer 0 [ a  norm[ b c ]  d ]        a to d: nodes in the order of their numbers
+backward   d  c  b  a                           the engine runs the last made first
+hooks      d  c     a                           in a whole pass, where the part changes
+```
+
+| the pass | hooks on |
+|---|---|
+| all that receive ranges see nodes, and make the ranges afterwards (`recorder/backward.py`) | none |
+| runs every node, makes none, and only this thread ran parts | the nodes before which the part changes |
+| runs some of the nodes, or makes nodes, and only this thread ran parts | all nodes |
+| several threads ran parts: numbers are each thread's own | all nodes; `_made_by` finds each one's thread |
+
+A pass that makes nodes itself always gets hooks: these nodes are of the parts whose backward runs. So does a pass
+after generated code of a whole model has run.
 """
 
 from __future__ import annotations
@@ -42,23 +56,19 @@ Hooks = OrderedDict[int, Callable[[object], None]]
 
 
 class _Origin(NamedTuple):
-    """Where a walk along a graph is: below what this call returned, which had the number `last`.
-
-    Without a call, it is below one, but at what that neither made nor was given.
-    """
+    """Where a walk from a pass's outputs is: below what this call returned, which has the number `last`."""
 
     call: Call | None
     last: int
     outer: _Origin | None
 
 
-class _Hooked:
-    """A run of the engine, while which the nodes that it can reach have a hook.
+# Below some call, but at a node that it neither made nor was given.
+_UNKNOWN_CALL = _Origin(None, 0, None)
 
-    `is_whole` is a pass that runs every node and makes none. A node's number alone does not say which thread made
-    it. Where several threads ran parts, it is of the thread whose outermost call returned what depends on it,
-    unless its number is not one of that call, or the call was given it.
-    """
+
+class _Hooked:
+    """A pass, while which nodes that it can reach have a hook; `is_whole` runs every node and makes none."""
 
     def __init__(self, outputs: Iterable[Any], *, is_kept: bool, is_whole: bool) -> None:
         self.outputs, self.is_kept, self.is_whole = outputs, is_kept, is_whole
@@ -74,7 +84,7 @@ class _Hooked:
         try:
             try:
                 if self.threads:
-                    self._find_nodes()
+                    self._hook_nodes()
             except Exception:  # annotation must not break the program
                 range_stack.say_failed("a backward has no ranges")
             gradients = engine()
@@ -88,61 +98,43 @@ class _Hooked:
             Call(maker, start).hold(gradients)
         return gradients
 
-    def _find_nodes(self) -> None:
+    def _hook_nodes(self) -> None:
         edges = [output.grad_fn if isinstance(output, torch.Tensor) else output[0] for output in self.outputs]
         self.tops += [node for node in edges if node is not None]
-        if self.is_whole and self.threads == [self.own]:
-            self._find_changes()
-            return
-        nodes: list[tuple[Node, _Origin | None]] = [(node, None) for node in self.tops]
-        seen = {node for node, _ in nodes}
-        is_one_thread = self.threads == [self.own]
-        lowest = min(
-            (bounds[0] for places in self.threads if (bounds := places.table.columns[0])), default=LEAF_NUMBER
-        )
-        hooked: list[tuple[Node, Hooks, object]] = []
-        for node, origin in nodes:
-            number, following_nodes = node._sequence_nr(), node.next_functions
-            if not following_nodes:  # a leaf, or the end of what PyTorch traces: of no part
-                continue
-            places = self.own
-            if not is_one_thread:
-                places, origin = self._made_by(node, number, origin)
-            part_of = places.table.part_of if places is not None else lambda _: None
-            if places not in self.hooks:
-                self.hooks[places] = OrderedDict({0: partial(self._before_node, part_of)})
-            hooked.append((node, self.hooks[places], part_of(number)))
-            if number < lowest and is_one_thread:
-                continue
-            for following, _ in following_nodes:
-                if following is not None and following not in seen:
-                    seen.add(following)
-                    nodes.append((following, origin))
+        if self.threads != [self.own]:
+            hooked = self._of_several_threads()
+        elif self.is_whole:
+            hooked = self._changes()
+        else:
+            hooks, part_of = self._hooks_of(self.own), self.own.table.part_of
+            hooked = [(node, hooks, part_of(number)) for number, node in self._of_this_thread()]
         if any(part is not None for _, _, part in hooked):
             self._hook(hooked)
 
-    def _find_changes(self) -> None:
-        """Put hooks on the nodes before which ranges end or begin: they run from the last made to the first."""
-        bounds, parts = self.own.table.columns
+    def _of_this_thread(self) -> list[tuple[int, Node]]:
+        """Return the nodes that the pass can reach, with their numbers, down to the first that were of no part."""
+        bounds, _ = self.own.table.columns
         lowest = bounds[0] if bounds else LEAF_NUMBER
-        nodes, numbered = [*self.tops], []
-        seen = {*nodes}
+        nodes, seen, numbered = [*self.tops], {*self.tops}, []
         for node in nodes:
             following_nodes = node.next_functions
-            if not following_nodes:
+            if not following_nodes:  # a leaf, or the end of what PyTorch traces: of no part
                 continue
             number = node._sequence_nr()
             numbered.append((number, node))
-            if number < lowest:
-                continue
-            for following, _ in following_nodes:
-                if following is not None and following not in seen:
-                    seen.add(following)
-                    nodes.append(following)
-        numbered.sort(key=itemgetter(0), reverse=True)
-        hooks: Hooks = OrderedDict({0: partial(self._before_node, self.own.table.part_of)})
-        self.hooks[self.own] = hooks
-        changes, place, last, tops = [], len(bounds) - 1, object(), {*self.tops}
+            if number >= lowest:
+                for following, _ in following_nodes:
+                    if following is not None and following not in seen:
+                        seen.add(following)
+                        nodes.append(following)
+        return numbered
+
+    def _changes(self) -> list[tuple[Node, Hooks, object]]:
+        """Return the nodes before which ranges end or begin: they run from the last made to the first."""
+        bounds, parts = self.own.table.columns
+        numbered = sorted(self._of_this_thread(), key=itemgetter(0), reverse=True)
+        hooks, tops = self._hooks_of(self.own), {*self.tops}
+        changes, place, last = [], len(bounds) - 1, object()
         for number, node in numbered:
             while place >= 0 and bounds[place] > number:
                 place -= 1
@@ -150,8 +142,32 @@ class _Hooked:
             if part is not last or node in tops:
                 changes.append((node, hooks, part))
                 last = part
-        if any(part is not None for _, _, part in changes):
-            self._hook(changes)
+        return changes
+
+    def _of_several_threads(self) -> list[tuple[Node, Hooks, object]]:
+        """Return all nodes that the pass can reach, by the tables of the threads that made them."""
+        nodes: list[tuple[Node, _Origin | None]] = [(node, None) for node in self.tops]
+        seen, hooked = {*self.tops}, []
+        for node, origin in nodes:
+            following_nodes = node.next_functions
+            if not following_nodes:
+                continue
+            number = node._sequence_nr()
+            maker, origin = self._made_by(node, number, origin)
+            part = maker.table.part_of(number) if maker is not None else None
+            hooked.append((node, self._hooks_of(maker), part))
+            for following, _ in following_nodes:
+                if following is not None and following not in seen:
+                    seen.add(following)
+                    nodes.append((following, origin))
+        return hooked
+
+    def _hooks_of(self, maker: Places | None) -> Hooks:
+        """Return the one hook of all nodes that a thread made; None is an unknown thread, whose are of no part."""
+        if maker not in self.hooks:
+            part_of = maker.table.part_of if maker is not None else lambda _: None
+            self.hooks[maker] = OrderedDict({0: partial(self._before_node, part_of)})
+        return self.hooks[maker]
 
     def _hook(self, hooked: list[tuple[Node, Hooks, object]]) -> None:
         carried: Hooks | None = None
@@ -167,23 +183,31 @@ class _Hooked:
             _carry(None)
 
     def _made_by(self, node: Node, number: int, origin: _Origin | None) -> tuple[Places | None, _Origin | None]:
-        """Return the thread that made a node, if it is known and ran parts, and where the walk is from here on."""
+        """Return the thread that made a node, None if it is not known, and where the walk is from here on.
+
+        A node's number does not say whose it is. In this order, the thread is that of
+
+        1. the call that is known to have returned the node;
+        2. the innermost call around it that was not given it, if the number is one of that call's;
+        3. the only thread that had a part at this number and is not known to have been given the node. Below no
+           call, it must be this thread, and only threads count of whose calls some results were not seen: what
+           others returned would have been passed on the way.
+        """
         call = call_that_returned(node)
         if call is not None:
             return call.places, _Origin(call, number, origin)
-        while origin is not None and origin.call is not None:
-            if not is_made_elsewhere(node, origin.call.places):
-                if origin.call.start <= number <= origin.last:
-                    return origin.call.places, origin
-                origin = _Origin(None, 0, None)
-                break
+        while origin is not None and origin.call is not None and is_made_elsewhere(node, origin.call.places):
             origin = origin.outer
+        if origin is not None and origin.call is not None:
+            if origin.call.start <= number <= origin.last:
+                return origin.call.places, origin
+            origin = _UNKNOWN_CALL
         fits = [
             places
             for places in self.threads
             if places.table.part_of(number) and not is_made_elsewhere(node, places)
         ]
-        if origin is None:  # below no call: what another thread returned would have been passed on the way here
+        if origin is None:
             fits = [places for places in fits if places is self.own or places.has_unseen]
             return (self.own if fits == [self.own] else None), None
         return (fits[0] if len(fits) == 1 else None), origin
