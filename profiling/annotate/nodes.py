@@ -270,7 +270,7 @@ def _all_see_nodes() -> bool:
     return is_known and listeners == range_stack.listeners and all(one.sees_nodes() for one in listeners)
 
 
-def _hear(is_heard: bool) -> None:
+def hear(is_heard: bool) -> None:
     """Have backward passes watched, or no longer; what others have put around that stays, and passes on."""
     for module in (torch.autograd.graph, torch.autograd):
         run = outermost = module._engine_run_backward
@@ -280,5 +280,5 @@ def _hear(is_heard: bool) -> None:
             module._engine_run_backward = _watched_run if is_heard else _run  # type: ignore[attr-defined]
 
 
-range_stack.observers.append(_hear)
-_hear(range_stack.active)
+range_stack.observers.append(hear)
+hear(range_stack.active)

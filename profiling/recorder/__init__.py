@@ -23,6 +23,7 @@ its thread or the interpreter ends.
 
 import atexit
 import functools
+import json
 import sys
 import threading
 import time
@@ -38,12 +39,14 @@ from .. import annotate
 from ..annotate import others
 from ..annotate.interrupts import Held
 from ..annotate.replacing import replaced
+from ..machine import MARK, pytorch_settings, versions
 from .open_blocks import is_open
 from .process import Unwinding, alone, reminding
 from .recording import LIMIT_VARIABLE, OPEN_BLOCK, Recording
 from .session import making_way
 from .steps import STEPS, Bounds, StepCount
 from .trace_file import AbandonedError, TraceFile, TraceFileError, of_rank
+from .written import Written
 
 __all__ = ["GOES_ON", "LIMIT_VARIABLE", "OPEN_BLOCK", "Recording", "record"]
 
@@ -89,6 +92,8 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         self._trace: TraceFile | None = None
         self._failure: TraceFileError | None = None
         self._count: StepCount | None = None
+        self._written: Written | None = None
+        self._versions: dict[str, str | int | None] = {}
         self._is_ending = False
         self._signals = Unwinding(record.__enter__, record.__exit__)
         # What a recording takes of its process, and what it listens to.
@@ -111,6 +116,9 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
     ) -> None:
         with self._signals, Held(f"{self._path} is being written; Ctrl-C again abandons it", self._abandon):
             self._end("" if kind is None else kind.__name__)
+            timed = self._count.timed() if self._count is not None else ""
+            if self._written is not None and kind is None:
+                self._written.add_times(timed)
             failure, self._failure = self._failure, None
             if failure is not None:
                 raise failure
@@ -133,7 +141,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
             self._is_ending = True
             with Held(f"{self._path} is being written; Ctrl-C again abandons it", self._abandon):
                 try:
-                    self._end("")
+                    self._end("", goes_on=True)
                     written()
                 except TraceFileError as failure:
                     self._failure = failure
@@ -147,6 +155,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         self._listening.enter_context(reminding(is_late, WAITING_S))
 
     def _begin(self) -> Recording:
+        self._is_ending, self._written = False, None
         self._path = of_rank(self._path)
         self._process.enter_context(alone(self._path))
         self._trace = trace = TraceFile(self._path)
@@ -159,36 +168,39 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
             recording = Recording(trace, on_gpu=self._on_gpu, operators=self._operators, memory=self._memory)
         except RuntimeError as error:
             raise TraceFileError(f"cannot record to {self._path}: {error}") from error
-        self._recording = recording
+        self._recording, self._versions = recording, versions()
         self._process.callback(recording.give_up)
         self._listening.enter_context(annotate.listen(recording.ranges))
         self._listening.enter_context(others.hear(recording.ranges))
         self._listening.enter_context(making_way(recording.pause, recording.resume))
         self._listening.enter_context(reminding(recording.look_at_memory, REMIND_S))
         if self._bounds.are_counted:
-            self._count = StepCount(
-                self._bounds, recording.step_ended, lambda: self.end_when_safe(self._say_goes_on)
-            )
+            self._count = StepCount(self._bounds, recording.step_ended, lambda: self.end_when_safe(self._goes_on))
             self._listening.enter_context(self._count.counting(recording.ranges))
+            self._count.hear()
         atexit.register(self._end, "exit of the interpreter")
         _of_thread.last = _AtEnd(self)
         return recording
 
-    def _end(self, interrupted_by: str) -> None:
-        """Write the report; once, and by the process and thread that began, which alone can stop the profiler."""
+    def _end(self, interrupted_by: str, *, goes_on: bool = False) -> None:
+        """Write the report; once, and by the process and thread that began, which alone can stop the profiler.
+
+        If the block `goes_on`, steps are heard still.
+        """
         recording, trace = self._recording, self._trace
         if recording is None or trace is None:
             return
         self._recording = None
+        if self._count is not None and not goes_on:
+            self._count.close()
         if not recording.is_owner():
             self._listening.close()
             return
         atexit.unregister(self._end)
         _of_thread.last = None
         with self._process, self._listening:
-            if self._count is not None:
-                self._count.note(recording.ranges, recording.began_ns)
             try:
+                self._note(recording)
                 recording.finish(interrupted_by)
                 trace.publish()
             except AbandonedError as error:
@@ -208,9 +220,22 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         if not self._quiet:
             sys.stderr.write(f"{recording.outcome(trace.path)}\n")
 
-    def _say_goes_on(self) -> None:
+    def _note(self, recording: Recording) -> None:
+        """Note how the program is set, unless it wrote that itself, and what is known of its steps."""
+        count, log = self._count, recording.ranges
+        if not log.says_run:
+            facts = {**(count.facts if count else {}), **pytorch_settings(), **self._versions}
+            log.note_mark(recording.began_ns, f"{MARK} {json.dumps(facts)}")
+        if count is not None:
+            count.note(log, recording.began_ns)
+
+    def _goes_on(self) -> None:
+        """Time the steps that follow the recording."""
         if not self._quiet:
             sys.stderr.write(f"{GOES_ON}\n")
+        if self._count is not None and self._trace is not None:
+            self._written = Written(self._trace.path)
+            self._count.time()
 
     def _abandon(self) -> None:
         if self._trace is not None:

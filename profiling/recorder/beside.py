@@ -74,11 +74,13 @@ class Step:
 class Follower:
     """Follows the phases of a program, and keeps the steps that have ended.
 
-    While it is `timing`, moments are taken; while it is `emptying`, the GPU is waited for at each boundary, and
-    `host_ns` has the time of each phase on the host. `autocast` is the type to which the first call casts.
+    Unless it `has_phases`, because it hears of all of them, only whole steps are timed. While it is `timing`,
+    moments are taken; while it is `emptying`, the GPU is waited for at each boundary, and `host_ns` has each
+    phase's time on the host. `autocast` is the type to which the first call casts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_phases: bool = True) -> None:
+        self.has_phases = has_phases
         self.timing = self.emptying = False
         self.autocast = ""
         self.steps: list[Step] = []
@@ -160,11 +162,10 @@ class Follower:
         if self.emptying:
             self._note_host_time()
         self._phase = phase
-        if self._step.moments:
-            if _is_capturing():
-                self._step.trouble = CAPTURED
-            else:
-                self._step.moments.append((phase, moment()))
+        if self._step.moments and _is_capturing():
+            self._step.trouble = CAPTURED
+        elif self._step.moments and self.has_phases:
+            self._step.moments.append((phase, moment()))
 
     def _note_letter(self, letter: str) -> None:
         if len(self._step.shape) < MOST_LETTERS:
@@ -194,7 +195,7 @@ class Settling:
             return
         self._read()
         if len(self._timed()) >= TIMED:
-            self.is_over = not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+            self.is_over = not (follower.has_phases and torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
             if not self.is_over:
                 follower.empty()
         elif len(self._known) > MOST_LEFT and not self._timed():
@@ -236,6 +237,8 @@ def mark(steps: Sequence[Step], where: str, host_ns: Mapping[str, int], dropped:
     reasons = Counter(step.trouble for step in steps if step.trouble) + Counter(dropped)
     reasons[OTHER_SHAPE] += len(timed) - len(alike)
     phases = dict.fromkeys(phase for step in alike for phase in step.spans_ns)
+    if [*phases] == [OTHER]:  # of steps whose phases were not timed
+        phases = {}
     facts = {
         "version": 1,
         "clock": "gpu" if torch.cuda.is_initialized() else "cpu",  # type: ignore[no-untyped-call]
@@ -243,10 +246,11 @@ def mark(steps: Sequence[Step], where: str, host_ns: Mapping[str, int], dropped:
         "span_ns": {phase: [round(step.spans_ns[phase]) for step in alike] for phase in phases},
         "host_ns": {phase: ns for phase, ns in host_ns.items() if ns},
         "shape": shape,
-        "sizes": round(median(step.sizes for step in alike)),
         "where": where,
         "dropped": {reason: count for reason, count in reasons.items() if count},
     }
+    if any(sizes := [step.sizes for step in alike]):
+        facts["sizes"] = round(median(sizes))
     if allocations := [step.allocations for step in alike if step.allocations is not None]:
         facts["allocations"] = [round(median(of_step[n] for of_step in allocations)) for n in range(2)]
     return UNRECORDED + json.dumps(facts)
@@ -254,7 +258,8 @@ def mark(steps: Sequence[Step], where: str, host_ns: Mapping[str, int], dropped:
 
 def recorded(steps: Sequence[Step]) -> str:
     """Return the text of the mark of what the measured steps did."""
-    facts = {"shapes": [step.shape for step in steps], "sizes": [step.sizes for step in steps]}
+    sizes = [step.sizes for step in steps]
+    facts = {"shapes": [step.shape for step in steps], "sizes": sizes if any(sizes) else []}
     allocations = [step.allocations for step in steps if step.allocations is not None]
     return RECORDED + json.dumps({**facts, "allocations": allocations})
 

@@ -22,6 +22,7 @@ from ..annotate import DOMAIN, range_stack
 from ..annotate.others import DEFAULT_DOMAIN
 from ..annotate.range_stack import Label
 from ..annotate.regions import Part
+from ..machine import MARK as RUN_MARK
 
 OUR_DOMAIN_ID = 1
 STEP, OPTIMIZER = "step", "optimizer"
@@ -101,6 +102,7 @@ class RangeLog:
     Once it `is_full`, it counts what it drops, unless recording `is_over` as wanted. `on_step` is called before a
     range that is a step begins on the recording thread, `after_block` once after its outermost record_function
     block. `steps` counts the ranges `step` taken. `sees` says whether the profiler sees the calling thread.
+    `says_run` is true once the program wrote a mark of how it is set.
     """
 
     def __init__(self, sees: Callable[[], bool] = lambda: False) -> None:
@@ -108,6 +110,7 @@ class RangeLog:
         self.dropped = self.steps = 0
         self.is_full = False
         self.is_over = False
+        self.says_run = False
         self.on_step: Callable[[], None] | None = None
         self.after_block: Callable[[], None] | None = None
         # The numbers of the ranges' categories, from which a range's phase follows.
@@ -151,6 +154,7 @@ class RangeLog:
 
     def mark(self, message: str) -> None:
         """Note a moment on the calling thread."""
+        self.says_run |= message.startswith(RUN_MARK)
         if self.is_full:
             self.dropped += not self.is_over
             return

@@ -5,15 +5,24 @@ What a step is, the analysis decides; this is a picture of it, as good as can be
 
 from __future__ import annotations
 
+import functools
 import json
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, Self
+from weakref import ref
 
+import torch
 from nvtx_kernels.analysis.vocabulary.step_ends import ending_optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from ..annotate import optimizers
+from ..annotate import nodes, optimizers, range_stack
+from ..annotate.compiled import tracing
+from ..annotate.regions import in_backward
+from ..annotate.replacing import replaced
+from ..machine import optimizer_flags, parameter_facts
+from .beside import Follower, Settling, recorded
 from .range_log import RangeLog
 
 WARMUP, STEPS = 3, 10
@@ -52,28 +61,74 @@ class Bounds(NamedTuple):
 
 
 class StepCount:
-    """Counts the program's own ranges `step` on this thread, else the updates of the optimizer that ends steps."""
+    """Counts the program's own ranges `step` on this thread, else the updates of the optimizer that ends steps.
+
+    Where it decides when recording ends, it follows backwards and updates, and times the steps after it. It knows
+    no model: neither the forward nor its inputs.
+    """
 
     def __init__(self, bounds: Bounds, ended: Callable[[], None], done: Callable[[], None]) -> None:
         self._bounds, self._ended, self._done = bounds, ended, done
         self._ranges, self._updates, self._moments = 0, dict[str, list[int]](), 0
+        self._follower, self._ended_by = Follower(has_phases=False), ""
+        self._settling: Settling | None = None
+        self._is_recorded = True
+        self._hearing = ExitStack()
+        self._last: Callable[[], Optimizer | None] = lambda: None
+
+    def hear(self) -> None:
+        """Hear updates from here on, and what else steps do, until `close`."""
+        self._hearing.callback(register_optimizer_step_post_hook(self._updated).remove)
+        if self._bounds.steps is not None:
+            self._hearing.enter_context(_hearing_backward(self._follower))
+
+    def close(self) -> None:
+        """Hear nothing any more."""
+        self._hearing.close()
 
     @contextmanager
     def counting(self, log: RangeLog) -> Iterator[None]:
-        """Count while the block runs, and note in the log what the analysis should know of it."""
+        """Count the ranges in a log while the block runs."""
         log.on_step = self._range_begins
-        hook = register_optimizer_step_post_hook(self._updated)
         try:
             yield
         finally:
-            hook.remove()
             log.on_step = None
+            self._is_recorded = False
 
     def note(self, log: RangeLog, at_ns: int) -> None:
-        """Note how many steps are warm-up, if there are several."""
+        """Note how many steps are warm-up, if there are several, and what the measured ones did."""
         if max(self._ranges, *map(len, self._updates.values()), 0) > 1:
             text = json.dumps({"event": "begin", "optimizers": [], **self._bounds.facts()})
             log.note_mark(at_ns, f"{optimizers.TRAINING_MARK}{text}")
+            steps = self._follower.steps
+            unseen = len(self._updates.get(self._ended_by, ())) - len(steps)
+            measured = steps[max(self._bounds.warmup - unseen, 0) :]
+            if self._bounds.steps is not None and measured:
+                log.note_mark(at_ns, recorded(measured[: self._bounds.steps]))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return the facts on the optimizer that updated last, and on its parameters; none without an update."""
+        optimizer = self._last()
+        if optimizer is None:
+            return {}
+        parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        facts = {"optimizer": type(optimizer).__name__, **optimizer_flags(optimizer)}
+        return facts | parameter_facts(parameters)
+
+    def time(self) -> None:
+        """Time the steps that follow, unless it is not known where they end."""
+        ends = len(self._updates.get(self._ended_by, ()))
+        if ends and (not self._ranges or abs(self._ranges - ends) <= 1):
+            self._settling = Settling(self._follower)
+        else:
+            self.close()
+
+    def timed(self) -> str:
+        """Stop to time steps, and return the mark of those that were, "" without any."""
+        self.close()
+        return self._settling.mark() if self._settling is not None else ""
 
     def _range_begins(self) -> None:
         self._ranges += 1
@@ -81,14 +136,57 @@ class StepCount:
 
     def _updated(self, optimizer: Any, *_: object) -> None:
         name = optimizers.name_of(optimizer)
+        self._follower.updated(name)
+        if self._settling is not None:
+            if name == self._ended_by:
+                self._follower.end()
+                self._settling.step_ended()
+                if self._settling.is_over:
+                    self.close()
+            return
+        if not self._is_recorded:
+            return
         self._moments += 1
+        self._last = ref(optimizer)
         self._updates.setdefault(name, []).append(self._moments)
         if not optimizers.calls_are_heard:
             optimizers.tell("update", optimizer=name)
-        if not self._ranges and name == ending_optimizer(self._updates, (), ()):
+        if name != ending_optimizer(self._updates, (), ()):
+            return
+        self._follower.end()
+        if name != self._ended_by:  # what was followed so far were other steps
+            self._ended_by = name
+            self._follower.keep()
+        if not self._ranges:
             self._step_ended(len(self._updates[name]))
 
     def _step_ended(self, count: int) -> None:
         self._ended()
         if self._bounds.steps is not None and count >= self._bounds.warmup + self._bounds.steps:
             self._done()
+
+
+@contextmanager
+def _hearing_backward(follower: Follower) -> Iterator[None]:
+    """Have every run of autograd's engine that is in no other followed."""
+    run = torch.autograd.graph._engine_run_backward
+
+    @functools.wraps(run)
+    def followed(*args: Any, **options: Any) -> Any:
+        if torch.compiler.is_compiling() or in_backward():
+            return run(*args, **options)
+        follower.backward()
+        try:
+            return run(*args, **options)
+        finally:
+            follower.leave()
+
+    modules = (torch.autograd.graph, torch.autograd)
+    try:
+        with replaced(*((module, "_engine_run_backward", followed) for module in modules)):
+            yield
+    finally:
+        nodes.hear(range_stack.active)  # which may have changed below
+
+
+tracing.keep_eager(sys.modules[__name__], and_what_it_calls=False)

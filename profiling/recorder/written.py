@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 from contextlib import closing
@@ -22,7 +23,7 @@ class Written:
     """A report as it is now at this path."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._version = path, _version(path)
+        self._path, self._version, self._process = path, _version(path), os.getpid()
 
     def add_times(self, mark: str) -> None:
         """Add the mark of steps that were timed after the recording, if there is one; say so where that fails."""
@@ -35,9 +36,10 @@ class Written:
     def add_mark(self, text: str) -> None:
         """Add a mark at the moment and thread of the last one, unless another file is in place by now.
 
-        Raises TraceFileError if it cannot be written; the report is then as it was.
+        A forked child adds none. Raises TraceFileError if it cannot be written; the report is then as it was.
         """
-        if self._version is None or _version(self._path) != self._version:
+        is_ours = self._version is not None and self._process == os.getpid()
+        if not is_ours or _version(self._path) != self._version:
             return
         try:
             with (
