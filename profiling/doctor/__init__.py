@@ -32,6 +32,10 @@ NSYS_OF_DRIVER: Sequence[tuple[int, str, tuple[int, int]]] = (
 )
 # Most that perf_event_paranoid may be for nsys to sample CPUs.
 SAMPLING_PARANOID = 2
+TO_RECORD = (
+    "to record with nsys, use -t cuda,nvtx --sample=none -c cudaProfilerApi --capture-range-end=stop, and not the "
+    "last two if the program captures CUDA graphs in its warm-up"
+)
 INSTALL_NSYS = "install nsight-systems-cli from NVIDIA's package repository, or the .run file of a newer release"
 
 
@@ -77,6 +81,8 @@ def _of_nsys(facts: Facts) -> Iterator[Finding]:
             yield Finding("problem", f"nsys wrote no report: {facts.trial_trouble}", fix)
         elif facts.trial_trouble == "":
             yield Finding("good", "nsys profiled a small program and wrote its report")
+        if not facts.trial_trouble:
+            yield Finding("good", TO_RECORD)
     if facts.driver is None or facts.nsys_version is None:
         return
     branch = int(facts.driver.partition(".")[0])

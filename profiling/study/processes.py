@@ -205,9 +205,13 @@ def measured(
 
 
 def under_nsys(cell: Cell, nsys: str, words: Sequence[str], report: Path, flags: Sequence[str]) -> list[str]:
-    """Return the command line that captures a program's measured steps with a cell's nsys preset."""
-    steps = MEASURED_STEPS[cell.settings.device_type]
+    """Return the command line that captures a program's measured steps with a cell's nsys preset.
+
+    Warm-up is captured, too, if kernels of CUDA graphs are asked for: the model's graphs are made there.
+    """
     preset = cell.capture.removeprefix(NSYS)
+    is_whole = preset == "graphs" and cell.settings.compile == "reduce-overhead"
+    steps = () if is_whole else MEASURED_STEPS[cell.settings.device_type]
     return profile_command(nsys, words, report, preset=preset, flags=(*steps, *flags))
 
 

@@ -55,6 +55,15 @@ WRONG = {
 }
 
 
+def test_with_nsys_it_says_how_to_record():
+    (told,) = (
+        found.what for found in findings(GOOD) if "-c cudaProfilerApi --capture-range-end=stop" in found.what
+    )
+    assert "CUDA graphs" in told
+    without = replace(GOOD, nsys=None, nsys_version=None, nsys_trouble="nsys was not found")
+    assert not any("cudaProfilerApi" in found.what for found in findings(without))
+
+
 def test_good_machine_has_no_complaint():
     assert {finding.level for finding in findings(GOOD)} == {"good"}
     assert text(findings(GOOD)).endswith("0 problems, 0 warnings.\n")

@@ -62,6 +62,17 @@ def test_printed_command_holds_the_presets_flags_and_then_the_users(standin, tmp
     assert ("--emit-nvtx" in program) == (preset == "ops")
 
 
+@pytest.mark.parametrize(
+    ("preset", "compiles", "is_range"),
+    [("graphs", "reduce-overhead", False), ("light", "reduce-overhead", True), ("graphs", "true", True)],
+)
+def test_warm_up_is_captured_where_graphs_of_interest_are(standin, tmp_path, capsys, preset, compiles, is_range):
+    options = ["--reports", str(tmp_path), "--preset", preset, "--compile", compiles, "--print-command"]
+    assert nsys.main([*TINY, *options]) == 0
+    words = shlex.split(capsys.readouterr().out)
+    assert any(word.startswith("--capture-range=") for word in words) is is_range
+
+
 @pytest.mark.slow
 def test_report_has_a_name_that_sorts_and_is_captured_again_when_gone(standin, tmp_path, capsys):
     folder = tmp_path / "reports"
