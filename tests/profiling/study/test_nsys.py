@@ -64,7 +64,7 @@ def test_printed_command_holds_the_presets_flags_and_then_the_users(standin, tmp
 
 @pytest.mark.parametrize(
     ("preset", "compiles", "is_range"),
-    [("graphs", "reduce-overhead", False), ("light", "reduce-overhead", True), ("graphs", "true", True)],
+    [("graphs", "reduce-overhead", False), ("light", "reduce-overhead", True), ("graphs", "on", True)],
 )
 def test_warm_up_is_captured_where_graphs_of_interest_are(standin, tmp_path, capsys, preset, compiles, is_range):
     options = ["--reports", str(tmp_path), "--preset", preset, "--compile", compiles, "--print-command"]
