@@ -49,43 +49,30 @@ def summarize(
 ) -> Report:
     """Add up the work; what lies in warm-up ranges is left out unless asked for.
 
+    With steps, `measured` adds up their work alone, unless that is all work. Without steps there is no `measured`.
     `unrecorded_step_ns` is how long a step takes without recording, as measured elsewhere.
     """
     everything = _Summary(attribution, include_warm_up)
     everything.idle = _idle(everything)
     everything.idle_on_cpu = _idle_on_cpu(attribution, include_warm_up)
     if not everything.steps()[0]:
-        report = everything.noted(*_added_up(everything))
-        return replace(report, no_steps=report.all_warm_up or attribution.steps.refusal)
+        (report,) = _added_up(everything)
+        return replace(everything.noted(report), no_steps=report.all_warm_up or attribution.steps.refusal)
     time, cost = step_time(attribution, include_warm_up=include_warm_up), None
     if time is not None:
         cost = recording(attribution, time, unrecorded_step_ns=unrecorded_step_ns, include_warm_up=include_warm_up)
     everything.recording = cost
-    report = _of_steps(everything)
-    measured = replace(report.measured, step_time=time, recording=cost) if report.measured else None
-    return replace(report, step_time=time, recording=cost, measured=measured)
-
-
-def _of_steps(everything: _Summary) -> Report:
-    """Return the report of all work with that of the work in measured steps, where they differ."""
-    attribution, include_warm_up = everything.attribution, everything.include_warm_up
-    of_steps = in_measured_steps(attribution, include_warm_up=include_warm_up)
-    in_steps = _Summary(of_steps, include_warm_up, everything.paths)
-    in_steps.idle, in_steps.recording = everything.idle, everything.recording
-    in_steps.idle_on_cpu = everything.idle_on_cpu
-    if len(in_steps.kept) == len(everything.kept):
-        report = everything.noted(*_added_up(everything))
-        only_warm_up = replace(report, totals=in_steps.totals(), outside=())
-        return replace(report, measured=only_warm_up if report.totals.excluded_ns else None)
-    report, measured = _added_up(everything, in_steps)
-    report = everything.noted(report)
-    beyond_ns = int(report.totals.work_ns - report.totals.excluded_ns - measured.totals.work_ns)
-    return replace(
-        report,
-        measured=replace(measured, notes=report.notes),
-        unmeasured_ns=beyond_ns,
-        unaccounted=_unaccounted(everything),
-    )
+    in_steps = everything.in_steps()
+    if len(in_steps.kept) < len(everything.kept):
+        report, measured = _added_up(everything, in_steps)
+        beyond_ns = int(report.totals.work_ns - report.totals.excluded_ns - measured.totals.work_ns)
+        report = replace(report, unmeasured_ns=beyond_ns, unaccounted=_unaccounted(everything))
+    else:  # the same tables, but for the warm-up in their totals
+        (report,) = _added_up(everything)
+        measured = replace(report, totals=in_steps.totals(), outside=())
+    report = replace(everything.noted(report), step_time=time, recording=cost)
+    measured = replace(measured, step_time=time, recording=cost, notes=report.notes)
+    return replace(report, measured=measured if len(in_steps.work) < len(everything.work) else None)
 
 
 def _idle(everything: _Summary) -> IdleTime | None:
@@ -160,6 +147,13 @@ class _Summary:
     @cached_property
     def extents(self) -> Extents:
         return Extents(self.attribution, include_warm_up=self.include_warm_up)
+
+    def in_steps(self) -> _Summary:
+        """Return the summary of the work in measured steps, with the same answers about typical steps."""
+        of_steps = in_measured_steps(self.attribution, include_warm_up=self.include_warm_up)
+        summary = _Summary(of_steps, self.include_warm_up, self.paths)
+        summary.idle, summary.idle_on_cpu, summary.recording = self.idle, self.idle_on_cpu, self.recording
+        return summary
 
     def report(
         self, busy: tuple[BusyRow, ...], ranges: tuple[RangeRow, ...], kernels: tuple[KernelRow, ...]
