@@ -21,7 +21,8 @@ from .host_line import RECORDS, STREAM_WAITS, SYNCHRONIZES, Window
 
 Floats: TypeAlias = NDArray[np.float64]
 
-#: Work that was launched this long before it could start was queued, ns.
+#: Work whose stream was free when it was launched, or so soon after, started as its call let it, ns; work that
+#: could start only after such a lag was queued.
 QUEUED_NS = 4_000
 #: A launch call waited for room in the queue if this much work was pending, and it took this multiple of its usual
 #: time.
@@ -223,8 +224,10 @@ class _Recorded:
         called_ns = self.host.start_ns[self.work.call]
         lag = (self.work.start_ns - called_ns).astype(np.float64)
         gap = np.maximum(self.work.start_ns - ready_ns, 0).astype(np.float64)
-        queued = ready_ns > called_ns + QUEUED_NS
-        usual = _usual(self.host.name[self.work.call], lag, ~queued & (gap > QUEUED_NS), USUAL_LAG_NS)
+        is_free = (ready_ns <= called_ns + QUEUED_NS) & (gap > QUEUED_NS)
+        of_all = float(medians(lag[is_free])) if is_free.any() else USUAL_LAG_NS
+        usual = _usual(self.host.name[self.work.call], lag, is_free, of_all)
+        queued = ready_ns > called_ns + np.maximum(usual, QUEUED_NS)
         usual_gap = float(medians(gap[queued])) if queued.any() else USUAL_GAP_NS
         return np.where(queued, np.minimum(usual, lag), lag), np.where(queued, gap, np.minimum(usual_gap, gap))
 

@@ -64,6 +64,21 @@ def test_the_unchanged_replay_gives_the_recorded_step(tmp_path, program, slower)
 
 
 @pytest.mark.skipif(not REAL, reason="needs the reports of ../shared")
+@pytest.mark.parametrize("lasts", [3, 8, 10, 13, 30])
+def test_a_faster_host_gives_the_step_of_a_program_that_was_not_recorded(tmp_path, lasts):
+    """Kernels that end just before the next is launched, or just after, were not queued."""
+    slower = 2.2
+
+    def program(machine):
+        for kernel in (100 * US, *[lasts * US] * 300):
+            machine.work(kernel)
+        machine.read()
+
+    timeline = timeline_of(attribute(read(simulated.recorded(tmp_path, program, slower=slower))))
+    (replayed,) = step_ns([timeline], np.array([1 / slower]))
+    assert replayed == pytest.approx(simulated.step_ns(program), rel=0.03)
+
+
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name.split(".sqlite")[0])
 def test_the_replay_of_real_reports_is_within_two_percent(path, tmp_path):
     report = unpacked(str(path.relative_to(SHARED)), tmp_path) if path.suffix == ".xz" else path
