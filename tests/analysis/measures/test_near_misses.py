@@ -1,0 +1,177 @@
+"""Programs that look like a symptom of `view fix` and lose nothing by it: nothing is suggested.
+
+Each has a neighbour in which the same rule speaks, here or in test_fixes.py, so that silence means something.
+"""
+
+from functools import partial
+
+import pytest
+from nvtx_kernels.analysis.measures.fix_rules import RULES
+
+from tests.analysis.making.building import Work
+from tests.analysis.making.simulated import ELEMENTWISE, MS, TF32_GEMM, US, step_ns
+from tests.analysis.measures.test_fixes import found, one_range, rule, training, updated
+
+CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_{0}_{0}_f32_nhwckrsc_nhwc_tilesize128x128x16_cudnn"
+FLASH = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4>>(Flash_fwd_params)"
+BF16_GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off"
+
+
+def slow_call(machine, *, name="cuLibraryLoadData", every=1, **options):
+    """Run a step that begins with a long call: a kernel's code is loaded."""
+    machine.steps = getattr(machine, "steps", 0) + 1
+    if machine.steps % every == 0:
+        machine.call(name, own=9 * MS)
+    training(machine, reads=True, **options)
+
+
+def reading(machine, *, size=4, gemms=20, inside=False):
+    """Run a step that pauses, computes and copies to the CPU what it waits for."""
+    machine.host(3 * MS)
+    with machine.range("forward"):
+        machine.gemms(gemms, 200 * US, TF32_GEMM)
+        if inside:
+            machine.read(size)
+            machine.host(900 * US)
+            machine.gemms(gemms, 200 * US, TF32_GEMM)
+    if not inside:
+        machine.read(size)
+
+
+def behind(machine, *, products=0, launches=150):
+    """Run a step whose optimizer launches while the GPU is behind, or not."""
+    with machine.range("forward"):
+        machine.gemms(products, 300 * US, TF32_GEMM)
+    with machine.range("Optimizer.step#AdamW.step"):
+        for _ in range(launches):
+            machine.work(2 * US)
+
+
+def graphed(machine, *, whole=True):
+    """Run a step of many small kernels: of a CUDA graph that one call launches, or each launched."""
+    with machine.range("forward"):
+        if whole:
+            call = machine.call("cudaGraphLaunch_v10000")
+            start = machine.rows.launches[-1].start + 10 * US
+            for number in range(900):
+                begin = start + number * 4 * US
+                machine.rows.work.append(Work(call, begin, begin + 3 * US, ELEMENTWISE))
+            machine.ends[7] = machine.last_end = start + 900 * 4 * US
+        else:
+            for _ in range(900):
+                machine.work(3 * US)
+    machine.read()
+
+
+#: What looks like a symptom: its rule, the program, and options of `found`.
+SILENT = {
+    "fp32: products hide behind the host": ("fp32", partial(training, lasts=3 * US, launches=600)),
+    "fp32: TF32 is used": ("fp32", partial(training, gemm=TF32_GEMM)),
+    "fp32: bf16 is used": ("fp32", partial(training, gemm=BF16_GEMM)),
+    "fp32: products in fp64": ("fp32", partial(training, gemm="void cutlass_80_wmma_dgemm_f64f64_nn")),
+    "fp32: products with a vector": (
+        "fp32", partial(training, gemm="void gemvNSP_kernel<float, float, float, float, 1>(T1)"),
+    ),
+    "fp32: convolutions in TF32": ("fp32", partial(training, gemm=CONVOLUTION.format("tf32f32"))),
+    "fp32: convolutions in fp16": ("fp32", partial(training, gemm=CONVOLUTION.format("f16f16"))),
+    "host_pause: the GPU is busy": ("host_pause", partial(training, pause=3 * MS, gemms=80)),
+    "host_pause: code is loaded": ("host_pause", slow_call),
+    "host_pause: less than 1 ms": ("host_pause", partial(training, pause=900 * US, reads=True)),
+    "scalar_read: the next copy waits as well": ("scalar_read", partial(training, reads=True, copied=1 << 20)),
+    "scalar_read: the GPU is behind": ("scalar_read", partial(training, reads=True, gemms=80)),
+    "scalar_read: more than 64 bytes": ("scalar_read", partial(reading, size=68)),
+    "scalar_read: in forward": ("scalar_read", partial(reading, inside=True)),
+    "forward_read: after forward": ("forward_read", reading),
+    "pageable_copy: pinned": ("pageable_copy", partial(training, copied=40 << 20, pinned=True)),
+    "pageable_copy: small": ("pageable_copy", partial(training, copied=32 << 10, reads=True)),
+    "pageable_copy: beside a long step": ("pageable_copy", partial(training, copied=1 << 20, gemms=100)),
+    "optimizer: the GPU is behind": ("optimizer", partial(behind, products=80)),
+    "optimizer: fused": ("optimizer", partial(updated, name="multi_tensor_apply_kernel<FusedAdamMathFunctor>")),
+    "optimizer: few launches": ("optimizer", partial(updated, launches=20)),
+    "optimizer: LBFGS": ("optimizer", partial(updated, update="Optimizer.step#LBFGS.step")),
+    "optimizer: SparseAdam": ("optimizer", partial(updated, update="Optimizer.step#SparseAdam.step")),
+    "attention: fused already": ("attention", partial(one_range, between=FLASH)),
+    "attention: a loss": (
+        "attention", partial(one_range, softmax="void cunn_SoftMaxForward<4, float, LogSoftMaxForwardEpilogue>"),
+    ),
+    "attention: a router": ("attention", partial(one_range, between="void at::native::sbtopk::gatherTopK<float>")),
+    "attention: a sampler": ("attention", partial(one_range, last=ELEMENTWISE)),
+    "launching: the GPU is busy": ("launching", partial(training, gemms=40, launches=60)),
+    "launching: pauses": ("launching", partial(training, pause=9 * MS, reads=True)),
+    "launching: code is loaded": ("launching", slow_call),
+    "launching: a CUDA graph": ("launching", graphed),
+}  # fmt: skip
+#: The same programs but for what makes them harmless: the rule speaks.
+SPEAKS = {
+    "fp32: convolutions": ("fp32", partial(training, gemm=CONVOLUTION.format("f32f32"))),
+    "host_pause": ("host_pause", partial(training, pause=3 * MS, gemms=20, reads=True)),
+    "scalar_read: 64 bytes": ("scalar_read", partial(reading, size=64)),
+    "forward_read": ("forward_read", partial(reading, inside=True)),
+    "optimizer: the GPU waits": ("optimizer", partial(behind, products=2)),
+    "attention": ("attention", one_range),
+    "launching: each kernel": ("launching", partial(graphed, whole=False)),
+}
+
+
+@pytest.mark.parametrize("case", SILENT)
+def test_a_near_miss_is_silent(tmp_path, case):
+    name, program = SILENT[case]
+    answer = found(tmp_path, program)
+    assert not answer.refused
+    assert rule(answer, name) is None
+
+
+@pytest.mark.parametrize("case", SPEAKS)
+def test_its_neighbour_is_told(tmp_path, case):
+    name, program = SPEAKS[case]
+    assert rule(found(tmp_path, program), name) is not None
+
+
+def test_every_rule_has_near_misses():
+    assert {name for name, _ in SILENT.values()} == {rule.name for rule in RULES}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["its step is known", "it is not"])
+def test_a_program_of_the_gpu_that_recording_slows_is_not_limited_by_launching(tmp_path, known):
+    program = partial(training, gemms=600, lasts=10 * US, gemm=TF32_GEMM, launches=20)
+    options = {} if known else {"unrecorded_step_ns": None}
+    assert rule(found(tmp_path, program, slower=2.2, **options), "launching") is None
+    by_hand = found(tmp_path, program, slower=2.2, unrecorded_step_ns=step_ns(program, slower=2.2))
+    assert rule(by_hand, "launching") is not None  # were its step as long as recorded
+
+
+def test_what_saves_little_of_a_step_or_less_than_steps_differ_is_silent(tmp_path):
+    small = partial(training, pause=3 * MS, gemms=800, gemm=TF32_GEMM, reads=True)
+    assert rule(found(tmp_path, small), "host_pause") is None  # 3 of 163 ms
+    assert any(tried.rule == "host_pause" for tried in found(tmp_path, small).silent)
+    steps = iter(range(10**6))
+
+    def uneven(machine):
+        training(machine, pause=(3 + 6 * (next(steps) % 3)) * MS, gemms=20, lasts=20 * US, reads=True)
+
+    assert rule(found(tmp_path, uneven, unrecorded_step_ns=None), "fp32") is None
+
+
+def test_full_fp32_that_was_asked_for_is_called_so(tmp_path):
+    program = partial(training, reads=True)
+    asked = rule(found(tmp_path, program, run={"dtype": "fp32", "tf32": False}), "fp32")
+    assert asked.sentence.endswith("you asked for full fp32")
+    assert "asked" not in rule(found(tmp_path, program), "fp32").sentence
+
+
+def test_a_gpu_without_tf32_is_told_fp16(tmp_path):
+    sentence = rule(found(tmp_path, partial(training, reads=True), gpu="Tesla V100-SXM2-32GB"), "fp32").sentence
+    assert "fp16" in sentence
+    assert "TF32" not in sentence
+
+
+def test_a_read_that_decides_in_forward_needs_other_code(tmp_path):
+    assert "needs other code" in rule(found(tmp_path, partial(reading, inside=True)), "forward_read").sentence
+    assert "needs other code" not in rule(found(tmp_path, reading), "scalar_read").sentence
+
+
+def test_what_measured_as_nothing_is_never_suggested(tmp_path):
+    for _, program in (*SPEAKS.values(), *SILENT.values()):
+        text = " ".join(fix.sentence for fix in found(tmp_path, program).fixes).lower()
+        assert not any(word in text for word in ("foreach", "channels_last", "clip"))
+        assert "larger batches" not in text or "larger batches change training" in text
