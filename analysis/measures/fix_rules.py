@@ -9,17 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..kernel_names.arithmetic import arithmetic_of, is_fp32_convolution
 from ..support.small_numbers import rows_of_each
 from ..support.units import count_text, counted, time_in_digits
-from ..trace import Bools, Int64s
+from ..trace import Bools, Int8s, Int64s
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES
 from .fix_subject import AT_ONCE_NS, FixSubject
 from .host_line import SYNCHRONIZES
+from .idle import LATENCY, LAUNCHING, MODULE_LOADING
 from .replay import PAUSE_NS
 from .timeline import Floats, Timeline
 
@@ -48,8 +50,6 @@ OF_LOSS = r"log_?softmax|nll_loss|cross_?entropy"
 #: A phase is limited by launching if the GPU's busy share is below the first, and launching's share of idle time
 #: is at least the second.
 BUSY_BELOW, LAUNCHING_FROM = 0.75, 0.5
-#: The host works on launching if two launches are less apart, ns.
-LAUNCHING_NS = 100_000
 #: What allows TF32, and in what; and what a GPU without TF32 has.
 TF32_SETTINGS = {
     'torch.set_float32_matmul_precision("high")': "GEMMs",
@@ -394,7 +394,7 @@ def score_kernels(subject: FixSubject) -> Bools:
 
 def launching(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged]:
     """Find phases in which the GPU waits for one launch after another."""
-    phases = limited_by_launching(subject, float(factors.min()))
+    phases = limited_by_launching(subject, factors.min(axis=0))
     if not phases:
         return
     names = [PHASES[phase] for phase in phases]
@@ -421,43 +421,37 @@ def launching(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged
     yield Found(change, sentence, work)
 
 
-def limited_by_launching(subject: FixSubject, factor: float) -> list[int]:
-    """Return the phases, as positions in PHASES, that launching limits even with so much of the host's time."""
-    idle, by_launching = launching_idle(subject)
-    phase = subject.timeline.work_phase
+def limited_by_launching(subject: FixSubject, factor: Floats | float) -> list[int]:
+    """Return the phases, as positions in PHASES, that launching limits even with so much of the host's time.
+
+    `factor` is one of all phases, or of each.
+
+    Idle time has the causes that `view idle` shows; launching includes the launched work's way to the GPU. Pauses
+    of over 1 ms and loading code do not count.
+    """
+    phase, gaps = subject.timeline.work_phase, subject.gaps
     chosen = [PHASES.index(name) for name in (FORWARD, BACKWARD)]
     if not np.isin(phase, chosen).any():
         chosen = sorted(set(np.unique(phase).tolist()) - {PHASES.index(OPTIMIZER)})
-    limited = []
-    for number in chosen:
-        rows = phase == number
-        busy_ns, idle_ns = subject.duration_ns[rows].sum(), idle[rows].sum()
-        busy_share = busy_ns / max(busy_ns + idle_ns * factor, 1)
-        if busy_share < BUSY_BELOW and by_launching[rows].sum() >= LAUNCHING_FROM * idle_ns:
-            limited.append(number)
-    return limited
+    of_gap = subject.attribution.phase[gaps.next]
+    busy_ns = _by_phase(phase, subject.duration_ns)
+    most_ns = BUSY_BELOW * (busy_ns + _by_phase(of_gap, gaps.duration_ns) * factor)
+    if not (busy_ns < most_ns)[chosen].any():
+        return []
+    pieces = subject.idle_pieces
+    counted = pieces.take((pieces.cause != MODULE_LOADING) & (pieces.duration_ns <= PAUSE_NS))
+    idle_ns, launching_ns = (
+        _by_phase(of_gap[some.gap], some.duration_ns)
+        for some in (counted, counted.take(np.isin(counted.cause, (LAUNCHING, LATENCY))))
+    )
+    limited = busy_ns < BUSY_BELOW * (busy_ns + idle_ns * factor)
+    limited &= launching_ns >= LAUNCHING_FROM * idle_ns
+    return [number for number in chosen if limited[number]]
 
 
-def launching_idle(subject: FixSubject) -> tuple[Floats, Floats]:
-    """Return the idle time before each piece of work, and what of it launching takes, ns.
-
-    Pauses of over 1 ms and the calls that long, such as loading a kernel's module, count as neither.
-    """
-    work, host = subject.work, subject.host
-    order = np.argsort(work.start_ns, kind="stable")
-    reach = np.maximum.accumulate(np.r_[0, work.end_ns[order][:-1]])
-    idle_ns = np.maximum(work.start_ns[order] - np.where(reach > 0, reach, work.start_ns[order]), 0)
-    call = work.call[order]
-    long_ns = np.where(subject.timeline.before_ns[call] > PAUSE_NS, subject.timeline.before_ns[call], 0.0)
-    long_ns += np.where(subject.timeline.own_ns[call] > PAUSE_NS, subject.timeline.own_ns[call], 0.0)
-    launched = np.flatnonzero(subject.launches)
-    before = np.searchsorted(launched, call) - 1
-    apart_ns = host.start_ns[call] - np.where(before >= 0, host.end_ns[launched[np.maximum(before, 0)]], 0)
-    begins = host.start_ns[call] >= reach - LAUNCHING_NS
-    idle, by_launching = np.zeros(len(order)), np.zeros(len(order))
-    idle[order] = np.maximum(idle_ns - long_ns, 0)
-    by_launching[order] = np.where(begins & (apart_ns < LAUNCHING_NS), idle[order], 0.0)
-    return idle, by_launching
+def _by_phase(phase: Int8s, values: NDArray[Any]) -> Floats:
+    """Return the sums by phase, a position in PHASES."""
+    return np.bincount(phase, values, len(PHASES)).astype(np.float64)
 
 
 #: What measured changes saved, of what was said that they save at most: by rule the number of changes, and the

@@ -15,10 +15,12 @@ from nvtx_kernels import DOMAIN
 from ..attribution.causes import Attribution
 from ..kernel_names.categories import classify
 from ..support.small_numbers import ordered
-from ..trace import KERNEL, Bools, Int64s, Path
+from ..trace import KERNEL, Bools, Int32s, Int64s, Path
 from ..vocabulary import BACKWARD, PHASES
 from .efficiency import Counts, counted_in, keys_of
+from .gaps import Gaps, gaps_of
 from .gpu_peaks import Peak, peak_for
+from .idle import Pieces, causes_of
 from .timeline import WAIT, Timeline
 
 #: How long the host takes between two calls where nothing keeps it, ns.
@@ -134,6 +136,23 @@ class FixSubject:
         launches = np.zeros(len(self.host.row), np.bool_)
         launches[self.work.call] = True
         return launches
+
+    @cached_property
+    def _gpu(self) -> Int32s:
+        """Which work is on the GPU of the steps: 0, else -1; int32, per piece of the trace's work."""
+        work, row = self.trace.work, self.work.row[0]
+        same = (work.process == work.process[row]) & (work.device_id == work.device_id[row])
+        return np.where(same, np.int32(0), np.int32(-1))
+
+    @cached_property
+    def gaps(self) -> Gaps:
+        """The times between the steps' work in which the GPU is idle."""
+        return gaps_of(self.trace, self._gpu, self.work.row)
+
+    @cached_property
+    def idle_pieces(self) -> Pieces:
+        """The causes of these gaps."""
+        return causes_of(self.attribution, self.gaps, self._gpu)
 
     def idle_before(self, call: int) -> float:
         """Return for which share of the host's time before a call the GPU had no work."""

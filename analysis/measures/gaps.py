@@ -25,10 +25,11 @@ class Gaps(Columns):
         return self.end_ns - self.start_ns
 
 
-def gaps_of(trace: Trace, gpu: Int32s) -> Gaps:
-    """Find the gaps between all pieces of work of each GPU; `gpu` has an entry for each piece of work."""
+def gaps_of(trace: Trace, gpu: Int32s, some: Int64s | None = None) -> Gaps:
+    """Find the gaps between all pieces of work of each GPU, or some; `gpu` has an entry for each piece of work."""
     work, gaps = trace.work, []
-    order = np.lexsort((work.end_ns, work.start_ns, gpu))
+    rows = np.arange(len(work)) if some is None else some
+    order = rows[np.lexsort((work.end_ns[rows], work.start_ns[rows], gpu[rows]))]
     for rows in np.split(order, np.flatnonzero(np.diff(gpu[order])) + 1):
         start, reach = work.start_ns[rows], np.maximum.accumulate(work.end_ns[rows])
         late = np.flatnonzero(start[1:] > reach[:-1]) + 1

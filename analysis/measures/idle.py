@@ -155,6 +155,14 @@ def idle_in(extents: Extents, gaps: Gaps, windows: Windows, *, some: bool = Fals
     return IdleTime(attribution, extents.gpus, windows, gaps, window, pieces, all_gaps)
 
 
+def causes_of(attribution: Attribution, gaps: Gaps, gpu_of_work: Int32s) -> Pieces:
+    """Return the causes of a few gaps of many, by the calls and work near them."""
+    around = Windows(
+        gaps.gpu[:1], gaps.start_ns[:1], gaps.end_ns[-1:], np.zeros(1, np.int32), np.zeros(1, np.bool_)
+    ).take(np.arange(min(len(gaps), 1)))
+    return _Causes(attribution, gaps, gpu_of_work, _calls_near(attribution.trace, around)).pieces()
+
+
 def _gaps_in(gaps: Gaps, windows: Windows) -> tuple[Int64s, Int64s]:
     """Return the first gap in each window, and the first after it: positions in the gaps, (windows,)."""
     first, last = np.zeros((2, len(windows)), np.int64)

@@ -110,6 +110,14 @@ def test_host_times_narrow_figures_where_the_step_does_not_tell_what_recording_c
     assert high - low < 0.5 * (wide_high - wide_low)
 
 
+def test_a_phase_is_limited_by_launching_by_its_own_host_time(tmp_path):
+    """Though nearly nothing remains of the host's time in another one."""
+    options = {"gemm": 3 * US}
+    answer = found(tmp_path, {**emptied_step(**options), "other": 1}, **options)
+    assert answer.host_times_used
+    assert "launching" in {fix.rule for fix in answer.fixes}
+
+
 def figure(answer):
     """Return the ends of what TF32 saves."""
     one = next(each for each in (*answer.fixes, *answer.silent) if each.rule == "fp32")

@@ -25,6 +25,15 @@ def slow_call(machine, *, name="cuLibraryLoadData", every=1, **options):
     training(machine, reads=True, **options)
 
 
+def beside_work(machine, *, busy):
+    """Run a step in whose middle the host computes for 3 ms, while the GPU still works."""
+    with machine.range("forward"):
+        machine.work(busy, TF32_GEMM)
+        machine.host(3 * MS)
+        machine.gemms(5, 200 * US, TF32_GEMM)
+    machine.read()
+
+
 def reading(machine, *, size=4, gemms=20, inside=False):
     """Run a step that pauses, computes and copies to the CPU what it waits for."""
     machine.host(3 * MS)
@@ -63,6 +72,28 @@ def graphed(machine, *, whole=True):
     machine.read()
 
 
+def in_forward(machine, *, first=None, launches=300, lasts=3 * US, host=0):
+    """Run a step that launches kernels in forward, perhaps after something longer, or computes between two."""
+    with machine.range("forward"):
+        if first:
+            first(machine)
+        for _ in range(launches):
+            machine.host(host)
+            machine.work(lasts)
+    machine.read()
+
+
+def pauses(machine):
+    """Compute on the host."""
+    machine.host(9 * MS)
+
+
+def loads(machine):
+    """Load the code of kernels."""
+    for _ in range(10):
+        machine.call("cuLibraryLoadData", own=900 * US)
+
+
 #: What looks like a symptom: its rule, the program, and options of `found`.
 SILENT = {
     "fp32: products hide behind the host": ("fp32", partial(training, lasts=3 * US, launches=600)),
@@ -75,6 +106,7 @@ SILENT = {
     "fp32: convolutions in TF32": ("fp32", partial(training, gemm=CONVOLUTION.format("tf32f32"))),
     "fp32: convolutions in fp16": ("fp32", partial(training, gemm=CONVOLUTION.format("f16f16"))),
     "host_pause: the GPU is busy": ("host_pause", partial(training, pause=3 * MS, gemms=80)),
+    "host_pause: the GPU is busy for two thirds of it": ("host_pause", partial(beside_work, busy=2 * MS)),
     "host_pause: code is loaded": ("host_pause", slow_call),
     "host_pause: less than 1 ms": ("host_pause", partial(training, pause=900 * US, reads=True)),
     "scalar_read: the next copy waits as well": ("scalar_read", partial(training, reads=True, copied=1 << 20)),
@@ -87,7 +119,7 @@ SILENT = {
     "pageable_copy: beside a long step": ("pageable_copy", partial(training, copied=1 << 20, gemms=100)),
     "optimizer: the GPU is behind": ("optimizer", partial(behind, products=80)),
     "optimizer: fused": ("optimizer", partial(updated, name="multi_tensor_apply_kernel<FusedAdamMathFunctor>")),
-    "optimizer: few launches": ("optimizer", partial(updated, launches=20)),
+    "optimizer: few launches": ("optimizer", partial(behind, products=2, launches=90)),
     "optimizer: LBFGS": ("optimizer", partial(updated, update="Optimizer.step#LBFGS.step")),
     "optimizer: SparseAdam": ("optimizer", partial(updated, update="Optimizer.step#SparseAdam.step")),
     "attention: fused already": ("attention", partial(one_range, between=FLASH)),
@@ -100,16 +132,21 @@ SILENT = {
     "launching: pauses": ("launching", partial(training, pause=9 * MS, reads=True)),
     "launching: code is loaded": ("launching", slow_call),
     "launching: a CUDA graph": ("launching", graphed),
+    "launching: host code": ("launching", partial(in_forward, launches=20, host=900 * US)),
+    "launching: the GPU is busy for 80%": ("launching", partial(in_forward, lasts=20 * US, host=18 * US)),
 }  # fmt: skip
 #: The same programs but for what makes them harmless: the rule speaks.
 SPEAKS = {
     "fp32: convolutions": ("fp32", partial(training, gemm=CONVOLUTION.format("f32f32"))),
+    "host_pause: the GPU is busy for a third of it": ("host_pause", partial(beside_work, busy=MS)),
     "host_pause": ("host_pause", partial(training, pause=3 * MS, gemms=20, reads=True)),
     "scalar_read: 64 bytes": ("scalar_read", partial(reading, size=64)),
     "forward_read": ("forward_read", partial(reading, inside=True)),
     "optimizer: the GPU waits": ("optimizer", partial(behind, products=2)),
     "attention": ("attention", one_range),
     "launching: each kernel": ("launching", partial(graphed, whole=False)),
+    "launching: beside a pause": ("launching", partial(in_forward, first=pauses)),
+    "launching: beside code that is loaded": ("launching", partial(in_forward, first=loads)),
 }
 
 
