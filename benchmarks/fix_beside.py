@@ -150,6 +150,7 @@ def told(report: Path) -> dict[str, Any]:
         "timed_ns": recording.timed_ns,
         "trusted": recording.trusted,
         "reason": recording.reason,
+        "is_upper_limit": recording.is_upper_limit,
         "host_ns": dict(recording.host_ns),
     }
     step_ns = recording.unrecorded_step_ns or recording.step_ns
@@ -165,6 +166,7 @@ def told(report: Path) -> dict[str, Any]:
         row[way] = {
             "factors": found.factors,
             "fits": found.fits,
+            "host_times_used": found.host_times_used,
             "unjudged": found.unjudged,
             "fixes": {fix.rule: (fix.alone_low_ns, fix.alone_ns) for fix in found.fixes},
             "silent": {tried.rule: (tried.alone_low_ns, tried.alone_ns) for tried in found.silent},
@@ -199,7 +201,9 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
         cells += ["" if replayed_ns is None else f"{replayed_ns / alone_ns - 1:+.1%}"]
         cells += [between(row[way]["factors"]) for way in ("without", "with")]
         cells += ["" if row["replay_error"] is None else f"{row['replay_error']:+.2%}"]
-        cells += ["; ".join(filter(None, [row["refused"], row["reason"], *row["with"]["unjudged"]]))]
+        words = [row["refused"], row["reason"], "at most" if row["is_upper_limit"] else ""]
+        words += ["host times used" if row["product"]["host_times_used"] else "host times not used"]
+        cells += ["; ".join(filter(None, [*words, *row["product"]["unjudged"]]))]
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", FIGURES]
     for row in rows:
