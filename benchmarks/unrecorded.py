@@ -1,11 +1,18 @@
 """Whether an answer tells the program and not its recording: a step's time without a recorder, ours and measured.
 
-    python -m benchmarks.unrecorded [--programs "Llama 8" …] [--runs 5] [--nsys] [--output FILE]
+    python -m benchmarks.unrecorded [--programs "Llama 8" …] [--runs 5] [--folder FOLDER] [--output FILE]
+    python -m benchmarks.unrecorded --kinds
 
 Each program trains alone in `--runs` processes of its own, where the clock is read when the GPU is empty, before
-the first of 20 steps and after the last. Then it trains under `nk.profile`, and with `--nsys` under nsys with a
-capture range. The table has the step of the answer, its bounds and the GPU's busy share, against the runs alone,
-whose share is a recorded step's work over their median; where the answer tells no step, the reason.
+the first of 20 steps and after the last. Then it trains under `nk.profile`, under `nk.record`, and if there is
+nsys, under it with a capture range. `profiling.run` runs with `--json`, with `--record`, and under nsys. The table
+has the step of the answer (≤: told as an upper limit), its bounds and the GPU's busy share, against the runs
+alone, whose share is a recorded step's work over their median; where the answer tells no step, the reason.
+
+`--kinds` runs eight programs that differ in what ends their steps and in what is seen only once. Each has steps
+that were timed without recording, or the reason why it has none.
+
+The processes of a program start side by side, and take turns once all have made their models.
 """
 
 from __future__ import annotations
@@ -13,12 +20,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import queue
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +39,15 @@ from torch import nn
 
 from benchmarks.recording_cost import DEVICE, PROGRAMS, Program, device_name, publish, wait
 
-STEPS, BEFORE = 20, 6
+STEPS, BEFORE = 20, 12
 LONG = 45  # as many steps as a recording and what is timed after it need
 VOCABULARY = 8192
+ROOT = Path(__file__).parents[1]
+LONGEST_S, LOOK_S = 150, 0.02
+#: Batches that are ready before the first step, and how long the next ones take.
+READY, BATCH_S = 6, 0.03 if DEVICE == "cuda" else 0.1
+#: After how many steps another process works, too: those before nsys captures, or those of our recording.
+ALONE_UNTIL = {"nsys": 6, "nk.profile": 13, "nk.record": 13}
 
 
 def _made(model: nn.Module, step: Callable[[torch.optim.Optimizer], None]) -> Program:
@@ -140,6 +158,72 @@ def growing() -> Program:
     return _of_tokens(_encoder(256, 4), 8, lambda: 64 + 8 * next(count))
 
 
+def prefetched() -> Program:
+    """Return a program whose first batches are ready, and whose loader limits the steps after them."""
+    batches: queue.Queue[torch.Tensor] = queue.Queue(READY)
+
+    def load() -> None:
+        while True:
+            time.sleep(BATCH_S)
+            batches.put(torch.randint(0, VOCABULARY, (8, 128) if DEVICE == "cuda" else (2, 16)))
+
+    threading.Thread(target=load, daemon=True).start()
+    model = _encoder(256, 2).to(DEVICE)
+
+    def step(optimizer: torch.optim.Optimizer) -> None:
+        ids = batches.get().to(DEVICE)
+        _updated(optimizer, nn.functional.cross_entropy(model(ids).flatten(0, 1), ids.flatten()))
+
+    while not batches.full():
+        time.sleep(LOOK_S)
+    return _made(model, step)
+
+
+NEIGHBOUR = """
+import sys, torch
+x = torch.randn(4096 if sys.argv[1] == "cuda" else 1024, 2048, device=sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+while True:
+    x.T @ x
+    if sys.argv[1] == "cuda":
+        torch.cuda.synchronize()
+"""
+
+
+@contextmanager
+def neighbour() -> Iterator[Callable[[], None]]:
+    """Yield a function after whose call another process uses the device, until the block ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", NEIGHBOUR, DEVICE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdout.readline()
+    try:
+        yield lambda: print(file=process.stdin, flush=True)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _kind(*, batches: int = 1, optimizers: int = 1, compiles: str | None = None) -> Program:
+    """Return a program with micro-batches, with several optimizers, or with a model to be compiled when called."""
+    model: Any = _encoder(256, 4 if DEVICE == "cuda" else 1).to(DEVICE)
+    run: Any = torch.compile(model, mode=compiles) if compiles is not None else model
+    each = [torch.optim.AdamW(model.parameters(), lr=1e-4) for _ in range(optimizers)]
+    ids = torch.randint(0, VOCABULARY, (8, 128) if DEVICE == "cuda" else (2, 16), device=DEVICE)
+
+    def step() -> None:
+        for _ in range(batches):
+            nn.functional.cross_entropy(run(ids).flatten(0, 1), ids.flatten()).backward()
+        for optimizer in each:
+            optimizer.step()
+        model.zero_grad()
+
+    return Program(model, each[0] if each else torch.optim.SGD(model.parameters()), step)
+
+
 MORE: dict[str, Callable[[], Program]] = {
     "recurrent cell": lambda: _of_tokens(Recurrent(), 64, lambda: 64),
     "small BERT": lambda: _of_tokens(_encoder(256, 6), 16, lambda: 128),
@@ -147,103 +231,198 @@ MORE: dict[str, Callable[[], Program]] = {
     "GAN": gan,
     "every other step": every_other,
     "growing sequences": growing,
+    "prefetched batches": prefetched,
+    "changing pace": vision_transformer if DEVICE == "cuda" else gan,
+}
+#: What ends the steps of these, or is seen only once.
+KINDS: dict[str, Callable[[], Program]] = {
+    "compiled": lambda: _kind(compiles="default"),
+    "reduce-overhead": lambda: _kind(compiles="reduce-overhead"),
+    "no updates": lambda: _kind(optimizers=0),
+    "memory": _kind,
+    "three updates": _kind,
+    "accumulation": lambda: _kind(batches=4),
+    "two optimizers": lambda: _kind(optimizers=2),
+    "own step": lambda: _kind(batches=2),
+}
+SIZE = "small" if DEVICE == "cuda" else "tiny"
+#: The options of `profiling.run`, by the name of its program.
+RUNS = {
+    f"run {SIZE}": ["--size", SIZE],
+    "run one sequence": ["--size", SIZE, "--batch-size", "1", "--context-length", "128"],
 }
 #: How many iterations of a program are one step of the answer: its second optimizer ends that.
 ITERATIONS = {"every other step": 2}
-ALL = {**{name: make for name, make in PROGRAMS.items() if name != "small GPT" or DEVICE == "cpu"}, **MORE}
-USUAL = [*ALL] if DEVICE == "cuda" else ["small GPT", "recurrent cell", "GAN", "growing sequences"]
+TRAINED = {name: make for name, make in PROGRAMS.items() if name != "small GPT" or DEVICE == "cpu"} | MORE
+ALL = [*TRAINED, *RUNS, *KINDS]
+ON_CPU = ["small GPT", "recurrent cell", "GAN", "growing sequences", "prefetched batches", "changing pace", *RUNS]
+USUAL = [*TRAINED, *RUNS] if DEVICE == "cuda" else ON_CPU
 
 
 def work(name: str, case: str, report: str) -> None:
-    """Train in this process, and print what a step took, ms."""
+    """Make a program in this process, wait for its turn, and train; print what a step took alone, ms."""
     if DEVICE == "cpu":
         torch.set_num_threads(1)
     torch.manual_seed(0)
-    program = ALL[name]()
+    import nvtx_kernels as nk
 
-    def train(steps: int) -> float:
+    if name in RUNS:
+        torch.zeros(1, device=DEVICE)
+        _wait_for_turn(Path(report))
+        _run(RUNS[name], case, report)
+        return
+    program = (TRAINED | KINDS)[name]()
+    wait()
+
+    def train(steps: int, *ended: Callable[[], None]) -> float:
         wait()
         began = time.perf_counter()
-        for _ in range(steps):
+        for number in range(steps):
             program.step()
+            for end in ended:
+                end()
+            if name == "changing pace" and number == ALONE_UNTIL.get(case):
+                change_pace()
         wait()
         return (time.perf_counter() - began) / steps * 1e3
 
-    if case == "alone":
-        train(BEFORE)
-        print(train(STEPS))
-        return
-    import nvtx_kernels as nk
+    with neighbour() if name == "changing pace" and case != "alone" else nullcontext(print) as change_pace:
+        _wait_for_turn(Path(report))
+        if case == "alone":
+            train(BEFORE)
+            print(train(STEPS))
+        elif case == "nk.record":
+            with nk.record(report):
+                train(LONG)
+        else:
+            options = {"memory": True} if name == "memory" else {}
+            with nk.profile(program.model, None, report, **options) as profile:
+                train(3 if name == "three updates" else LONG, *[profile.step] * (name == "own step"))
 
-    with nk.profile(program.model, None, report):
-        train(LONG)
+
+def _wait_for_turn(report: Path) -> None:
+    """Say that this process is ready, and wait until it may go on."""
+    report.with_suffix(".ready").touch()
+    while not report.with_suffix(".turn").exists():
+        time.sleep(LOOK_S)
 
 
-def measured(name: str, case: str, folder: Path) -> str:
-    """Run one case in a process of its own; return what it printed last, or the report's path."""
-    report = folder / f"{name}.{case}.sqlite"
+def _run(options: Sequence[str], case: str, report: str) -> None:
+    """Run `profiling.run` in this process."""
+    from nvtx_kernels.profiling.run import main as run
+
+    row = Path(report).with_suffix(".json")
+    words = [*options, "--steps", str(STEPS), "--warmup", "5", "--device", DEVICE, "--json", str(row)]
+    status = run([*words, "--record", report] if case == "run --record" else words)
+    if status:
+        sys.exit(status)
+    print(statistics.fmean(times["step"] for times in json.loads(row.read_text())["measured"]))
+
+
+CASES = ("nk.profile", "nk.record", "run --record", "nsys")
+
+
+def cases_of(name: str, wanted: Sequence[str]) -> list[str]:
+    """Return how a program is recorded."""
+    ours = ["run --record"] if name in RUNS else ["nk.profile"] if name in KINDS else ["nk.profile", "nk.record"]
+    return [case for case in [*ours, "nsys"] if case in wanted]
+
+
+def started(name: str, case: str, report: Path) -> subprocess.Popen[str]:
+    """Start the process of a case."""
     words = [sys.executable, "-m", "benchmarks.unrecorded", "--work", name, case, str(report)]
     if case == "nsys":
         words = ["nsys", "profile", "-t", "cuda,nvtx", "--sample=none", "--cpuctxsw=none", "-c", "cudaProfilerApi",
                  "--capture-range-end=stop", "-f", "true", "-o", str(report.with_suffix("")), *words]  # fmt: skip
-    done = subprocess.run(words, capture_output=True, text=True, timeout=240, cwd=Path(__file__).parents[1])
-    if done.returncode:
-        return "failed: " + (done.stderr.strip().splitlines() or ["no reason"])[-1][:90]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+def measured(name: str, cases: Sequence[str], runs: int, folder: Path) -> tuple[list[float], dict[str, str]]:
+    """Run a program alone and recorded, each in a process of its own; return a step's ms alone, and what failed.
+
+    They start side by side, and take turns.
+    """
+    turns = [*(("alone", number) for number in range(runs)), *((case, 0) for case in cases)]
+    processes = {}
+    for case, number in turns:
+        report = report_of(folder, name, f"{case}{number or ''}")
+        for left in (".ready", ".turn"):
+            report.with_suffix(left).unlink(missing_ok=True)
+        processes[report] = (case, started(name, case, report))
+    deadline = time.monotonic() + LONGEST_S
+    for report, (_, process) in processes.items():
+        while not report.with_suffix(".ready").exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+    alone, failures = [], {}
+    for report, (case, process) in processes.items():
+        report.with_suffix(".turn").touch()
+        try:
+            out, complaint = process.communicate(timeout=LONGEST_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, complaint = process.communicate()
+        if process.returncode:
+            failures[case] = (complaint.strip().splitlines() or ["no reason"])[-1][:90]
+        elif case == "alone":
+            alone.append(float(out.split()[-1]) * ITERATIONS.get(name, 1))
+    return alone, failures
+
+
+def report_of(folder: Path, name: str, case: str) -> Path:
+    """Return the path of the report of a case."""
+    return folder / f"{name}.{case.strip('-')}.sqlite".replace(" ", "_")
+
+
+def told(report: Path, case: str) -> dict[str, Any]:
+    """Return what the answer says of recording."""
     if case == "nsys":
         export = ["nsys", "export", "--type", "sqlite", "-f", "true", "-o", str(report)]
-        subprocess.run([*export, str(report.with_suffix(".nsys-rep"))], capture_output=True, check=True)
-    return done.stdout.strip().splitlines()[-1] if case == "alone" else str(report)
-
-
-def told(report: str) -> dict[str, Any]:
-    """Return what the answer says of recording."""
-    words = [sys.executable, "-m", "nvtx_kernels", "rank", "--per-step", "--format", "json", report]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+        subprocess.run([*export, str(report.with_suffix(".nsys-rep"))], capture_output=True)
+    words = [sys.executable, "-m", "nvtx_kernels", "rank", "--per-step", "--format", "json", str(report)]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
-        return {"reason": done.stderr.strip()[:120]}
-    recording: dict[str, Any] = json.loads(done.stdout)["report"]["recording"]
-    work_ns = [float(row["busy_ns"]) for row in json.loads(done.stdout)["steps"] if row.get("busy_ns")]
-    return {**recording, "work_ns": statistics.median(work_ns) if work_ns else 0.0}
+        return {"reason": (done.stderr.strip().splitlines() or [""])[-1][:120]}
+    answer = json.loads(done.stdout)
+    work_ns = [float(row["busy_ns"]) for row in answer["steps"] if row.get("busy_ns")]
+    return {
+        **(answer["report"]["recording"] or {"reason": "no step has a time"}),
+        "work_ns": statistics.median(work_ns) if work_ns else 0.0,
+        "busy": {row["phase"]: row["verdict"] for row in answer["busy"]},
+    }
 
 
-def rows_of(name: str, cases: Sequence[str], runs: int, folder: Path) -> list[str]:
-    """Return the lines of a Markdown table for one program."""
-    alone = [float(measured(name, "alone", folder)) * ITERATIONS.get(name, 1) for _ in range(runs)]
-    median, low, high = statistics.median(alone), min(alone), max(alone)
-    lines = []
-    for case in cases:
-        report = measured(name, case, folder)
-        if report.startswith("failed"):
-            lines.append(f"| {name} | {case} | {median:.2f} ({low:.2f} to {high:.2f}) | {report} | | | |")
-            continue
-        one = told(report)
-        step = (one.get("unrecorded_step_ns") or 0) / 1e6
-        recorded = f"{(one.get('step_ns') or 0) / 1e6:.2f}"
-        works = one.get("work_ns", 0) / 1e6
-        shares = f"{min(1, works / step):.0%} / {min(1, works / median):.0%}" if step and works else ""
-        bounds = f"{step:.2f}" if step else "–"
-        if step:
-            bounds += f" ({one['unrecorded_low_ns'] / 1e6:.2f} to {one['unrecorded_high_ns'] / 1e6:.2f})"
-        is_told = "told" if one.get("trusted") else f"not told: {one.get('reason')}"
-        lines.append(
-            f"| {name} | {case} | {median:.2f} ({low:.2f} to {high:.2f}) | {recorded} | {bounds} "
-            f"| {f'{step / median:.2f}' if step else ''} | {shares} | {is_told} |"
-        )
-    return lines
+def row_of(name: str, case: str, alone: Sequence[float], one: Mapping[str, Any]) -> str:
+    """Return the line of a Markdown table for one report."""
+    median = statistics.median(alone) if alone else 0.0
+    by_itself = f"{median:.2f} ({min(alone):.2f} to {max(alone):.2f})" if alone else "–"
+    step, works = ((one.get(key) or 0) / 1e6 for key in ("unrecorded_step_ns", "work_ns"))
+    shares = f"{min(1, works / step):.0%}" if step and works else ""
+    shares += f" / {min(1, works / median):.0%}" if shares and median else ""
+    at_most = "≤ " if one.get("is_upper_limit") else ""
+    bounds = f"{at_most}{step:.2f}" if step else "–"
+    if step:
+        bounds += f" ({one['unrecorded_low_ns'] / 1e6:.2f} to {one['unrecorded_high_ns'] / 1e6:.2f})"
+    is_told = "told" if one.get("trusted") else f"not told: {one.get('reason')}"
+    verdicts = "; ".join(f"{phase} {verdict}" for phase, verdict in one.get("busy", {}).items())
+    return (
+        f"| {name} | {case} | {by_itself} | {(one.get('step_ns') or 0) / 1e6:.2f} | {bounds} "
+        f"| {f'{step / median:.2f}' if step and median else ''} | {shares} | {is_told} | {verdicts} |"
+    )
 
 
 HEAD = (
-    "| program | recorder | alone, ms | recorded, ms | without recording, ms | ÷ alone | busy / alone | |",
-    "|---|---|---|---|---|---|---|---|",
+    "| program | recorder | alone, ms | recorded | without recording | ÷ alone | busy / alone | | verdicts |",
+    "|---|---|---|---|---|---|---|---|---|",
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--programs", nargs="+", choices=[*ALL], default=USUAL, help="%(default)s")
+    parser.add_argument("--programs", nargs="+", choices=ALL, default=USUAL, help="%(default)s")
+    parser.add_argument("--kinds", action="store_true", help=f"run {', '.join(KINDS)}")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES, help="%(default)s")
     parser.add_argument("--runs", type=int, default=5, help="processes alone (%(default)s)")
-    parser.add_argument("--nsys", action="store_true", help="also under nsys with a capture range")
     parser.add_argument("--folder", type=Path, help="keep the reports here")
     parser.add_argument("--output", type=Path, help="write the table here, too")
     parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
@@ -251,14 +430,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.work:
         work(*options.work)
         return 0
-    lines = [f"{device_name()}, PyTorch {torch.__version__}, {options.runs} runs alone.", "", *HEAD]
+    wanted = [case for case in options.cases if case != "nsys" or shutil.which("nsys")]
     with tempfile.TemporaryDirectory() as temporary:
-        folder = options.folder or Path(temporary)
-        folder.mkdir(exist_ok=True)
-        for name in options.programs:
-            rows = rows_of(name, ["nk.profile", *["nsys"] * options.nsys], options.runs, folder)
-            sys.stderr.write("\n".join(rows) + "\n")
-            lines += rows
+        folder = (options.folder or Path(temporary)).resolve()
+        folder.mkdir(exist_ok=True, parents=True)
+        found = {}
+        for name in KINDS if options.kinds else options.programs:
+            began = time.monotonic()
+            found[name] = measured(name, cases_of(name, wanted), options.runs, folder)
+            each = ", ".join(f"{ms:.2f}" for ms in found[name][0])
+            sys.stderr.write(f"{name}: {time.monotonic() - began:.0f} s; alone {each} ms\n")
+        recorded = [(name, case) for name in found for case in cases_of(name, wanted)]
+        with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2)) as pool:
+            answers = pool.map(lambda one: told(report_of(folder, *one), one[1]), recorded)
+            rows = []
+            for (name, case), one in zip(recorded, answers, strict=True):
+                alone, failures = found[name]
+                rows.append(row_of(name, case, alone, {"reason": failures[case]} if case in failures else one))
+    lines = [f"{device_name()}, PyTorch {torch.__version__}, {options.runs} runs alone.", "", *HEAD, *rows]
     publish(lines, options.output)
     return 0
 
