@@ -1,6 +1,7 @@
 """The host's times by phase say what recording cost each of them; if they do not give the step, none is used."""
 
 import json
+import random
 from collections import Counter
 from functools import partial
 
@@ -57,7 +58,7 @@ def begin(machine, phase):
     machine.entered = phase, machine.now
 
 
-def emptied_step(**options):
+def emptied_step(run=program, **options):
     """Return the true times of phases on a host that nothing records."""
     times = Counter()
 
@@ -65,7 +66,7 @@ def emptied_step(**options):
         if not hasattr(machine, "times"):
             machine.times, machine.entered = times, (None, machine.now)
         times.clear()
-        program(machine, **options)
+        run(machine, **options)
 
     simulated(step, steps=2)
     del times[None]
@@ -135,6 +136,44 @@ def test_an_emptied_step_of_a_slow_start_takes_no_longer_than_a_step(tmp_path):
     assert sum(times.values()) > 1.1 * true_step_ns(**options)
     answer = found(tmp_path, times, **options)
     assert answer.host_times_used
+    assert answer.host_times_error == pytest.approx(0, abs=0.03)
+
+
+def any_program(seed):
+    """Return a program whose phases have kernels of any length, near the host's pace, and perhaps reads."""
+    draw = random.Random(seed)
+    phases = {"forward": "forward", "backward": "backward", "optimizer": "Optimizer.step#SGD.step"}
+    work = {
+        phase: [(draw.choice((8, 15, 40)) * US, draw.choice((2, 3, 5, 8, 12, 40)) * US) for _ in range(80)]
+        for phase in phases
+    }
+    reads = {phase for phase in phases if draw.random() < 0.4}
+    pause = draw.choice((0, 0, 3 * MS))
+
+    def step(machine):
+        begin(machine, "other")
+        machine.host(pause)
+        machine.work(2 * US, 1, kind="memcpy", bytes=32768, source=1, target=2)
+        for phase, name in phases.items():
+            begin(machine, phase)
+            with machine.range(name):
+                for host_ns, lasts in work[phase]:
+                    machine.host(host_ns)
+                    machine.work(lasts)
+                if phase in reads:
+                    machine.read()
+        begin(machine, None)
+
+    return step
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_host_times_give_the_step_of_any_program(tmp_path, seed):
+    draw, run = random.Random(-seed), any_program(seed)
+    path = recorded(tmp_path, run, slower=draw.uniform(1.2, 3))
+    slow_start = draw.uniform(1, 1.14)
+    host_ns = {phase: slow_start * ns for phase, ns in emptied_step(run).items()}
+    answer = fixes_of(attribute(read(path)), unrecorded_step_ns=step_ns(run), host_ns=host_ns)
     assert answer.host_times_error == pytest.approx(0, abs=0.03)
 
 
