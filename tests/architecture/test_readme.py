@@ -15,14 +15,14 @@ from tests.analysis.making.allocated import with_memory
 from tests.analysis.making.communicating import communicating
 
 ROOT = Path(__file__).parents[2]
-H200 = ROOT / "reports" / "h200"
+REPORTS = ROOT / "reports"
 README = (ROOT / "README.md").read_text()
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = (
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
-    *(str(p.relative_to(ROOT)) for p in (*H200.glob("*.md"), *DOCS)),
+    *(str(p.relative_to(ROOT)) for p in (*sorted(REPORTS.rglob("*.md")), *DOCS)),
 )
 REPORT = "tests/data/h200_train_fp32.sqlite"
 FOUND = re.findall(r"nvtx-kernels (\S[^`\n)#]+)", README)
