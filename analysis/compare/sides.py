@@ -23,6 +23,7 @@ Values: TypeAlias = NDArray[np.float64]
 #: Where a row of kernels is: its path, phase, kind and kernel.
 Place: TypeAlias = tuple[Path, str, str, str]
 Measure = Literal["step_ns", "span_ns", "work_ns"]
+UPPER_LIMITS = "; where launches limit a step, it may take less alone"
 #: A kind with too few steps for a verdict is left out if it has less than this share of the steps.
 SELDOM = 0.25
 
@@ -33,7 +34,7 @@ class Recording:
 
     `times` are those of each row of kernels; `step_ns` is a step's own time, and `span_ns` its GPU span.
     `is_limited` where the GPU waits for the CPU, which decides how long a step takes. `alone_ns` are times of
-    other steps, which were not recorded.
+    other steps, which were not recorded; `alone_limit` says where these were timed if they are upper limits.
     """
 
     times: Mapping[Place, Int64s]
@@ -42,6 +43,7 @@ class Recording:
     span_ns: Values
     is_limited: bool = False
     alone_ns: Values = field(default_factory=lambda: np.zeros(0))
+    alone_limit: str = ""
 
     def of_places(self, places: Iterable[Place]) -> Values:
         """Return the time of some rows in each step, ns."""
@@ -107,9 +109,18 @@ class Steps:
 
     @property
     def are_alone(self) -> bool:
-        """Whether steps of one kind are compared, and all recordings know what these take without recording."""
+        """Whether steps of one kind are compared, and all recordings know what these take without recording.
+
+        Upper limits are compared if they were timed in the same way.
+        """
         recordings = (*self.a, *self.b)
-        return self.are_known and len(self.kinds) == 1 and all(len(one.alone_ns) for one in recordings)
+        is_one_kind = self.are_known and len(self.kinds) == 1 and len(self.alone_limits) <= 1
+        return is_one_kind and all(len(one.alone_ns) for one in recordings)
+
+    @property
+    def alone_limits(self) -> set[str]:
+        """Where steps without recording were timed of which the times are upper limits."""
+        return {one.alone_limit for one in (*self.a, *self.b) if one.alone_limit}
 
     @property
     def are_repeated(self) -> bool:
@@ -285,9 +296,9 @@ def _side(report: Report, times: Mapping[Place, Int64s], launches: Int64s, span_
             step_ns[row.step] = row.own_ns
     is_limited = any(row.phase == "step" and row.verdict == "launch-bound" for row in report.busy)
     cost = report.recording
-    is_known = cost is not None and cost.trusted and not cost.is_upper_limit
-    alone_ns = np.array(cost.timed_ns if cost and is_known else (), np.float64)
-    return (Recording(times, launches, step_ns, span_ns, is_limited, alone_ns),)
+    alone_ns = np.array(cost.timed_ns if cost and cost.trusted else (), np.float64)
+    limit = cost.where if cost and cost.is_upper_limit else ""
+    return (Recording(times, launches, step_ns, span_ns, is_limited, alone_ns, limit),)
 
 
 def single_step(report: Report) -> dict[Place, Int64s]:
@@ -300,8 +311,8 @@ def notes(steps: Steps) -> Iterator[str]:
     if steps.are_alone:
         a, b = (sum(len(one.alone_ns) for one in side) for side in (steps.a, steps.b))
         yield (
-            f"Step times are without recording: of {a} steps of A and {b} of B, timed next to it. All else is of "
-            "the recorded steps."
+            f"Step times are without recording: of {a} steps of A and {b} of B, timed next to it"
+            f"{UPPER_LIMITS if steps.alone_limits else ''}. All else is of the recorded steps."
         )
     for name, count in zip("AB", steps.left_out, strict=True):
         if count:

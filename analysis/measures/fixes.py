@@ -17,7 +17,7 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..report.recording import Recording
 from ..support.units import time_in_digits
-from ..trace import Path
+from ..trace import Bools, Path
 from ..vocabulary import PHASES
 from .fix_rules import BF16_MORE, MEASURED, RULES, Found, Rule, Unjudged
 from .fix_subject import AT_ONCE_NS, FixSubject
@@ -123,22 +123,21 @@ def fixes_beside(attribution: Attribution, cost: Recording | None, given_ns: flo
         return fixes_of(attribution, unrecorded_step_ns=given_ns)
     if cost is None or not cost.trusted:
         return fixes_of(attribution)
-    if cost.is_upper_limit:  # as the host's times are
-        return fixes_of(attribution, unrecorded_step_ns=cost.unrecorded_step_ns, is_upper_limit=True)
-    return fixes_of(attribution, unrecorded_step_ns=cost.unrecorded_step_ns, host_ns=cost.host_ns)
+    step_ns, least_ns = cost.unrecorded_step_ns, cost.least_ns
+    return fixes_of(attribution, unrecorded_step_ns=step_ns, least_ns=least_ns, host_ns=cost.host_ns)
 
 
 def fixes_of(
     attribution: Attribution,
     *,
     unrecorded_step_ns: float | None = None,
+    least_ns: float | None = None,
     host_ns: Mapping[str, float] | None = None,
-    is_upper_limit: bool = False,
 ) -> Fixes:
     """Return the changes that save a program the most time, by its report.
 
-    `unrecorded_step_ns` is how long a step takes without recording, at most if it `is_upper_limit`; `host_ns` the
-    host's own time in it, by phase.
+    `unrecorded_step_ns` is how long a step takes without recording, or at most, if it may take as little as
+    `least_ns`; `host_ns` the host's own time in it, by phase.
     """
     try:
         timeline = timeline_of(attribution)
@@ -146,7 +145,7 @@ def fixes_of(
         return Fixes(refused=str(reason))
     subject = FixSubject(attribution, timeline)
     base = _without_annotation(subject)
-    found = _factors(subject, base, unrecorded_step_ns, host_ns or {}, is_upper_limit=is_upper_limit)
+    found = _factors(subject, base, unrecorded_step_ns, least_ns or unrecorded_step_ns or 0.0, host_ns or {})
     factors, fits = found.values, found.fits
     answers = [(rule, answer) for rule in RULES for answer in rule.find(subject, factors)]
     unjudged = [answer.reason for _, answer in answers if isinstance(answer, Unjudged)]
@@ -167,7 +166,7 @@ def fixes_of(
         unjudged=tuple(unjudged),
         step_ns=step,
         is_unrecorded=unrecorded_step_ns is not None,
-        is_upper_limit=is_upper_limit,
+        is_upper_limit=bool(unrecorded_step_ns and least_ns and least_ns < unrecorded_step_ns),
         recorded_step_ns=recorded_ns,
         fits=fits,
         steps=timeline.steps,
@@ -201,13 +200,13 @@ def _factors(
     subject: FixSubject,
     base: Timeline,
     unrecorded_ns: float | None,
+    least_ns: float,
     host_ns: Mapping[str, float],
-    *,
-    is_upper_limit: bool,
 ) -> _Factors:
     """Return the factors that give the step without recording, or where it is not known, those that were seen.
 
-    If that step is an upper limit, they begin with the lowest where nothing is known.
+    If that step is an upper limit, they give all steps from `least_ns` on, with the host's time made shorter alike
+    in all phases.
     """
     if unrecorded_ns is None:
         return _Factors(np.linspace(*UNKNOWN_FACTORS, PLACES))
@@ -216,18 +215,22 @@ def _factors(
         of_phases = _of_phases(subject, base, unrecorded_ns, host_ns)
         error = float(step_ns([base], of_phases[None])[0]) / unrecorded_ns - 1
         if abs(error) <= NEAREST_STEP:
-            around = of_phases * np.linspace(1 - NEAR_HOST, 1 + NEAR_HOST, 2 * PLACES + 1)[:, None]
-            near = np.abs(step_ns([base] * len(around), around) / unrecorded_ns - 1) <= NEAR_STEP
+            lowest = (1 - NEAR_HOST) * least_ns / unrecorded_ns
+            around = of_phases * np.linspace(lowest, 1 + NEAR_HOST, 2 * PLACES + 1)[:, None]
+            near = _is_near(step_ns([base] * len(around), around), least_ns, unrecorded_ns)
             return _Factors(around[near] if near.any() else around, host_times_error=error)
     tried = np.linspace(*FACTORS, SEARCHED)
     steps = step_ns([base] * SEARCHED, tried)
     fine = np.linspace(*FACTORS, 16 * SEARCHED)
-    near = np.abs(np.interp(fine, tried, steps) / unrecorded_ns - 1) <= NEAR_STEP
+    near = _is_near(np.interp(fine, tried, steps), least_ns, unrecorded_ns)
     if not near.any():
         return _Factors(np.linspace(*FACTORS, PLACES), False, error)
-    lowest = float(fine[near].min())
-    lowest = min(lowest, UNKNOWN_FACTORS[0]) if is_upper_limit else lowest
-    return _Factors(np.linspace(lowest, float(fine[near].max()), PLACES), True, error)
+    return _Factors(np.linspace(float(fine[near].min()), float(fine[near].max()), PLACES), True, error)
+
+
+def _is_near(steps_ns: Floats, least_ns: float, most_ns: float) -> Bools:
+    """Return which steps take as long as the step without recording."""
+    return (steps_ns >= (1 - NEAR_STEP) * least_ns) & (steps_ns <= (1 + NEAR_STEP) * most_ns)
 
 
 def _of_phases(subject: FixSubject, base: Timeline, unrecorded_ns: float, host_ns: Mapping[str, float]) -> Floats:

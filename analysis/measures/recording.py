@@ -81,7 +81,7 @@ def recording(
         timed_ns=tuple(map(float, step_ns)),
         phases=phases,
         pauses_ns=_pauses_ns(attribution, extents, of_loops),
-        is_under_nsys=any(mark.where == "before" for mark in marks),
+        where=marks[0].where,
         host_ns={str(phase): float(ns) for phase, ns in marks[0].host_ns.items()},
     )
     return _judged(found, _doubt(attribution, marks, found, include_warm_up))

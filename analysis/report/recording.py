@@ -8,6 +8,8 @@ from typing import Any
 
 #: The smallest share of its recorded time that a step was seen to take without recording, rounded down.
 LEAST_FACTOR = 0.3
+#: The smallest share of its timed time that a step was seen to take alone, rounded down.
+LEAST_OF_TIMED = 0.6
 #: The share of a span for which a GPU works, from which it sets the pace.
 GPU_BOUND_FROM = 0.90
 NO_MARK = "How long a step takes without recording is not known."
@@ -28,8 +30,8 @@ class Recording:
     `reason` says why the step without recording is not told, empty where it is `trusted`. `low` and `high` are the
     bounds of the timed steps, `timed_ns`, and `steps` their number, 0 for a time given by hand. `pauses_ns` is how
     long the GPU was idle outside of all phases for more than 1 ms at a time, in a recorded step. `host_ns` is the
-    time of each phase on the host, of a step in which it waited for no queue. `is_under_nsys` says that steps were
-    timed under nsys, before it captured.
+    time of each phase on the host, of a step in which it waited for no queue. `where` the steps were timed: before
+    a capture of nsys or after a recording, empty for a time given by hand.
     """
 
     step_ns: float
@@ -45,7 +47,7 @@ class Recording:
     pauses_ns: float | None = None
     host_ns: Mapping[str, float] = field(default_factory=dict)
     timed_ns: tuple[float, ...] = ()
-    is_under_nsys: bool = False
+    where: str = ""
 
     @property
     def varies(self) -> bool:
@@ -64,11 +66,19 @@ class Recording:
     def is_limit(self, busy_share: float) -> bool:
         """Return whether a timed span, of which a GPU works for this share, is an upper limit.
 
-        nsys slows launches before its capture begins, too. On an H200 (reports/h200/unrecorded.md), steps in which
-        a GPU works for 94% or more were timed within 1% of the program alone, as the GPU sets their pace; those of
-        38% or less, at 0.91 to 1.58 times its time. So a time is exact if the GPU sets the pace, else a limit.
+        nsys slows launches before its capture begins too, and PyTorch's profiler after it has ended. On an H200
+        (reports/h200/unrecorded.md), steps in which a GPU works for 94% or more were timed within 1% of the
+        program alone, as the GPU sets their pace; those of 38% or less, at 0.89 to 1.58 times its time. So a time
+        is exact if the GPU sets the pace, else a limit. On a CPU no profiler listens any more.
         """
-        return self.is_under_nsys and busy_share < GPU_BOUND_FROM
+        return bool(self.where) and self.clock == "gpu" and busy_share < GPU_BOUND_FROM
+
+    @property
+    def least_ns(self) -> float | None:
+        """The least that the step without recording may take; None where it is not known."""
+        if not self.trusted or self.unrecorded_step_ns is None:
+            return None
+        return self.unrecorded_step_ns * (LEAST_OF_TIMED if self.is_upper_limit else 1)
 
     def busy_share(self, phase: str, recorded_share: float) -> float:
         """Return the most that a GPU may be busy in a phase (or the `step`) without recording.
@@ -90,7 +100,7 @@ class Recording:
             least = most = self.phases[phase].busy_share
         else:
             return recorded_share, _most_busy(recorded_share)
-        return least, max(most, _most_busy(recorded_share)) if self.is_limit(least) else most
+        return least, min(1.0, most / LEAST_OF_TIMED) if self.is_limit(least) else most
 
 
 def _most_busy(recorded_share: float) -> float:

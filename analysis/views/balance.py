@@ -35,7 +35,7 @@ QUEUE = "A long lag is good: launches queue. At a few µs the GPU waits for the 
 MIXED = "mixed"
 #: What people read for a verdict; programs get it unchanged.
 WORDS = {"launch-bound": "limited by the CPU", "undecided": MIXED, "see phases": MIXED}
-SLOWED = " nsys slows launches before its capture, too."
+SLOWED = " A profiler slowed launches while these were timed."
 NO_RANGES = (
     "No range opens a phase or a step, so the span is that of all work but warm-up, with the pauses in between."
 )

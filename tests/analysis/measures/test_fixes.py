@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 from nvtx_kernels.analysis.attribution.causes import attribute
-from nvtx_kernels.analysis.measures.fixes import UNKNOWN_FACTORS, fixes_of
+from nvtx_kernels.analysis.measures.fixes import fixes_of
 from nvtx_kernels.analysis.readers import read
 
 from tests.analysis.making.building import OWN_DOMAIN, Range, annotation, write
@@ -58,10 +58,10 @@ def training(
 def test_an_upper_limit_of_the_step_leaves_room_for_a_faster_host(tmp_path):
     launching = partial(training, gemms=1, lasts=3 * US, launches=400, reads=True)
     known = found(tmp_path, launching)
-    limit = found(tmp_path, launching, is_upper_limit=True)
+    limit = found(tmp_path, launching, least_ns=0.6 * known.step_ns)
     assert (known.is_upper_limit, limit.is_upper_limit) == (False, True)
     assert known.factors[0] > 0.9
-    assert limit.factors == (UNKNOWN_FACTORS[0], known.factors[1])
+    assert limit.factors == (pytest.approx(0.6, abs=0.05), known.factors[1])
 
 
 #: A program, the same with a change, and the rule that suggests it.
