@@ -213,8 +213,9 @@ def test_recorded_programs_are_as_busy_as_their_unrecorded_steps_say(tmp_path, n
         (TIMED, "GPU-bound", "GPU-bound", "steps"),
         ({**TIMED, "step_ns": [38 * MS, 40 * MS, 52 * MS]}, "undecided", "undecided", "steps"),
         ({**TIMED, "step_ns": [58 * MS] * 3}, "see phases", "GPU-bound", "steps"),
+        ({**TIMED, "span_ns": {}}, "GPU-bound", "undecided", "steps"),
     ],
-    ids=["no mark", "marked", "varies", "slower"],
+    ids=["no mark", "marked", "varies", "slower", "no phases"],
 )
 def test_verdicts_and_the_next_view_follow_the_step_without_recording(
     tmp_path, timed, verdict_of_step, of_forward, asked

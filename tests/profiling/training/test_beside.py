@@ -133,6 +133,56 @@ def test_a_program_that_ends_sooner_has_no_mark(path, steps):
     assert nk.rank(path).report.recording.unrecorded_step_ns is None
 
 
+def once(model, optimizers):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizers[0].step()
+
+
+def without_update(model, _):
+    model(torch.ones(2, 4)).sum().backward()
+
+
+NOT_KNOWN = "How long a step takes without recording is not known."
+#: A step, the options of the profile, the number of steps, and the shape of those timed, or why there are none.
+KINDS = {
+    "compiled": (once, {"compiled": {"backend": "eager"}}, 60, "fbA"),
+    "reduce-overhead": (once, {"compiled": {"mode": "reduce-overhead"}}, 60, "fbA"),
+    "no updates": (without_update, {}, 60, NOT_KNOWN),
+    "memory": (once, {"memory": True}, 60, "fbA"),
+    "three updates": (once, {}, 3, NOT_KNOWN),
+    "accumulation": (accumulated, {}, 60, "fbfbA"),
+    "two optimizers": (two_optimizers, {}, 60, "fbAfbB"),
+    "own step": (accumulated, {"by_hand": True}, 60, "fbfbA"),
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind == "reduce-overhead")) for kind in KINDS]
+)
+def test_each_kind_of_program_has_timed_steps_or_the_reason_why_not(path, kind):
+    step, of_kind, steps, expected = KINDS[kind]
+    options = dict(of_kind)
+    compiled, by_hand = options.pop("compiled", None), options.pop("by_hand", False)
+    model = Sequence()
+    optimizers = [torch.optim.SGD(model.parameters(), lr=1e-3) for _ in range(2)]
+    run = torch.compile(model, **compiled) if compiled else model
+    with nk.profile(model, optimizers[: 1 + (step is two_optimizers)], path, **options) as profile:
+        for _ in range(steps):
+            time.sleep(0.003)
+            step(run, optimizers)
+            if by_hand:
+                profile.step()
+    found, cost = marks_of_times(path), nk.rank(path).report.recording
+    assert ("unrecorded" in found) is (expected != NOT_KNOWN)
+    if expected == NOT_KNOWN:
+        assert (cost.trusted, cost.reason) == (False, NOT_KNOWN)
+        return
+    assert {*found["recorded"]["shapes"], found["unrecorded"]["shape"]} == {expected}
+    assert 1 <= cost.steps <= beside.TIMED
+    # Steps as short as these change pace with the machine, which is the only reason not to trust them.
+    assert cost.trusted or cost.reason.startswith("The machine changed pace")
+
+
 def test_inference_has_no_mark(path):
     model = Slow()
     with nk.profile(model, None, path, warmup=1, steps=2), torch.no_grad():
