@@ -14,6 +14,7 @@ from ..measures.steps import RangeSteps, StepFigures, ranges_of, steps_of
 from ..report import Report, tree_order
 from ..report.step_time import StepRow
 from ..summary.selection import naming_for, renamed
+from ..support.units import time_in_digits
 from ..vocabulary import PHASES
 from ..vocabulary.served import NUMBERS, Held
 from . import graphs, headings
@@ -100,6 +101,11 @@ def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
         sentences.append(f"Step {slowest} takes the longest.")
     if len(steps) > 1 and any(row.first for row in own.values()):
         sentences.append("The first step's time counts only its own work, so the median leaves it out.")
+    cost = report.recording
+    if cost and cost.trusted and cost.unrecorded_step_ns:
+        at_most = "at most " if cost.is_upper_limit else ""
+        alone = time_in_digits(cost.unrecorded_step_ns)
+        sentences.append(f"Steps are as recorded; without recording, one takes {at_most}{alone}.")
     if len(steps) > len(listed):
         sentences.append(f"{len(steps) - len(listed)} more steps: --format csv.")
     title = f"Step time, and {headings.lowered(_time(report))} of each step by phase, {{unit}}"
