@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from nvtx_kernels.profiling.tool import INJECTIONS
 from torch import nn
 
 from benchmarks.recording_cost import DEVICE, PROGRAMS, Program, device_name, publish, wait
@@ -193,10 +194,12 @@ while True:
 
 @contextmanager
 def neighbour() -> Iterator[Callable[[], None]]:
-    """Yield a function after whose call another process uses the device, until the block ends."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", NEIGHBOUR, DEVICE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    """Yield a function after whose call another process, unseen by nsys, uses the device until the block ends."""
+    words, pipes = [sys.executable, "-c", NEIGHBOUR, DEVICE], {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    unwatched = {
+        name: value for name, value in os.environ.items() if name not in INJECTIONS and "NSYS" not in name
+    }
+    process = subprocess.Popen(words, text=True, env=unwatched, **pipes)
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdout.readline()
