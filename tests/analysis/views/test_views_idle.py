@@ -67,30 +67,23 @@ RULES = {
         [ran(66, 70, 2)],
         {"synchronization": 4, "launching": 41, "latency": 1},
     ),
-    "polling": (
-        [call(22, 72, QUERY), call(75, 80, correlation=2)],
-        [ran(81, 90, 2)],
-        {"launching": 10, "synchronization": 50, "latency": 1},
-    ),
-    "an allocation": (
-        [call(22, 72, MALLOC), call(75, 80, correlation=2)],
-        [ran(81, 90, 2)],
-        {"launching": 10, "allocation": 50, "latency": 1},
-    ),
+    **{
+        name: (
+            [call(22, 72, *of_call), call(75, 80, correlation=2)],
+            [ran(81, 90, 2)],
+            {"launching": 10, cause: 50, "latency": 1},
+        )
+        for name, of_call, cause in (
+            ("polling", [QUERY], "synchronization"),
+            ("an allocation", [MALLOC], "allocation"),
+            ("a copy's call", [COPY, 3], "copy"),
+            ("loading of a module", [LOAD], "module loading"),
+        )
+    },
     "a free in a call of no kind": (
         [call(22, 90, RECORD), call(30, 60, FREE), call(95, 97, correlation=2)],
         [ran(98, 99, 2)],
         {"allocation": 30, "launching": 47, "latency": 1},
-    ),
-    "a copy's call": (
-        [call(22, 72, COPY, 3), call(75, 80, correlation=2)],
-        [ran(81, 90, 2)],
-        {"launching": 10, "copy": 50, "latency": 1},
-    ),
-    "loading of a module": (
-        [call(22, 72, LOAD), call(75, 80, correlation=2)],
-        [ran(81, 90, 2)],
-        {"launching": 10, "module loading": 50, "latency": 1},
     ),
     "loading in a launch": (
         [call(30, 70, LOAD), call(25, 75, correlation=2)],
