@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from nvtx_kernels.analysis.attribution.causes import Rules
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page.contents import contents
-from nvtx_kernels.analysis.report import KernelRow, PhaseRow, RangeRow
 from nvtx_kernels.analysis.views.registry import VIEWS
 
 import nvtx_kernels as nk
@@ -28,18 +26,6 @@ REPORT = Path(__file__).parents[1] / "data" / "h200_train_fp32.sqlite"
 @pytest.fixture(scope="module")
 def trace():
     return analysis.read(REPORT)
-
-
-@pytest.mark.parametrize(("table", "row"), [("phases", PhaseRow), ("ranges", RangeRow), ("kernels", KernelRow)])
-def test_frames_have_the_columns_of_their_rows(trace, table, row):
-    frame = getattr(analysis.rank(trace), table)
-    assert list(frame.columns) == [field.name for field in fields(row)]
-    assert len(frame)
-
-
-def test_totals_are_those_of_the_kernels(trace):
-    ranking = analysis.rank(trace)
-    assert ranking.totals["work_ns"] == ranking.kernels["total_ns"].sum() + ranking.totals["excluded_ns"]
 
 
 def test_per_step_of_a_report_without_steps_is_refused(trace):
@@ -66,30 +52,25 @@ def test_repr_is_short_and_names_the_frames(trace):
     ]
 
 
+def test_a_ranking_is_in_total_and_without_warm_up_unless_that_is_asked_for(tmp_path):
+    ranges = [Range("warm-up", 0, 90), Range("step", 100, 190), Range("step", 200, 290)]
+    path = build(tmp_path, ranges=ranges, **launched((10, 20), (110, 120), (210, 220)))
+    total, mean, everything = (
+        nk.rank(path, **asked) for asked in ({}, {"per_step": True}, {"include_warm_up": True})
+    )
+    assert [int(one.kernels["total_ns"].sum()) for one in (total, mean, everything)] == [20, 10, 30]
+    assert ["over 2 steps" in repr(one).splitlines()[0] for one in (total, mean)] == [True, False]
+    assert total.step_times["own_ns"].tolist() == [row.own_ns for row in total.report.step_time.rows]
+    assert total.step_ns == total.step_times["own_ns"][1] == 100
+    without = nk.rank(build(tmp_path, **launched((10, 20))))
+    assert (repr(without).splitlines()[0][-5:], len(without.step_times), without.step_ns) == ("total", 0, None)
+
+
 def test_shown_is_the_overview_of_the_command(trace, capsys):
     analysis.rank(trace, per_step=True).show(width=80)
     shown = capsys.readouterr().out
     assert kernels.main([str(REPORT), "--per-step"]) == 0
     assert capsys.readouterr().out.startswith(shown)  # and then says what to type next
-
-
-FRAMES = {
-    "phases": ["phases"],
-    "balance": ["step_time", "balance", "queue", "gaps"],
-    "overlap": ["overlap", "transfers"],
-    "steps": ["steps"],
-    "attention": ["attention", "rates", "ratios"],
-    "agreement": ["agreement"],
-}
-
-
-@pytest.mark.parametrize("view", FRAMES)
-def test_views_are_frames(trace, view):
-    answer = getattr(nk, view)(trace)
-    assert list(answer) == FRAMES[view]
-    assert all(len(frame) for frame in answer.values())
-    assert "<table>" in answer._repr_html_()
-    assert len(repr(answer).splitlines()) == 1 + len(answer)
 
 
 def records(frames):
@@ -170,24 +151,6 @@ def test_a_notebook_is_told_nothing_to_type_on_a_command_line(trace):
         assert "--top" not in answer._repr_html_()
         assert "nvtx-kernels view" not in answer._repr_html_()
     assert "the view idle shows why the GPU is idle" in nk.agreement(trace)._repr_html_()
-
-
-def test_idle_time_is_ranked_by_the_range_that_ends_it(trace):
-    idle = nk.idle(trace)
-    assert idle["idle_ns"].is_monotonic_decreasing
-    assert idle["share"].sum() == pytest.approx(1)
-
-
-def test_launches_of_a_kernel_are_explained(trace):
-    assert nk.explain(trace, "splitKreduce")["explained"]["kernel"].str.contains("splitKreduce").all()
-
-
-@pytest.mark.parametrize("per_step", [True, False])
-def test_a_report_compared_with_itself_has_not_changed(trace, per_step):
-    answer = nk.compare(trace, REPORT, per_step=per_step)
-    assert list(answer) == ["by_phase", "by_category", "by_range", "by_kernel", *["steps"] * per_step]
-    assert (answer["by_kernel"]["delta_ns"] == 0).all()
-    assert answer["by_phase"]["a_ns"].sum() == analysis.rank(trace, per_step=per_step).phases["kernel_ns"].sum()
 
 
 def test_plots_draw_what_the_frames_hold(trace):
