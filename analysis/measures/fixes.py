@@ -252,7 +252,10 @@ def _of_phases(subject: FixSubject, base: Timeline, unrecorded_ns: float, host_n
 
 
 class _Weighed:
-    """All symptoms, replayed without them one at a time, at all factors."""
+    """All symptoms, replayed without them one at a time, at all factors.
+
+    Where no factor gives the step, what they save is taken as a share of each replayed step, so is less than it.
+    """
 
     def __init__(
         self,
@@ -270,7 +273,8 @@ class _Weighed:
         each = np.concatenate([factors] * len(timelines))
         steps = step_ns([timeline for timeline in timelines for _ in factors], each).reshape(len(timelines), -1)
         self.base_ns = steps[0]
-        saved = np.maximum(steps[0] - steps[1:], 0.0)
+        self.scale = np.ones(len(factors)) if fits else step / self.base_ns
+        saved = np.maximum(steps[0] - steps[1:], 0.0) * self.scale
         self.saved_ns, more = saved[: len(symptoms)], saved[len(symptoms) :]
         self.more_ns = more.max(axis=1, initial=0.0) if fits else more.min(axis=1, initial=np.inf)
         self.low_ns = self.saved_ns.min(axis=1, initial=np.inf)
@@ -280,7 +284,7 @@ class _Weighed:
 
     def shown(self, spread_ns: float) -> list[int]:
         """Return the symptoms that matter, those that save the most at the least first."""
-        enough = (self.saved_ns / self.base_ns).min(axis=1, initial=np.inf) >= LEAST_SHARE
+        enough = (self.saved_ns / (self.base_ns * self.scale)).min(axis=1, initial=np.inf) >= LEAST_SHARE
         enough &= self.low_ns > spread_ns
         return [place for place in np.argsort(-self.low_ns, kind="stable").tolist() if enough[place]]
 
@@ -345,7 +349,8 @@ class _Weighed:
                 timeline = self.symptoms[place].found.change(timeline)
             timelines.append(timeline)
         after = step_ns(timelines, np.concatenate([self.factor] * len(sets)))
-        return [self.step - float(self.base_ns[self.nearest] - ns) for ns in after]
+        saved = (self.base_ns[self.nearest] - after) * self.scale[self.nearest]
+        return [self.step - float(ns) for ns in saved]
 
     def _same(self, shown: Sequence[int]) -> dict[int, tuple[str, ...]]:
         """Return for each change the rules that save the same time."""

@@ -210,6 +210,17 @@ def test_no_cost_of_recording_that_fits_leaves_what_the_gpu_decides(tmp_path):
     assert "no cost of recording" in answer.unjudged[-1]
 
 
+@pytest.mark.parametrize("step_ms", [0.5, 3, 30])
+def test_what_is_saved_of_a_step_that_no_cost_gives_is_less_than_it(tmp_path, step_ms):
+    program = partial(training, pause=9 * MS, reads=True)
+    answer = found(tmp_path, program, unrecorded_step_ns=step_ms * MS)
+    assert not answer.fits
+    assert answer.fixes
+    for fix in answer.fixes:
+        assert 0 < fix.alone_low_ns <= fix.alone_ns < fix.step_ns
+        assert 0 < fix.then_ns < fix.step_ns
+
+
 def test_an_unknown_gpu_is_not_judged(tmp_path):
     report = recorded(tmp_path, partial(training, reads=True), gpu="NVIDIA H900")
     answer = fixes_of(attribute(read(report)))
