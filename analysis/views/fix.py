@@ -8,7 +8,7 @@ from typing import Any
 
 from ..document import Column, Document, Row, Table, headed
 from ..errors import ReportError
-from ..measures.fixes import ADDS, LEAST_SHARE, Fix, Fixes, fixes_beside
+from ..measures.fixes import ADDS, LEAST_SHARE, Fix, Fixes, Silent, fixes_beside
 from ..report import Report
 from ..support.units import UNITS_NS, digits_text, share_text
 from ..support.units import time_in_digits as time
@@ -25,6 +25,10 @@ WITH_STEP, FIRST = 3, 3
 LEAST_SILENT = 0.0005
 REFUSED = "What to change first is not known: {}."
 NOTHING = "Nothing to fix first: no known change saves {} or more of a step of {}."
+UNSURE = (
+    "Nothing to fix first is sure: each known change may save less than {} of a step of {}, or less than steps "
+    "vary."
+)
 CEILINGS = "Upper limits per step, by replay of the recorded calls; they do not add up."
 GIVE_STEP = "Unrecorded, a step is shorter. Give its time to narrow these ranges, such as --unrecorded-step 68ms."
 ONE_RANK = "Of {} ranks, the steps of one are replayed; what its collectives wait for stays as recorded."
@@ -63,8 +67,15 @@ def shown(report: Report, found: Fixes) -> Document:
 
 
 def nothing(found: Fixes) -> str:
-    """Return the sentence for a report in which nothing matters."""
-    return NOTHING.format(share_text(LEAST_SHARE, 0), time(found.step_ns)) + silent(found)
+    """Return the sentence for a report in which nothing matters for sure."""
+    words = UNSURE if is_unsure(found) else NOTHING
+    return words.format(share_text(LEAST_SHARE, 0), time(found.step_ns)) + silent(found)
+
+
+def is_unsure(found: Fixes) -> bool:
+    """Return whether nothing is shown, though a change may save enough to be."""
+    least_ns = LEAST_SHARE * found.step_ns
+    return not found.fixes and any(tried.alone_ns >= least_ns for tried in found.silent)
 
 
 def not_used(found: Fixes) -> list[str]:
@@ -78,6 +89,11 @@ def not_used(found: Fixes) -> list[str]:
 def first(found: Fixes | None) -> list[Table]:
     """Return the first changes, as the overview begins; nothing where none is known."""
     return [fix_table(found, found.fixes[:FIRST])] if found and found.fixes else []
+
+
+def unsure(found: Fixes | None) -> str:
+    """Return what may be at stake where no change is sure, to end the first answer; else ""."""
+    return f" {nothing(found)}" if found and is_unsure(found) else ""
 
 
 def as_object(found: Fixes) -> dict[str, Any]:
@@ -127,12 +143,18 @@ def caption(found: Fixes) -> str:
 
 
 def silent(found: Fixes) -> str:
-    """Return a sentence on the changes that save too little to be shown, or ""."""
-    matter = [tried for tried in found.silent if tried.alone_ns >= LEAST_SILENT * found.step_ns]
-    tried = [
-        f"{each.called} {_between(each.alone_low_ns, each.alone_ns) or time(each.alone_ns)}" for each in matter
-    ]
-    return f" Less at stake: {', '.join(tried)}." if tried else ""
+    """Return a sentence on the changes that save too little to be shown, those of a kind together, or ""."""
+    kinds: dict[str, list[Silent]] = {}
+    for each in found.silent:
+        if each.alone_ns >= LEAST_SILENT * found.step_ns:
+            kinds.setdefault(each.called, []).append(each)
+    tried = []
+    for called, alike in kinds.items():
+        low_ns, high_ns = min(each.alone_low_ns for each in alike), max(each.alone_ns for each in alike)
+        places = f" ({len(alike)} places)" if len(alike) > 1 else ""
+        tried.append(f"{called} {_between(low_ns, high_ns) or time(high_ns)}{places}")
+    stake = "At stake" if is_unsure(found) else "Less at stake"
+    return f" {stake}: {', '.join(tried)}." if tried else ""
 
 
 def alone(fix: Fix) -> str:

@@ -18,7 +18,7 @@ from ..summary.selection import naming_for, renamed
 from ..vocabulary import OTHER, PATH_SEPARATOR, is_function
 from . import graphs, headings, verdict
 from .fix import as_object as fixes_as_object
-from .fix import first
+from .fix import first, unsure
 from .phases import WITHOUT_GRAPHS, phases
 from .rows import (
     RANKED,
@@ -69,7 +69,7 @@ def overview(
     tables = [table for table in tables if table.rows and (has_kernels or by == "range")]
     empty = NO_RANGES if by == "range" else NO_KERNELS
     answer = headings.answer(report, tables, report.notes if tables else (empty, *report.notes))
-    return replace(answer, verdict="" if by else verdict.verdict(report))
+    return replace(answer, verdict="" if by else f"{verdict.verdict(report)}{unsure(found)}")
 
 
 def ranges_with_kernels(report: Report, detail: Detail) -> Table:

@@ -5,6 +5,8 @@ from functools import partial
 
 import pytest
 from nvtx_kernels.analysis import kernels, view
+from nvtx_kernels.analysis.measures.fixes import Fixes, Silent
+from nvtx_kernels.analysis.views.fix import silent
 
 from tests.analysis.making.simulated import FP32_GEMM, MS, TF32_GEMM, US, recorded, step_ns
 
@@ -46,6 +48,29 @@ def test_a_healthy_program_has_nothing_to_fix(tmp_path, capsys):
     text = shown(capsys, view, "fix", recorded(tmp_path, healthy), "--unrecorded-step", f"{step_ns(healthy)}ns")
     assert "Nothing to fix first" in text
     assert "Fix first:" not in shown(capsys, kernels, tmp_path / "report.sqlite")
+
+
+def launched(machine):
+    """Run a step of products, one launched after the other."""
+    with machine.range("forward"):
+        machine.gemms(300, 10 * US, FP32_GEMM)
+
+
+@pytest.mark.parametrize("slower", [1, 3])
+def test_what_may_be_at_stake_is_said_where_no_change_is_sure(tmp_path, capsys, slower):
+    """A host that took three times as long may have done so without recording, or not."""
+    report = recorded(tmp_path, launched, slower=slower)
+    said = (
+        "may save less than 2% of a step of 6.36 ms, or less than steps vary. At stake: TF32 0 to 760 µs, launch"
+    )
+    for command, words in ((view, ["fix", report]), (kernels, [report])):
+        assert (said in " ".join(shown(capsys, command, *words).split())) is (slower == 3)
+
+
+def test_changes_of_a_kind_that_save_too_little_are_told_together(tmp_path):
+    low, high = (Silent("host_pause", "pauses of the program", ns, ns) for ns in (10_000.0, 40_000.0))
+    said = silent(Fixes(silent=(low, high, Silent("fp32", "TF32", 90_000.0, 90_000.0)), step_ns=10 * MS))
+    assert said == " Less at stake: pauses of the program 10 to 40 µs (2 places), TF32 90.0 µs."
 
 
 def test_the_overview_begins_with_three_rows_and_json_has_all(tmp_path, capsys):
