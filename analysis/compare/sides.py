@@ -296,7 +296,7 @@ def _side(report: Report, times: Mapping[Place, Int64s], launches: Int64s, span_
             step_ns[row.step] = row.own_ns
     is_limited = any(row.phase == "step" and row.verdict == "launch-bound" for row in report.busy)
     cost = report.recording
-    alone_ns = np.array(cost.timed_ns if cost and cost.trusted else (), np.float64)
+    alone_ns = np.array(cost.timed_ns if cost and cost.alone_ns else (), np.float64)
     limit = cost.where if cost and cost.is_upper_limit else ""
     return (Recording(times, launches, step_ns, span_ns, is_limited, alone_ns, limit),)
 

@@ -121,10 +121,9 @@ def fixes_beside(attribution: Attribution, cost: Recording | None, given_ns: flo
     """Return such changes of a step without recording: as given, ns, or by a report's trusted times beside it."""
     if given_ns is not None:
         return fixes_of(attribution, unrecorded_step_ns=given_ns)
-    if cost is None or not cost.trusted:
+    if cost is None or not cost.alone_ns:
         return fixes_of(attribution)
-    step_ns, least_ns = cost.unrecorded_step_ns, cost.least_ns
-    return fixes_of(attribution, unrecorded_step_ns=step_ns, least_ns=least_ns, host_ns=cost.host_ns)
+    return fixes_of(attribution, unrecorded_step_ns=cost.alone_ns, least_ns=cost.least_ns, host_ns=cost.host_ns)
 
 
 def fixes_of(

@@ -221,13 +221,12 @@ def step_figures(time: StepTime | None, cost: Recording | None) -> list[tuple[st
     """
     if time is None:
         return []
-    if cost and cost.trusted and cost.unrecorded_step_ns:
+    if cost and cost.alone_ns:
         recorded = f"{time_in_digits(time.step_ns)} while recorded"
         at_most, at_least = ("at most ", "at least ") if cost.is_upper_limit else ("", "")
-        if cost.busy_ns is not None:
-            busy = share_text(min(1.0, cost.busy_ns / cost.unrecorded_step_ns), 0)
-            recorded = f"GPU busy {at_least}{busy}; {recorded}"
-        return [("Step time", f"{at_most}{time_in_digits(cost.unrecorded_step_ns)}", recorded)]
+        if cost.alone_busy_share is not None:
+            recorded = f"GPU busy {at_least}{share_text(cost.alone_busy_share, 0)}; {recorded}"
+        return [("Step time", f"{at_most}{time_in_digits(cost.alone_ns)}", recorded)]
     if time.busy_ns is not None:
         of_what = f"GPU busy {share_text(time.busy_ns / time.step_ns if time.step_ns else 0.0, 0)}"
     else:

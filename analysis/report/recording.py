@@ -50,6 +50,16 @@ class Recording:
     where: str = ""
 
     @property
+    def alone_ns(self) -> float | None:
+        """How long a step takes without recording, at most if that `is_upper_limit`; None unless it is trusted."""
+        return self.unrecorded_step_ns if self.trusted else None
+
+    @property
+    def alone_busy_share(self) -> float | None:
+        """For which share of that step a GPU works, or at least; None where either is not known."""
+        return min(1.0, self.busy_ns / self.alone_ns) if self.alone_ns and self.busy_ns is not None else None
+
+    @property
     def varies(self) -> bool:
         """Whether the timed steps differ so much that the step's time is given as a range."""
         if not self.unrecorded_step_ns or self.unrecorded_high_ns is None or self.unrecorded_low_ns is None:
@@ -59,9 +69,7 @@ class Recording:
     @property
     def is_upper_limit(self) -> bool:
         """Whether the step without recording takes at most the time that is told, and may take less."""
-        if not self.trusted or not self.unrecorded_step_ns or self.busy_ns is None:
-            return False
-        return self.is_limit(self.busy_ns / self.unrecorded_step_ns)
+        return self.alone_busy_share is not None and self.is_limit(self.alone_busy_share)
 
     def is_limit(self, busy_share: float) -> bool:
         """Return whether a timed span, of which a GPU works for this share, is an upper limit.
@@ -76,9 +84,7 @@ class Recording:
     @property
     def least_ns(self) -> float | None:
         """The least that the step without recording may take; None where it is not known."""
-        if not self.trusted or self.unrecorded_step_ns is None:
-            return None
-        return self.unrecorded_step_ns * (LEAST_OF_TIMED if self.is_upper_limit else 1)
+        return self.alone_ns * LEAST_OF_TIMED if self.alone_ns and self.is_upper_limit else self.alone_ns
 
     def busy_share(self, phase: str, recorded_share: float) -> float:
         """Return the most that a GPU may be busy in a phase (or the `step`) without recording.
@@ -90,11 +96,11 @@ class Recording:
 
     def busy_between(self, phase: str, recorded_share: float) -> tuple[float, float] | None:
         """Return the least and the most a GPU is busy in a phase (or the `step`) unrecorded; None if unknown."""
-        if not self.trusted or not self.unrecorded_step_ns:
+        if not self.alone_ns:
             return None
         if phase == "step" and self.busy_ns is not None:
-            longest_ns = self.unrecorded_high_ns or self.unrecorded_step_ns
-            shortest_ns = self.unrecorded_low_ns or self.unrecorded_step_ns
+            longest_ns = self.unrecorded_high_ns or self.alone_ns
+            shortest_ns = self.unrecorded_low_ns or self.alone_ns
             least, most = min(1.0, self.busy_ns / longest_ns), min(1.0, self.busy_ns / shortest_ns)
         elif phase in self.phases and not self.varies:
             least = most = self.phases[phase].busy_share

@@ -121,10 +121,9 @@ def _without_recording(cost: Recording | None) -> str:
     """Return a sentence on the step and each timed phase without recording; the table is as recorded."""
     if cost is None or not cost.unrecorded_step_ns:
         return " Without recording, idle time is shorter."
-    if not cost.trusted:
+    if not cost.alone_ns:
         return f" {cost.reason}"
-    share = min(1.0, (cost.busy_ns or 0.0) / cost.unrecorded_step_ns)
-    spans = {"step": PhaseAlone(cost.unrecorded_step_ns, share), **cost.phases}
+    spans = {"step": PhaseAlone(cost.alone_ns, cost.alone_busy_share or 0.0), **cost.phases}
     limits = {name for name, span in spans.items() if cost.is_limit(span.busy_share)}
     alone = []
     for name, span in spans.items():

@@ -86,7 +86,7 @@ def is_idle(report: Report) -> bool:
     if idle.pause:
         return True
     busy_share = 1 - idle.idle_ns / idle.span_ns
-    if cost and cost.trusted:
+    if cost and cost.alone_ns:
         busy_share = cost.busy_share("step", busy_share)
     return 1 - busy_share >= SAID_FROM
 
@@ -113,7 +113,7 @@ def _largest(idle: IdleReport, report: Report) -> str:
     gpus = "The GPUs are" if max((row.gpus for row in report.busy), default=1) > 1 else "The GPU is"
     where = " in a typical step" if idle.per_step else ""
     row, cost = idle.rows[0], report.recording
-    if cost and cost.trusted:  # the step is given without recording, and causes are as recorded
+    if cost and cost.alone_ns:  # the step is given without recording, and causes are as recorded
         gpus = f"As recorded, {gpus[0].lower()}{gpus[1:]}"
     meaning = f": {MEANING[row.cause]}"
     if row.cause == LAUNCHING and cost and cost.busy_share("step", 1 - idle.idle_ns / idle.span_ns) >= BUSY_FROM:

@@ -102,9 +102,9 @@ def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
     if len(steps) > 1 and any(row.first for row in own.values()):
         sentences.append("The first step's time counts only its own work, so the median leaves it out.")
     cost = report.recording
-    if cost and cost.trusted and cost.unrecorded_step_ns:
+    if cost and cost.alone_ns:
         at_most = "at most " if cost.is_upper_limit else ""
-        alone = time_in_digits(cost.unrecorded_step_ns)
+        alone = time_in_digits(cost.alone_ns)
         sentences.append(f"Steps are as recorded; without recording, one takes {at_most}{alone}.")
     if len(steps) > len(listed):
         sentences.append(f"{len(steps) - len(listed)} more steps: --format csv.")

@@ -76,8 +76,8 @@ def _step(report: Report, time: StepTime) -> str:
     """Return how long a step takes, and how much the steps vary."""
     step, own_ns = "A rank's step" if report.ranks > 1 else "A step", [row.own_ns for row in time.compared]
     cost, recorded = report.recording, time_in_digits(time.step_ns)
-    if cost and cost.trusted and cost.unrecorded_step_ns:
-        return f"{step} takes {_alone(cost, recorded)}."
+    if cost and cost.alone_ns:
+        return f"{step} takes {_alone(cost, cost.alone_ns, recorded)}."
     takes = f"{step} takes {recorded}{' while recorded' if _is_of_gpu(report) else ''}"
     if time.is_known_by_window:
         known = "from its first work to its last" if _is_of_gpu(report) else "its own range"
@@ -97,8 +97,7 @@ def _generation(report: Report, time: StepTime) -> Iterator[str]:
     each = f"{time_in_digits(decode_ns / calls)} a call ({counted(calls, 'call')} of several tokens)"
     if time.tokens and time.token_ns is not None:
         each = f"{time_in_digits(time.token_ns)} a token ({counted(time.tokens, 'token')})"
-    is_alone = report.recording and report.recording.trusted and report.recording.unrecorded_step_ns
-    prefill = "While recorded, prefill" if is_alone else "Prefill"
+    prefill = "While recorded, prefill" if report.recording and report.recording.alone_ns else "Prefill"
     yield f"{prefill} takes {time_in_digits(prefill_ns)}, decode {time_in_digits(decode_ns)}: {each}."
 
 
@@ -106,9 +105,9 @@ def _is_of_gpu(report: Report) -> bool:
     return report.provenance.unit_of_work != "CPU"
 
 
-def _alone(cost: Recording, recorded: str) -> str:
+def _alone(cost: Recording, alone_ns: float, recorded: str) -> str:
     """Return the time of a step without recording, with its bounds where it varies, and the recorded one."""
-    alone = time_in_digits(cost.unrecorded_step_ns or 0)
+    alone = time_in_digits(alone_ns)
     unit = " " + alone.partition(" ")[2]
     recorded = f"{recorded.removesuffix(unit)} while recorded"
     if cost.is_upper_limit:
@@ -190,7 +189,7 @@ def _time(report: Report, with_graphs: Report, kernel_ns: Number, time: StepTime
     all_in = f", all of it in {only_phase}" if only_phase else ""
     if time and report.per_step and on_cpu:
         of_step = _of_step(kernel_ns, time.step_ns)
-        if report.recording and report.recording.trusted:  # which made the operators slower, too
+        if report.recording and report.recording.alone_ns:  # which made the operators slower, too
             of_step = f"While recorded, {of_step.replace(' of it ', ' of the step ')}"
         return f"{of_step} is self CPU time of operators{all_in}: {shares}."
     if time and time.busy_ns is not None:
@@ -218,10 +217,9 @@ def _gemm(report: Report, kernel_ns: Number) -> str:
 
 def _worked(cost: Recording | None, time: StepTime, busy_ns: float) -> str:
     """Return how long a GPU works in a step; while recorded that is at least the share that it is otherwise."""
-    if cost and cost.trusted and cost.unrecorded_step_ns and cost.busy_ns is not None:
-        alone_ns, at_least = cost.unrecorded_step_ns, "at least " if cost.is_upper_limit else ""
-        busy_ns = min(cost.busy_ns, alone_ns)
-        return f"{time_in_digits(busy_ns)} of it ({at_least}{_percent(busy_ns, alone_ns)})"
+    if cost and cost.alone_ns and cost.busy_ns is not None:
+        at_least, busy_ns = "at least " if cost.is_upper_limit else "", min(cost.busy_ns, cost.alone_ns)
+        return f"{time_in_digits(busy_ns)} of it ({at_least}{_percent(busy_ns, cost.alone_ns)})"
     return f"{time_in_digits(busy_ns)} of it (at least {_percent(busy_ns, time.step_ns)})"
 
 
