@@ -116,9 +116,10 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
     ) -> None:
         with self._signals, Held(f"{self._path} is being written; Ctrl-C again abandons it", self._abandon):
             self._end("" if kind is None else kind.__name__)
-            timed = self._count.timed() if self._count is not None else ""
-            if self._written is not None and kind is None:
-                self._written.add_times(timed)
+            if self._count is not None:
+                self._count.close()
+                if self._written is not None and kind is None:
+                    self._written.add_times(self._count.timed())
             failure, self._failure = self._failure, None
             if failure is not None:
                 raise failure

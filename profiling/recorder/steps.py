@@ -126,8 +126,7 @@ class StepCount:
             self.close()
 
     def timed(self) -> str:
-        """Stop to time steps, and return the mark of those that were, "" without any."""
-        self.close()
+        """Return the mark of the steps that were timed, "" without any."""
         return self._settling.mark() if self._settling is not None else ""
 
     def _range_begins(self) -> None:

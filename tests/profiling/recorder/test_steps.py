@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from nvtx_kernels.profiling.recorder import beside
 from torch import nn
 
 import nvtx_kernels as nk
@@ -107,13 +108,17 @@ def test_steps_that_do_more_after_the_recording_are_refused(path):
     assert (cost.trusted, cost.reason) == (False, "The timed steps did other work.")
 
 
-def test_a_block_that_raises_has_a_report_without_times(path):
+def test_a_block_that_raises_has_a_report_without_times_even_if_the_gpu_failed(path, monkeypatch):
     model, optimizers = made()
+
+    def fails():
+        raise RuntimeError("CUDA error: device-side assert triggered")
 
     def train():
         with nk.record(path, warmup=1, steps=3):
             for _ in range(30):
                 plain(model, optimizers)
+            monkeypatch.setattr(beside, "wait_for_gpu", fails)
             raise KeyError
 
     with pytest.raises(KeyError):
