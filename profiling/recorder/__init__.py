@@ -128,7 +128,8 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         """Write the report when the program calls its next module, so that the pause is in no measured step.
 
         If it calls none soon, that is at the first moment at which no operator or block is open. Then `written` is
-        called, and the program goes on without a profiler. Where writing fails, the block's end raises it.
+        called, unless the report was abandoned, and the program goes on without a profiler. Where writing fails,
+        the block's end raises it.
         """
         recording = self._recording
         if recording is None or not recording.is_owner():
@@ -143,7 +144,8 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
             with Held(f"{self._path} is being written; Ctrl-C again abandons it", self._abandon):
                 try:
                     self._end("", goes_on=True)
-                    written()
+                    if recording.is_written:
+                        written()
                 except TraceFileError as failure:
                     self._failure = failure
 

@@ -101,7 +101,7 @@ class Capture:
         """Write the report as soon as no operator is open, and call `written`; `stop` raises what goes wrong."""
 
         def is_written() -> None:
-            if self.recording is not None and self.recording.is_written:
+            if self.recording is not None:
                 self._written = Written(self.recording.path)
             written()
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 from nvtx_kernels.profiling.recorder import beside
+from nvtx_kernels.profiling.recorder.trace_file import TraceFile
 from torch import nn
 
 import nvtx_kernels as nk
@@ -124,6 +125,29 @@ def test_a_block_that_raises_has_a_report_without_times_even_if_the_gpu_failed(p
     with pytest.raises(KeyError):
         train()
     assert "unrecorded" not in marks_of_times(path)
+
+
+@pytest.mark.parametrize("way", [nk.record, lambda *of, **bounds: nk.profile(None, None, *of, **bounds)])
+def test_times_are_not_added_to_the_report_before_one_that_is_abandoned(path, monkeypatch, capfd, way):
+    model, optimizers = made()
+    with way(path, warmup=1, steps=3):
+        for _ in range(4):
+            plain(model, optimizers)
+    before, add = path.read_bytes(), TraceFile.add_columns
+
+    def abandoned_add(self, table, **columns):
+        self.is_abandoned = True
+        return add(self, table, **columns)
+
+    monkeypatch.setattr(TraceFile, "add_columns", abandoned_add)
+    capfd.readouterr()
+    with way(path, warmup=1, steps=3):
+        for _ in range(40):
+            plain(model, optimizers)
+    assert path.read_bytes() == before
+    said = capfd.readouterr().err
+    assert f"abandoned: {path} was not written" in said
+    assert "goes on" not in said
 
 
 @pytest.mark.parametrize("bounds", [{}, {"warmup": 0, "steps": None}])
