@@ -24,7 +24,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -47,6 +48,7 @@ from .places import (
     places_of,
 )
 from .regions import NO_PASS, current_node, enter_innermost, pass_id, reach, running_part
+from .replacing import replaced
 
 _run = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 _local = range_stack.local
@@ -270,7 +272,7 @@ def _all_see_nodes() -> bool:
     return is_known and listeners == range_stack.listeners and all(one.sees_nodes() for one in listeners)
 
 
-def hear(is_heard: bool) -> None:
+def _hear(is_heard: bool) -> None:
     """Have backward passes watched, or no longer; what others have put around that stays, and passes on."""
     for module in (torch.autograd.graph, torch.autograd):
         run = outermost = module._engine_run_backward
@@ -280,5 +282,16 @@ def hear(is_heard: bool) -> None:
             module._engine_run_backward = _watched_run if is_heard else _run  # type: ignore[attr-defined]
 
 
-range_stack.observers.append(hear)
-hear(range_stack.active)
+@contextmanager
+def running_backward(run: Callable[..., Any]) -> Iterator[None]:
+    """Have `run` called in place of the engine while the block runs."""
+    modules = (torch.autograd.graph, torch.autograd)
+    try:
+        with replaced(*((module, "_engine_run_backward", run) for module in modules)):
+            yield
+    finally:
+        _hear(range_stack.active)  # which may have changed in the block
+
+
+range_stack.observers.append(_hear)
+_hear(range_stack.active)

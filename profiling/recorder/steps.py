@@ -17,10 +17,9 @@ import torch
 from nvtx_kernels.analysis.vocabulary.step_ends import ending_optimizer
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from ..annotate import nodes, optimizers, range_stack
+from ..annotate import nodes, optimizers
 from ..annotate.compiled import tracing
 from ..annotate.regions import in_backward
-from ..annotate.replacing import replaced
 from ..machine import optimizer_flags, parameter_facts
 from .beside import Follower, Settling, recorded
 from .range_log import RangeLog
@@ -180,12 +179,8 @@ def _hearing_backward(follower: Follower) -> Iterator[None]:
         finally:
             follower.leave()
 
-    modules = (torch.autograd.graph, torch.autograd)
-    try:
-        with replaced(*((module, "_engine_run_backward", followed) for module in modules)):
-            yield
-    finally:
-        nodes.hear(range_stack.active)  # which may have changed below
+    with nodes.running_backward(followed):
+        yield
 
 
 tracing.keep_eager(sys.modules[__name__], and_what_it_calls=False)

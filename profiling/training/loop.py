@@ -22,12 +22,11 @@ import torch
 from nvtx_kernels.analysis.vocabulary import BACKWARD
 from nvtx_kernels.analysis.vocabulary.step_ends import IN_BACKWARD, ending_optimizer, warm_up_steps
 
-from ..annotate import calls, optimizers, range_stack
+from ..annotate import calls, nodes, optimizers, range_stack
 from ..annotate.compiled import tracing
 from ..annotate.others import hear
 from ..annotate.range_stack import AutomaticRange, OpenRange, label
 from ..annotate.regions import in_backward
-from ..annotate.replacing import replaced
 from ..recorder.beside import COLD, FIRST_TIMED, Follower, Settling, recorded
 from ..recorder.steps import Bounds
 from . import own_steps
@@ -385,8 +384,7 @@ class Phases:
             with self._backward(kind, ends_forward=stores or of_weights):
                 return run(outputs, *args, **options)
 
-        modules = (torch.autograd.graph, torch.autograd)
-        with replaced(*((module, "_engine_run_backward", in_range) for module in modules)):
+        with nodes.running_backward(in_range):
             yield
 
     @contextmanager
