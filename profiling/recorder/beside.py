@@ -120,6 +120,7 @@ class Follower:
     def empty(self) -> None:
         """Empty the step that has just begun."""
         self.timing, self.emptying = False, True
+        self.host_ns.clear()
         self._begin()
 
     def mark(self, where: str, dropped: Mapping[str, int]) -> str:
@@ -133,10 +134,9 @@ class Follower:
         """Begin a step here, forgetting what was of it before."""
         self._phase, self._step = OTHER, Step()
         if self.timing:
-            self._step.moments = [(OTHER, moment())]
+            self._take(OTHER)
         if self.emptying:
-            wait_for_gpu()
-            self._entered_ns = time.perf_counter_ns()
+            self._wait()
 
     def end(self) -> None:
         """End the step, and begin the next."""
@@ -144,7 +144,7 @@ class Follower:
             self._note_host_time()
         step = self._step
         if step.moments:
-            step.moments.append((OTHER, moment()))
+            self._take(OTHER)
         before, self._allocated = self._allocated, _allocated()
         if before is not None and self._allocated is not None:
             step.allocations = (self._allocated[0] - before[0], self._allocated[1] - before[1])
@@ -162,9 +162,14 @@ class Follower:
         if self.emptying:
             self._note_host_time()
         self._phase = phase
-        if self._step.moments and _is_capturing():
+        if self._step.moments and (self.has_phases or _is_capturing()):
+            self._take(phase)
+
+    def _take(self, phase: str) -> None:
+        """Take the moment at which a phase begins, unless the stream is captured."""
+        if _is_capturing():
             self._step.trouble = CAPTURED
-        elif self._step.moments and self.has_phases:
+        else:
             self._step.moments.append((phase, moment()))
 
     def _note_letter(self, letter: str) -> None:
@@ -173,6 +178,9 @@ class Follower:
 
     def _note_host_time(self) -> None:
         self.host_ns[self._phase] += time.perf_counter_ns() - self._entered_ns
+        self._wait()
+
+    def _wait(self) -> None:
         if not _is_capturing():
             wait_for_gpu()
         self._entered_ns = time.perf_counter_ns()
@@ -188,8 +196,15 @@ class Settling:
         self.is_over = False
 
     def step_ended(self) -> None:
-        """Read what the GPU has passed, and decide whether the next step is emptied, or none needed."""
+        """Read what the GPU has passed, and decide whether the next step is emptied, or none needed.
+
+        If the step ended in the capture of a CUDA graph, the next one's end decides: a question to the GPU would
+        break the capture.
+        """
         follower = self._follower
+        if _is_capturing():
+            follower.emptying = False
+            return
         if follower.emptying:
             follower.emptying, self.is_over = False, True
             return

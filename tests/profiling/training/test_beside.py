@@ -4,8 +4,9 @@ import json
 import subprocess
 import sys
 import time
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -319,3 +320,36 @@ def test_the_steps_timed_are_those_after_two_that_agree():
     # 37 and 36 agree, but those after them do not yet: 36 is the fourth.
     assert timed["step_ns"] == [round(ms * MS) for ms in (28.7, 28.6, 28.5, 28.4, 28.6)]
     assert timed["dropped"] == {"unsettled": 4}
+
+
+def test_a_gpu_is_asked_nothing_while_its_stream_is_captured(monkeypatch):
+    captured, clock = False, count()
+
+    def asked():
+        assert not captured
+        return next(clock) * MS
+
+    monkeypatch.setattr(beside, "time", SimpleNamespace(perf_counter_ns=lambda: next(clock) * MS))
+    monkeypatch.setattr(beside, "_is_capturing", lambda: captured)
+    monkeypatch.setattr(beside, "moment", asked)
+    monkeypatch.setattr(beside, "wait_for_gpu", asked)
+    monkeypatch.setattr(Step, "has_passed", lambda _: asked() >= 0)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", dict)
+    follower = beside.Follower()
+    settling, emptied = beside.Settling(follower), []
+    for number in range(40):
+        captured = number == 6 or (follower.emptying and not emptied)
+        emptied += [number] * follower.emptying
+        follower.backward()
+        follower.update()
+        follower.updated("SGD")
+        follower.leave()
+        follower.end()
+        settling.step_ended()
+        if settling.is_over:
+            break
+    found = json.loads(settling.mark().partition(": ")[2])
+    assert len(emptied) == 2  # the first was captured: its times are dropped
+    assert found["host_ns"] == {"other": 2 * MS, "backward": MS, "optimizer": MS}
+    assert found["dropped"]["captured"] == 2  # the next one began there
