@@ -86,8 +86,8 @@ def run(case, folder):
     _forget_peak()
     before = _resident("VmRSS")
     answered = _run_in_time(case, folder)
-    most = _resident("VmHWM")
-    assert most <= MEMORY_BYTES, f"{most >> 20} MiB, {before >> 20} before"
+    most = _resident("VmHWM") - before
+    assert most <= MEMORY_BYTES, f"{most >> 20} MiB more than the {before >> 20} before"
     return answered
 
 
