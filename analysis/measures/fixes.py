@@ -280,6 +280,7 @@ class _Weighed:
         self.high_ns = self.saved_ns.max(axis=1, initial=0.0) if fits else self.low_ns
         self.nearest = int(np.abs(self.base_ns - step).argmin())
         self.factor = factors[self.nearest : self.nearest + 1]
+        self.to_step = step / self.base_ns[self.nearest]
 
     def shown(self, spread_ns: float) -> list[int]:
         """Return the symptoms that matter, those that save the most at the least first."""
@@ -338,7 +339,10 @@ class _Weighed:
         )
 
     def _replayed(self, sets: Sequence[Sequence[int]]) -> list[float]:
-        """Return how long a step takes after each of some sets of changes, ns."""
+        """Return how long a step takes after each of some sets of changes, ns.
+
+        The factor that is nearest may give a slightly longer or shorter step without them: all keep their share.
+        """
         if not sets:
             return []
         timelines = []
@@ -348,15 +352,15 @@ class _Weighed:
                 timeline = self.symptoms[place].found.change(timeline)
             timelines.append(timeline)
         after = step_ns(timelines, np.concatenate([self.factor] * len(sets)))
-        saved = (self.base_ns[self.nearest] - after) * self.scale[self.nearest]
-        return [self.step - float(ns) for ns in saved]
+        return [float(ns) for ns in after * self.to_step]
 
     def _same(self, shown: Sequence[int]) -> dict[int, tuple[str, ...]]:
         """Return for each change the rules that save the same time."""
         pairs = list(combinations(shown, 2))
         same: dict[int, list[str]] = {place: [] for place in shown}
+        alone_ns = self.saved_ns[:, self.nearest] * (self.to_step / self.scale[self.nearest])
         for (a, b), ns in zip(pairs, self._replayed(pairs), strict=True):
-            smaller, larger = sorted((self.saved_ns[a, self.nearest], self.saved_ns[b, self.nearest]))
+            smaller, larger = sorted((alone_ns[a], alone_ns[b]))
             if self.step - ns < min(SAME_TIME * larger, larger + ADDS * smaller):
                 same[a].append(self.symptoms[b].rule.name)
                 same[b].append(self.symptoms[a].rule.name)

@@ -204,6 +204,15 @@ def test_a_slower_recording_gives_a_range_that_holds_what_is_saved(tmp_path):
 GEMMS = (FP32_GEMM, TF32_GEMM)
 
 
+@pytest.mark.parametrize("share", [0.975, 1, 1.025])
+def test_the_step_after_a_change_keeps_its_share_of_a_step_that_is_nearly_replayed(tmp_path, share):
+    before, after = (partial(training, gemms=60, gemm=gemm) for gemm in GEMMS)
+    after = partial(after, lasts=round(200 * US * TF32_SHARE))
+    answer = found(tmp_path, before, unrecorded_step_ns=share * step_ns(before))
+    assert answer.fits
+    assert rule(answer, "fp32").then_ns == pytest.approx(share * step_ns(after), rel=0.01)
+
+
 def test_no_cost_of_recording_that_fits_leaves_what_the_gpu_decides(tmp_path):
     answer = found(tmp_path, partial(training, pause=9 * MS, reads=True), unrecorded_step_ns=3 * MS)
     assert {fix.rule for fix in answer.fixes} == {"host_pause", "fp32"}
