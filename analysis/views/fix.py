@@ -30,7 +30,8 @@ UNSURE = (
     "vary."
 )
 CEILINGS = "Upper limits per step, by replay of the recorded calls; they do not add up."
-GIVE_STEP = "Unrecorded, a step is shorter. Give its time to narrow these ranges, such as --unrecorded-step 68ms."
+GIVE_STEP = "{}. Give its time to narrow these ranges, such as --unrecorded-step 68ms."
+RECORDED, AT_MOST = "Unrecorded, a step is shorter", "Alone, a step may be shorter"
 ONE_RANK = "Of {} ranks, the steps of one are replayed; what its collectives wait for stays as recorded."
 NOT_USED = (
     "The host's times by phase are not used: with them, the replay of the unchanged step is {} {} "
@@ -53,8 +54,10 @@ def shown(report: Report, found: Fixes) -> Document:
     """Show what was found in a report; raises ReportError where its steps could not be replayed."""
     if found.refused:
         raise ReportError(REFUSED.format(found.refused))
+    is_shorter = "" if found.is_unrecorded else RECORDED
+    is_shorter = AT_MOST if found.is_upper_limit else is_shorter
     notes = [
-        *([GIVE_STEP] if not found.is_unrecorded or found.is_upper_limit else []),
+        *([GIVE_STEP.format(is_shorter)] if is_shorter else []),
         *(f"Not judged: {reason}." for reason in found.unjudged),
         *not_used(found),
     ]

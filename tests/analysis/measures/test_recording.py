@@ -144,6 +144,9 @@ def test_a_time_next_to_a_profiler_limits_the_step_unless_the_gpu_sets_the_pace(
     assert [row.verdict for row in report.busy if row.phase in phases] == of_phases
     fixes = opened(path).fixes
     assert (fixes.is_unrecorded, fixes.is_upper_limit) == (True, cost.is_upper_limit)
+    notes = " ".join(viewed("fix", path, per_step=True).notes)
+    assert ("Alone, a step may be shorter. Give its time" in notes) is cost.is_upper_limit
+    assert "Unrecorded, a step is shorter" not in notes
 
 
 def test_a_time_of_the_clock_is_the_step(tmp_path):
