@@ -42,7 +42,8 @@ OTHER_SHAPE, UNSETTLED, COLD = "shape", "unsettled", "cold"
 class Step:
     """What one step did, and the moments at which its phases began; the last one is its end.
 
-    `trouble` says why it cannot be timed; `spans_ns` are the times of its phases once they were read.
+    `trouble` says why it cannot be timed; `spans_ns` are the times of its phases once they were read, `host_ns`
+    those on the host of a step that was emptied.
     """
 
     shape: str = ""
@@ -51,6 +52,7 @@ class Step:
     moments: list[tuple[str, Any]] = field(default_factory=list)
     trouble: str = ""
     spans_ns: Counter[str] = field(default_factory=Counter)
+    host_ns: Counter[str] = field(default_factory=Counter)
 
     def has_passed(self) -> bool:
         """Return whether the device has finished the step."""
@@ -75,8 +77,8 @@ class Follower:
     """Follows the phases of a program, and keeps the steps that have ended.
 
     Unless it `has_phases`, because it hears of all of them, only whole steps are timed. While it is `timing`,
-    moments are taken; while it is `emptying`, the GPU is waited for at each boundary, and `host_ns` has each
-    phase's time on the host. `autocast` is the type to which the first call casts.
+    moments are taken; while it is `emptying`, the GPU is waited for at each boundary, and each phase's time on the
+    host is noted. `autocast` is the type to which the first call casts.
     """
 
     def __init__(self, *, has_phases: bool = True) -> None:
@@ -84,7 +86,6 @@ class Follower:
         self.timing = self.emptying = False
         self.autocast = ""
         self.steps: list[Step] = []
-        self.host_ns: Counter[str] = Counter()
         self._step, self._phase = Step(), OTHER
         self._letters: dict[str, str] = {}
         self._allocated, self._compiled, self._entered_ns = _allocated(), _compiled(), 0
@@ -120,7 +121,6 @@ class Follower:
     def empty(self) -> None:
         """Empty the step that has just begun."""
         self.timing, self.emptying = False, True
-        self.host_ns.clear()
         self._begin()
 
     def mark(self, where: str, dropped: Mapping[str, int]) -> str:
@@ -128,7 +128,7 @@ class Follower:
         wait_for_gpu()
         for step in self.steps:
             step.read()
-        return mark(self.steps, where, self.host_ns, dropped)
+        return mark(self.steps, self.steps, where, dropped)
 
     def _begin(self) -> None:
         """Begin a step here, forgetting what was of it before."""
@@ -177,11 +177,13 @@ class Follower:
             self._step.shape += letter
 
     def _note_host_time(self) -> None:
-        self.host_ns[self._phase] += time.perf_counter_ns() - self._entered_ns
+        self._step.host_ns[self._phase] += time.perf_counter_ns() - self._entered_ns
         self._wait()
 
     def _wait(self) -> None:
-        if not _is_capturing():
+        if _is_capturing():
+            self._step.trouble = CAPTURED
+        else:
             wait_for_gpu()
         self._entered_ns = time.perf_counter_ns()
 
@@ -221,8 +223,8 @@ class Settling:
         wait_for_gpu()
         self._read()
         timed = self._timed()
-        host_ns = self._follower.host_ns if self.is_over else {}
-        return mark(timed[:TIMED], "after", host_ns, {UNSETTLED: len(self._known) - len(timed)})
+        dropped = {UNSETTLED: len(self._known) - len(timed)}
+        return mark(timed[:TIMED], self._follower.steps, "after", dropped)
 
     def _read(self) -> None:
         while len(self._known) < len(self._follower.steps):
@@ -242,8 +244,11 @@ class Settling:
         return []
 
 
-def mark(steps: Sequence[Step], where: str, host_ns: Mapping[str, int], dropped: Mapping[str, int]) -> str:
-    """Return the text of the mark of timed steps, "" where there are none: those of the most frequent shape."""
+def mark(steps: Sequence[Step], followed: Sequence[Step], where: str, dropped: Mapping[str, int]) -> str:
+    """Return the text of the mark of timed steps, "" where there are none: those of the most frequent shape.
+
+    The host's times are those of the last step of this shape that was followed and emptied.
+    """
     timed = [step for step in steps if step.is_timed]
     shape = next((shape for shape, _ in Counter(step.shape for step in timed).most_common(1)), "")
     alike = [step for step in timed if step.shape == shape]
@@ -251,6 +256,7 @@ def mark(steps: Sequence[Step], where: str, host_ns: Mapping[str, int], dropped:
         return ""
     reasons = Counter(step.trouble for step in steps if step.trouble) + Counter(dropped)
     reasons[OTHER_SHAPE] += len(timed) - len(alike)
+    host_ns = [step.host_ns for step in followed if step.host_ns and step.shape == shape and not step.trouble]
     phases = dict.fromkeys(phase for step in alike for phase in step.spans_ns)
     if [*phases] == [OTHER]:  # of steps whose phases were not timed
         phases = {}
@@ -259,7 +265,7 @@ def mark(steps: Sequence[Step], where: str, host_ns: Mapping[str, int], dropped:
         "clock": "gpu" if torch.cuda.is_initialized() else "cpu",  # type: ignore[no-untyped-call]
         "step_ns": [round(step.spans_ns.total()) for step in alike],
         "span_ns": {phase: [round(step.spans_ns[phase]) for step in alike] for phase in phases},
-        "host_ns": {phase: ns for phase, ns in host_ns.items() if ns},
+        "host_ns": {phase: ns for phase, ns in host_ns[-1].items() if ns} if host_ns else {},
         "shape": shape,
         "where": where,
         "dropped": {reason: count for reason, count in reasons.items() if count},

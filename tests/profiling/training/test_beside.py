@@ -322,34 +322,55 @@ def test_the_steps_timed_are_those_after_two_that_agree():
     assert timed["dropped"] == {"unsettled": 4}
 
 
-def test_a_gpu_is_asked_nothing_while_its_stream_is_captured(monkeypatch):
-    captured, clock = False, count()
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU that must not be asked while its stream is captured; each look at the clock takes 1 ms."""
+    gpu, clock = SimpleNamespace(is_captured=False), count()
 
     def asked():
-        assert not captured
+        assert not gpu.is_captured
         return next(clock) * MS
 
     monkeypatch.setattr(beside, "time", SimpleNamespace(perf_counter_ns=lambda: next(clock) * MS))
-    monkeypatch.setattr(beside, "_is_capturing", lambda: captured)
+    monkeypatch.setattr(beside, "_is_capturing", lambda: gpu.is_captured)
     monkeypatch.setattr(beside, "moment", asked)
     monkeypatch.setattr(beside, "wait_for_gpu", asked)
     monkeypatch.setattr(Step, "has_passed", lambda _: asked() >= 0)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", dict)
+    return gpu
+
+
+def followed(gpu, *, captured=lambda number, emptied: False, emptied_updates=1):
+    """Follow steps until enough are timed; return how many were emptied, and the mark."""
     follower = beside.Follower()
-    settling, emptied = beside.Settling(follower), []
+    settling, emptied = beside.Settling(follower), 0
     for number in range(40):
-        captured = number == 6 or (follower.emptying and not emptied)
-        emptied += [number] * follower.emptying
+        gpu.is_captured = captured(number, follower.emptying and not emptied)
+        emptied += follower.emptying
         follower.backward()
         follower.update()
-        follower.updated("SGD")
+        for _ in range(emptied_updates if follower.emptying else 1):
+            follower.updated("SGD")
         follower.leave()
         follower.end()
         settling.step_ended()
         if settling.is_over:
             break
-    found = json.loads(settling.mark().partition(": ")[2])
-    assert len(emptied) == 2  # the first was captured: its times are dropped
-    assert found["host_ns"] == {"other": 2 * MS, "backward": MS, "optimizer": MS}
+    return emptied, json.loads(settling.mark().partition(": ")[2])
+
+
+HOST_NS = {"other": 2 * MS, "backward": MS, "optimizer": MS}
+
+
+def test_a_gpu_is_asked_nothing_while_its_stream_is_captured(gpu):
+    emptied, found = followed(gpu, captured=lambda number, is_first_emptied: number == 6 or is_first_emptied)
+    assert emptied == 2  # the first was captured: its times are dropped
+    assert found["host_ns"] == HOST_NS
     assert found["dropped"]["captured"] == 2  # the next one began there
+
+
+@pytest.mark.parametrize(("updates", "host_ns"), [(1, HOST_NS), (2, {})])
+def test_an_emptied_step_of_another_shape_gives_no_host_times(gpu, updates, host_ns):
+    emptied, found = followed(gpu, emptied_updates=updates)
+    assert (emptied, found["shape"], found["host_ns"]) == (1, "bA", host_ns)
