@@ -14,6 +14,7 @@ MANIFOLD = 1.25
 NUMBERS = ("no", "one", "two", "three", "four", "five")
 REPEAT = "record each twice to be sure (compare A1 A2 --to B1 B2)"
 NO_COMMON_STEPS = "Without measured steps on both sides, nothing says how much times vary."
+AT_MOST = "{}'s step may take less than that: run both without a profiler (nvtx-kernels benchmark --against)."
 VARYING = "Steps vary too much: record more of them, or on a quiet machine."
 
 
@@ -73,6 +74,8 @@ def _reason(comparison: Comparison, change: Change) -> str:
     """Return the reason of an unknown verdict, and the next step."""
     if not comparison.steps.are_known:
         return NO_COMMON_STEPS
+    if side := comparison.steps.side_that_may_be_faster(change.a_ns, change.b_ns):
+        return AT_MOST.format(side)
     kinds = comparison.steps.kinds
     of_a, of_b = (min(sum(map(len, kind.rows[side])) for kind in kinds) for side in (0, 1))
     fewest = min(of_a, of_b)

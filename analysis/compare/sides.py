@@ -15,6 +15,7 @@ from ..errors import NotAReport, ReportError
 from ..measures.steps import steps_of
 from ..opened import Opened
 from ..report import TO_HAVE_STEPS, KernelRow, Report, in_one_spelling, merged
+from ..report.recording import LEAST_OF_TIMED
 from ..summary.file import read_step_times, read_steps
 from ..support import noise
 from ..trace import Int64s, Path
@@ -122,6 +123,18 @@ class Steps:
         """Where steps without recording were timed of which the times are upper limits."""
         return {one.alone_limit for one in (*self.a, *self.b) if one.alone_limit}
 
+    def side_that_may_be_faster(self, a_ns: float, b_ns: float, *, differs: bool = False) -> str:
+        """Return "A" or "B" where only that side's step time is an upper limit, which leaves the verdict open.
+
+        Limits of both sides, timed in the same way, are compared as they are.
+        """
+        of_a, of_b = (any(one.alone_limit for one in side) for side in (self.a, self.b))
+        if not self.are_alone or of_a == of_b:
+            return ""
+        limit_ns, exact_ns = (a_ns, b_ns) if of_a else (b_ns, a_ns)
+        is_known = limit_ns * LEAST_OF_TIMED > exact_ns or (differs and limit_ns < exact_ns)
+        return "" if is_known else "A" if of_a else "B"
+
     @property
     def are_repeated(self) -> bool:
         """Whether both sides have several recordings."""
@@ -162,7 +175,10 @@ class Steps:
             return []
         if measure == "step_ns" and self.are_alone:
             a, b = ([one.alone_ns for one in side] for side in (self.a, self.b))
-            return [_measured(self.kinds[0].launches, a, b, noise.LEVEL)]
+            alone = _measured(self.kinds[0].launches, a, b, noise.LEVEL)
+            differs = alone.verdict == "differs"
+            is_open = self.side_that_may_be_faster(alone.a_ns, alone.b_ns, differs=differs)
+            return [alone._replace(verdict="not known") if is_open else alone]
         series_a, series_b = (
             [one.of_places(of) if measure == "work_ns" else getattr(one, measure) for one in side]
             for side, of in zip((self.a, self.b), places, strict=True)

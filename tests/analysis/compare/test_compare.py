@@ -487,6 +487,29 @@ def test_step_times_are_without_recording_where_both_sides_know_them(tmp_path, c
     assert "where launches limit a step, it may take less alone" in note
 
 
+@pytest.mark.parametrize(
+    ("limit_ms", "exact_ms", "busy", "verdict"),
+    [(36, 40, 0.61, "differs"), (40, 40, 0.61, "not known"), (60, 40, 0.61, "not known"),
+     (60, 30, 0.46, "differs")],
+    ids=["faster at any time", "perhaps the same", "perhaps faster", "slower at any time"],
+)  # fmt: skip
+@pytest.mark.parametrize("limited", ["a", "b"])
+def test_an_upper_limit_against_an_exact_step_is_told_where_it_is_known(
+    tmp_path, capsys, limit_ms, exact_ms, busy, verdict, limited
+):
+    paths = []
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        ms, of_gpu = (limit_ms, 0.24) if name == limited else (exact_ms, busy)
+        step_ns = [ms * 1_000_000 + 10_000 * n for n in range(5)]
+        paths.append(str(recorded(tmp_path / name, {**TIMED, "step_ns": step_ns}, MEASURED, busy=of_gpu)))
+    found = answered(capsys, *paths)
+    (of_step,) = (row for row in found["steps"] if row["measure"] == "step_ns")
+    assert (found["answer"]["verdict"], of_step["verdict"]) == (verdict, verdict)
+    reason = f"{limited.upper()}'s step may take less than that: run both without a profiler"
+    assert (reason in found["answer"]["sentence"]) == (verdict == "not known")
+
+
 PAIR = DATA.parents[2] / "shared" / "modded-nanogpt"
 
 
