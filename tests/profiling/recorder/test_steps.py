@@ -1,6 +1,7 @@
 """What a step takes without recording, as `nk.record` knows it: by backwards, updates and the clock alone."""
 
 import json
+import os
 import time
 from itertools import pairwise
 
@@ -55,6 +56,12 @@ def in_a_range(model, optimizers):
         plain(model, optimizers)
 
 
+def twice_in_a_range(model, optimizers):
+    with nk.annotate.range("step"):
+        for _ in range(2):
+            plain(model, optimizers)
+
+
 def trained(path, step, number=1, steps=40):
     """Train while recording, and return the moments of the steps' ends, ns."""
     model, optimizers = made(number)
@@ -107,6 +114,37 @@ def test_steps_that_do_more_after_the_recording_are_refused(path):
     trained(path, lambda *of: next(steps)(*of))
     cost = nk.rank(path).report.recording
     assert (cost.trusted, cost.reason) == (False, "The timed steps did other work.")
+
+
+def test_where_updates_do_not_end_the_programs_own_steps_none_is_timed(path):
+    trained(path, twice_in_a_range)
+    assert "unrecorded" not in marks_of_times(path)
+
+
+def test_what_the_recorded_steps_did_is_told_without_warm_up(path):
+    steps = iter([accumulated] * 3 + [plain] * 40)
+    model, optimizers = made()
+    with nk.record(path, warmup=3, steps=4):
+        for _ in range(20):
+            next(steps)(model, optimizers)
+    assert marks_of_times(path)["recorded"]["shapes"] == ["bA"] * 4
+
+
+def test_a_forked_child_adds_no_times(path):
+    model, optimizers = made()
+    child = None
+    try:
+        with nk.record(path, warmup=1, steps=3):
+            for _ in range(8):
+                plain(model, optimizers)
+            child = os.fork()
+            for _ in range(0 if child else 30):
+                plain(model, optimizers)
+    finally:
+        if child == 0:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert "unrecorded" not in marks_of_times(path)
 
 
 def test_a_block_that_raises_has_a_report_without_times_even_if_the_gpu_failed(path, monkeypatch):

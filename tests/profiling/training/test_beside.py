@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from itertools import count, pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -374,3 +375,26 @@ def test_a_gpu_is_asked_nothing_while_its_stream_is_captured(gpu):
 def test_an_emptied_step_of_another_shape_gives_no_host_times(gpu, updates, host_ns):
     emptied, found = followed(gpu, emptied_updates=updates)
     assert (emptied, found["shape"], found["host_ns"]) == (1, "bA", host_ns)
+
+
+def test_steps_of_another_shape_and_such_that_compiled_are_not_timed(gpu, monkeypatch):
+    graphs = iter([0] * 8 + [1] * 100)  # the seventh step compiles
+    monkeypatch.setattr(beside, "_compiled", lambda: next(graphs))
+    _, found = followed(gpu)
+    assert (len(found["step_ns"]), found["dropped"]["compiled"]) == (beside.TIMED - 1, 1)
+    steps = [Step(shape, spans_ns=Counter(other=MS)) for shape in ("bA", "bbA", "bA")]
+    found = json.loads(beside.mark(steps, steps, "before", {}).partition(": ")[2])
+    assert (found["shape"], len(found["step_ns"]), found["dropped"]) == ("bA", 2, {"shape": 1})
+
+
+def test_steps_that_never_agree_are_given_up():
+    follower = beside.Follower()
+    settling = beside.Settling(follower)
+    for number in range(100):
+        lasts = (1 + number % 2) * MS
+        follower.steps.append(Step("fbA", 1, None, [("other", 0), ("other", lasts)]))
+        settling.step_ended()
+        if settling.is_over:
+            break
+    assert len(follower.steps) == beside.MOST_LEFT + 1
+    assert settling.mark() == ""
