@@ -111,6 +111,26 @@ def test_host_times_narrow_figures_where_the_step_does_not_tell_what_recording_c
     assert high - low < 0.5 * (wide_high - wide_low)
 
 
+def test_steps_of_one_phase_are_emptied_one_by_one(tmp_path):
+    def forwards(machine):
+        with machine.range("forward"):
+            for _ in range(100):
+                machine.work(3 * US)
+
+    attribution = attribute(read(recorded(tmp_path, forwards)))
+    timeline = timeline_of(attribution)
+    (replayed,) = emptied_ns(emptied(timeline, attribution), np.ones(1))
+    assert timeline.steps > 1
+    assert replayed.sum() == pytest.approx(step_ns(forwards), rel=0.1)
+
+
+def test_only_factors_near_the_hosts_that_give_the_step_are_tried(tmp_path):
+    options = {"gemm": 3 * US}  # launches limit it
+    answer = found(tmp_path, emptied_step(**options), **options)
+    (fix,) = (fix for fix in answer.fixes if fix.rule == "launching")
+    assert fix.alone_ns - fix.alone_low_ns < 0.06 * answer.step_ns
+
+
 def test_a_phase_is_limited_by_launching_by_its_own_host_time(tmp_path):
     """Though nearly nothing remains of the host's time in another one."""
     options = {"gemm": 3 * US}

@@ -26,8 +26,8 @@ KEYS = ["step_ns", "unrecorded_step_ns", "unrecorded_low_ns", "unrecorded_high_n
         "trusted", "reason", "factors", "pauses_ns", "is_upper_limit"]  # fmt: skip
 
 
-def recorded(folder, timed=None, measured=None, *, busy=0.602, before=False):
-    """Write three steps of 60 ms while recorded, of which the GPU works for 36.1, in three phases."""
+def recorded(folder, timed=None, measured=None, *, busy=0.602, before=False, pause_ms=0):
+    """Write three steps of 60 ms while recorded: a pause, and three phases in which the GPU works for 36.1."""
     ranges, launches, work = [], [], []
     if before:
         launches.append(Launch(99, 1, 2))
@@ -35,7 +35,7 @@ def recorded(folder, timed=None, measured=None, *, busy=0.602, before=False):
     for step in range(3):
         at = 10 * MS + 60 * MS * step
         ranges.append(Range("step", at, at + 60 * MS))
-        for phase, begin, end in (("forward", 0, 18), ("backward", 18, 50), ("optimizer", 50, 60)):
+        for phase, begin, end in (("forward", pause_ms, 18), ("backward", 18, 50), ("optimizer", 50, 60)):
             ranges.append(Range(phase, at + begin * MS, at + end * MS))
             lasts = int((end - begin) * MS * busy)
             for piece in range(2):  # at both ends of the phase
@@ -147,6 +147,16 @@ def test_a_time_next_to_a_profiler_limits_the_step_unless_the_gpu_sets_the_pace(
     notes = " ".join(viewed("fix", path, per_step=True).notes)
     assert ("Alone, a step may be shorter. Give its time" in notes) is cost.is_upper_limit
     assert "Unrecorded, a step is shorter" not in notes
+
+
+@pytest.mark.parametrize(("between_ms", "is_trusted"), [(2, False), (5, True)])
+def test_recorded_steps_may_pause_a_tenth_of_a_step_longer_than_timed_ones(tmp_path, between_ms, is_trusted):
+    """They pause for 8 ms, and timed steps of 40 ms for all that is between their phases."""
+    spans = {**TIMED["span_ns"], "forward": [(14 - between_ms) * MS], "other": [between_ms * MS]}
+    cost = told(recorded(tmp_path, {**TIMED, "span_ns": spans}, MEASURED, pause_ms=8))
+    assert cost["pauses_ns"] == pytest.approx(8 * MS, rel=0.01)
+    reason = "" if is_trusted else "The program paused longer in the recorded steps"
+    assert (cost["trusted"], cost["reason"].partition(":")[0]) == (is_trusted, reason)
 
 
 def test_a_time_of_the_clock_is_the_step(tmp_path):

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from nvtx_kernels.analysis import kernels, view
 from nvtx_kernels.analysis.measures.fixes import Fixes, Silent
-from nvtx_kernels.analysis.views.fix import silent
+from nvtx_kernels.analysis.views.fix import silent, unsure
 
 from tests.analysis.making.simulated import FP32_GEMM, MS, TF32_GEMM, US, recorded, step_ns
 
@@ -71,6 +71,13 @@ def test_changes_of_a_kind_that_save_too_little_are_told_together(tmp_path):
     low, high = (Silent("host_pause", "pauses of the program", ns, ns) for ns in (10_000.0, 40_000.0))
     said = silent(Fixes(silent=(low, high, Silent("fp32", "TF32", 90_000.0, 90_000.0)), step_ns=10 * MS))
     assert said == " Less at stake: pauses of the program 10 to 40 µs (2 places), TF32 90.0 µs."
+
+
+@pytest.mark.parametrize(("fixes", "says"), [((), " At stake: TF32 "), (("a change",), " Less at stake: TF32 ")])
+def test_beside_a_sure_change_others_are_at_stake_less(fixes, says):
+    found = Fixes(fixes=fixes, silent=(Silent("fp32", "TF32", 900_000.0, 0.0),), step_ns=10 * MS)
+    assert silent(found).startswith(says)
+    assert bool(unsure(found)) is (not fixes)
 
 
 def test_the_overview_begins_with_three_rows_and_json_has_all(tmp_path, capsys):
