@@ -92,7 +92,7 @@ def _report(opened: Opened) -> dict[str, Any]:
         icicles["apart"] = icicle(renamed(counted, naming_of(counted, every_index=True)))
     drawn_strip = strip(attribution, include_warm_up=with_warm_up)
     return {
-        "verdict": verdict(drawn_report),
+        "verdict": verdict(drawn_report) + fix.unsure(opened.fixes),
         "fix": fix_first(opened.fixes, drawn_strip),
         "look": look,
         "sections": parts,
@@ -223,7 +223,7 @@ def step_figures(time: StepTime | None, cost: Recording | None) -> list[tuple[st
         return []
     if cost and cost.alone_ns:
         recorded = f"{time_in_digits(time.step_ns)} while recorded"
-        at_most, at_least = ("at most ", "at least ") if cost.is_upper_limit else ("", "")
+        at_most, at_least = ("≤ ", "at least ") if cost.is_upper_limit else ("", "")
         if cost.alone_busy_share is not None:
             recorded = f"GPU busy {at_least}{share_text(cost.alone_busy_share, 0)}; {recorded}"
         return [("Step time", f"{at_most}{time_in_digits(cost.alone_ns)}", recorded)]

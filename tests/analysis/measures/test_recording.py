@@ -136,8 +136,8 @@ def test_a_time_next_to_a_profiler_limits_the_step_unless_the_gpu_sets_the_pace(
     assert verdict(report).startswith(f"{steps}. The GPU works for {works} of it ({at_least}{share})")
     steps = next(table for table in viewed("steps", path, per_step=True).tables if table.key == "steps")
     assert f"Steps are as recorded; without recording, one takes {at_most}40.0 ms." in steps.caption
-    card = ("Step time", f"{at_most}40.0 ms", f"GPU busy {at_least}{share}; 60.0 ms while recorded")
-    assert step_figures(report.step_time, cost) == [card]
+    told = f"GPU busy {at_least}{share}; 60.0 ms while recorded"
+    assert step_figures(report.step_time, cost) == [("Step time", f"{'≤ ' if at_most else ''}40.0 ms", told)]
     rows = by(viewed("balance", path, per_step=True), "balance", "phase")
     phases = ("forward", "backward", "optimizer")
     assert [rows[name]["verdict"] for name in ("step", *phases)] == [of_step, *of_phases]

@@ -6,6 +6,8 @@ from functools import partial
 import pytest
 from nvtx_kernels.analysis import kernels, view
 from nvtx_kernels.analysis.measures.fixes import Fixes, Silent
+from nvtx_kernels.analysis.opened import opened
+from nvtx_kernels.analysis.page.contents import contents
 from nvtx_kernels.analysis.views.fix import silent, unsure
 
 from tests.analysis.making.simulated import FP32_GEMM, MS, TF32_GEMM, US, recorded, step_ns
@@ -65,6 +67,7 @@ def test_what_may_be_at_stake_is_said_where_no_change_is_sure(tmp_path, capsys, 
     )
     for command, words in ((view, ["fix", report]), (kernels, [report])):
         assert (said in " ".join(shown(capsys, command, *words).split())) is (slower == 3)
+    assert (said in contents([opened(report)]).reports[0]["verdict"]) is (slower == 3)
 
 
 def test_changes_of_a_kind_that_save_too_little_are_told_together(tmp_path):
