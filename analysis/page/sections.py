@@ -245,8 +245,8 @@ def _efficiency(tables: Mapping[str, Table]) -> Iterator[str]:
     model = by_key(tables["step"])[0]
     if model.get("share") is not None:
         yield (
-            f"MFU is {share_text(model['share'])}: a step computes {si_text(model['flops'], 'FLOP')} of the model "
-            f"in {time_text(model['time_ns'])}."
+            f"While recorded, MFU is {share_text(model['share'])}: a step computes "
+            f"{si_text(model['flops'], 'FLOP')} of the model in {time_text(model['time_ns'])}."
         )
 
 

@@ -76,7 +76,7 @@ class Recording:
 
         nsys slows launches before its capture begins too, and PyTorch's profiler after it has ended. On an H200
         (unrecorded.md and host_times.md in reports/h200), steps in which a GPU works for 90% or more were timed
-        within 1.2% of the program alone, one within 4%, as the GPU sets their pace; others at 0.87 to 1.60 times
+        within 2% of the program alone, one within 4%, as the GPU sets their pace; others at 0.87 to 1.60 times
         its time. So a time is exact if the GPU sets the pace, else a limit. On a CPU no profiler listens any more.
         """
         return bool(self.where) and self.clock == "gpu" and busy_share < GPU_BOUND_FROM
@@ -106,7 +106,8 @@ class Recording:
             least = most = self.phases[phase].busy_share
         else:
             return recorded_share, _most_busy(recorded_share)
-        return least, min(1.0, most / LEAST_OF_TIMED) if self.is_limit(least) else most
+        is_limit = self.is_upper_limit if phase == "step" else self.is_limit(least)
+        return least, min(1.0, most / LEAST_OF_TIMED) if is_limit else most
 
 
 def _most_busy(recorded_share: float) -> float:

@@ -12,8 +12,9 @@ from ..measures.efficiency import FAR_BELOW, NEITHER, Counts, Efficiency, Joined
 from ..measures.gpu_peaks import Peak, peak_for
 from ..measures.steps import steps_of
 from ..report import Report, tree_order
+from ..report.recording import Recording
 from ..summary.selection import naming_for
-from ..support.units import count_text, share_text
+from ..support.units import count_text, share_text, time_in_digits
 from ..vocabulary import some_of
 from . import headings
 from .registry import Subject
@@ -149,8 +150,8 @@ def _step(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
     """Show MFU and HFU: FLOPs of a step against what the GPU could have computed in its time."""
     report, attribution = subject.report, subject.attribution
     steps = steps_of(attribution, include_warm_up=report.warm_up_included)
-    time_ns = fmean(max(step.cpu_ns, step.span_ns or 0) for step in steps)
-    time_ns *= 1 if report.per_step else report.steps
+    step_ns = fmean(max(step.cpu_ns, step.span_ns or 0) for step in steps)
+    time_ns = step_ns * (1 if report.per_step else report.steps)
     gpus = max(len(set(attribution.trace.work.device_id.tolist())) // max(report.ranks, 1), 1)
     rows = []
     for name, figures in (("model (MFU)", joined.model), ("all computed (HFU)", joined.all_computed)):
@@ -162,9 +163,23 @@ def _step(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
     columns += headed(share="% peak") if peak or subject.detail.whole else ()
     caption = "MFU: forward and backward. HFU: with recomputation and the optimizer."
     several = f" % peak is of {gpus} GPUs." if peak and gpus > 1 else ""
+    alone = _without_recording(report.recording, step_ns, rows[0][-1])
     scope = headings.over_steps(report)
     title = f"FLOPs of the steps against their time, {{unit}} {scope}"
-    return Table("step", title, columns, tuple(Row(row[: len(columns)]) for row in rows), caption + several)
+    return Table(
+        "step", title, columns, tuple(Row(row[: len(columns)]) for row in rows), caption + several + alone
+    )
+
+
+def _without_recording(cost: Recording | None, step_ns: float, mfu: float | None) -> str:
+    """Return MFU without recording, given that of a recorded step and how long that takes, ns; "" if not known."""
+    if cost is None or not cost.alone_ns or mfu is None:
+        return ""
+    at_most, at_least = ("at most ", "at least ") if cost.is_upper_limit else ("", "")
+    share = share_text(mfu * step_ns / cost.alone_ns)
+    return (
+        f" Without recording, a step takes {at_most}{time_in_digits(cost.alone_ns)}, and MFU is {at_least}{share}."
+    )
 
 
 def _of_fp32(joined: Joined, peak: Peak) -> Iterator[str]:

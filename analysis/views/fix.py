@@ -26,7 +26,7 @@ LEAST_SILENT = 0.0005
 REFUSED = "What to change first is not known: {}."
 NOTHING = "Nothing to fix first: no known change saves {} or more of a step of {}."
 UNSURE = (
-    "Nothing to fix first is sure: each known change may save less than {} of a step of {}, or less than steps "
+    "What to fix first is not sure: each known change may save less than {} of a step of {}, or less than steps "
     "vary."
 )
 CEILINGS = "Upper limits per step, by replay of the recorded calls; they do not add up."

@@ -33,8 +33,8 @@ NSYS_OF_DRIVER: Sequence[tuple[int, str, tuple[int, int]]] = (
 # Most that perf_event_paranoid may be for nsys to sample CPUs.
 SAMPLING_PARANOID = 2
 TO_RECORD = (
-    "to record with nsys, use -t cuda,nvtx --sample=none -c cudaProfilerApi --capture-range-end=stop, and not the "
-    "last two if the program captures CUDA graphs in its warm-up"
+    "to record with nsys, use -t cuda,nvtx --sample=none --cpuctxsw=none -c cudaProfilerApi "
+    "--capture-range-end=stop, and not the last two if the program captures CUDA graphs in its warm-up"
 )
 INSTALL_NSYS = "install nsight-systems-cli from NVIDIA's package repository, or the .run file of a newer release"
 

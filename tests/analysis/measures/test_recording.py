@@ -9,6 +9,7 @@ from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page.contents import step_figures
 from nvtx_kernels.analysis.readers.marks import read_mark
 from nvtx_kernels.analysis.report import as_object
+from nvtx_kernels.analysis.report.recording import Recording
 from nvtx_kernels.analysis.views.verdict import next_view, verdict
 
 import nvtx_kernels as nk
@@ -157,6 +158,13 @@ def test_recorded_steps_may_pause_a_tenth_of_a_step_longer_than_timed_ones(tmp_p
     assert cost["pauses_ns"] == pytest.approx(8 * MS, rel=0.01)
     reason = "" if is_trusted else "The program paused longer in the recorded steps"
     assert (cost["trusted"], cost["reason"].partition(":")[0]) == (is_trusted, reason)
+
+
+def test_a_step_that_is_no_limit_is_none_at_its_longest_either():
+    bounds = {"unrecorded_low_ns": 39 * MS, "unrecorded_high_ns": 41 * MS, "where": "after"}
+    cost = Recording(60 * MS, 36.5 * MS, 40 * MS, **bounds, clock="gpu", steps=3, trusted=True)
+    assert not cost.is_upper_limit
+    assert cost.busy_between("step", 0.6) == (pytest.approx(36.5 / 41), pytest.approx(36.5 / 39))
 
 
 def test_a_time_of_the_clock_is_the_step(tmp_path):

@@ -214,7 +214,7 @@ def test_what_waits_is_looked_at_first_with_its_figures():
             "before the next launch (1,776 kernels).",
             "balance",
         ),
-        ("MFU is 29.7%: a step computes 1.6 TFLOP of the model in 80.66 ms.", "efficiency"),
+        ("While recorded, MFU is 29.7%: a step computes 1.6 TFLOP of the model in 80.66 ms.", "efficiency"),
         (
             "backward > layer * > attention > computing softmax (4.73 ms) is bound by neither compute nor memory: "
             "it reaches 0.2% of peak FLOP/s and 8.0% of peak B/s.",

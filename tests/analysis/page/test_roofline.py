@@ -107,7 +107,7 @@ def test_what_is_said_of_a_recorded_report_is_what_its_view_says():
         60e6, 0.01
     )
     look = [text for text, where in drawn(RECORDED)["look"] if where == "efficiency"]
-    assert look[0] == "MFU is 29.7%: a step computes 1.6 TFLOP of the model in 80.66 ms."
+    assert look[0] == "While recorded, MFU is 29.7%: a step computes 1.6 TFLOP of the model in 80.66 ms."
     assert look[1].startswith("backward > layer * > attention > computing softmax (4.73 ms) is bound by neither")
 
 
