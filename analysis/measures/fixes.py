@@ -253,7 +253,7 @@ def _of_phases(subject: FixSubject, base: Timeline, unrecorded_ns: float, host_n
 class _Weighed:
     """All symptoms, replayed without them one at a time, at all factors.
 
-    Where no factor gives the step, what they save is taken as a share of each replayed step, so is less than it.
+    `share` is what they save of each replayed step. Where no factor gives the step, it is taken of that step.
     """
 
     def __init__(
@@ -272,19 +272,19 @@ class _Weighed:
         each = np.concatenate([factors] * len(timelines))
         steps = step_ns([timeline for timeline in timelines for _ in factors], each).reshape(len(timelines), -1)
         self.base_ns = steps[0]
-        self.scale = np.ones(len(factors)) if fits else step / self.base_ns
-        saved = np.maximum(steps[0] - steps[1:], 0.0) * self.scale
-        self.saved_ns, more = saved[: len(symptoms)], saved[len(symptoms) :]
+        saved, count = np.maximum(steps[0] - steps[1:], 0.0), len(symptoms)
+        share = saved / self.base_ns
+        saved = saved if fits else saved * (step / self.base_ns)
+        self.share, self.saved_ns, more = share[:count], saved[:count], saved[count:]
         self.more_ns = more.max(axis=1, initial=0.0) if fits else more.min(axis=1, initial=np.inf)
         self.low_ns = self.saved_ns.min(axis=1, initial=np.inf)
         self.high_ns = self.saved_ns.max(axis=1, initial=0.0) if fits else self.low_ns
         self.nearest = int(np.abs(self.base_ns - step).argmin())
         self.factor = factors[self.nearest : self.nearest + 1]
-        self.to_step = step / self.base_ns[self.nearest]
 
     def shown(self, spread_ns: float) -> list[int]:
         """Return the symptoms that matter, those that save the most at the least first."""
-        enough = (self.saved_ns / (self.base_ns * self.scale)).min(axis=1, initial=np.inf) >= LEAST_SHARE
+        enough = self.share.min(axis=1, initial=np.inf) >= LEAST_SHARE
         enough &= self.low_ns > spread_ns
         return [place for place in np.argsort(-self.low_ns, kind="stable").tolist() if enough[place]]
 
@@ -352,13 +352,13 @@ class _Weighed:
                 timeline = self.symptoms[place].found.change(timeline)
             timelines.append(timeline)
         after = step_ns(timelines, np.concatenate([self.factor] * len(sets)))
-        return [float(ns) for ns in after * self.to_step]
+        return [float(ns) for ns in after * (self.step / self.base_ns[self.nearest])]
 
     def _same(self, shown: Sequence[int]) -> dict[int, tuple[str, ...]]:
         """Return for each change the rules that save the same time."""
         pairs = list(combinations(shown, 2))
         same: dict[int, list[str]] = {place: [] for place in shown}
-        alone_ns = self.saved_ns[:, self.nearest] * (self.to_step / self.scale[self.nearest])
+        alone_ns = self.share[:, self.nearest] * self.step
         for (a, b), ns in zip(pairs, self._replayed(pairs), strict=True):
             smaller, larger = sorted((alone_ns[a], alone_ns[b]))
             if self.step - ns < min(SAME_TIME * larger, larger + ADDS * smaller):
