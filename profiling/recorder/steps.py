@@ -59,6 +59,11 @@ class Bounds(NamedTuple):
         return {"warmup": self.warmup, **({"fewest": self.fewest} if self.fewest else {})}
 
 
+def ends_are_known(ranges: int, ends: int) -> bool:
+    """Return whether what ended so many steps ends also the program's own ranges `step`, if it has any."""
+    return ends > 0 and (not ranges or abs(ranges - ends) <= 1)
+
+
 class StepCount:
     """Counts the program's own ranges `step` on this thread, else the updates of the optimizer that ends steps.
 
@@ -118,8 +123,7 @@ class StepCount:
 
     def time(self) -> None:
         """Time the steps that follow, unless it is not known where they end."""
-        ends = len(self._updates.get(self._ended_by, ()))
-        if ends and (not self._ranges or abs(self._ranges - ends) <= 1):
+        if ends_are_known(self._ranges, len(self._updates.get(self._ended_by, ()))):
             self._settling = Settling(self._follower)
         else:
             self.close()

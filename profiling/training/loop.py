@@ -28,7 +28,7 @@ from ..annotate.others import hear
 from ..annotate.range_stack import AutomaticRange, OpenRange, label
 from ..annotate.regions import in_backward
 from ..recorder.beside import COLD, FIRST_TIMED, Follower, Settling, recorded
-from ..recorder.steps import Bounds
+from ..recorder.steps import Bounds, ends_are_known
 from . import own_steps
 from .capture import Capture
 from .own_steps import OwnSteps
@@ -303,10 +303,7 @@ class Phases:
 
     def _is_written(self) -> None:
         """Time the steps that follow the recording."""
-        own, ends = self._own_steps[0], len(self._ends())
-        if (
-            not self._is_left and ends and (not own or abs(own - ends) <= 1)
-        ):  # else the ends of steps are not known
+        if not self._is_left and ends_are_known(self._own_steps[0], len(self._ends())):
             self._settling = Settling(self._follower)
             self._unheard.enter_context(telling_roots(is_told=calls.is_annotated))
         self._when_written()
