@@ -98,7 +98,6 @@ ENOUGH_TIMES = 20
 # `thread 4711 (pt_autograd_0)`
 _WRAPPED = re.compile(r"\Athread -?\d+ \((.*)\)\s*\Z")
 _SEQUENCE_BITS = 32
-# How PyTorch names the block around an optimizer's update.
 # c10::DeviceType of the CPU, which `[memory]` events name by number.
 CPU_DEVICE = 0
 
