@@ -56,6 +56,12 @@ class PhaseTimes:
         return self.kernel_ns / self.cpu_ns if self.cpu_ns else None
 
     @property
+    def of_one_ns(self) -> dict[str, float]:
+        """The CPU range, GPU span and kernel time of one of the ranges, means."""
+        sums_ns = {"cpu_ns": self.cpu_ns or 0, "span_ns": self.span_ns, "kernel_ns": self.kernel_ns}
+        return {key: sum_ns / self.ranges for key, sum_ns in sums_ns.items()}
+
+    @property
     def verdict(self) -> str:
         """Whether the CPU range measures what the GPU did."""
         if self.cpu_ns is None:

@@ -7,14 +7,14 @@ means that five ranges of each of 12 layers launch it once, and one range outsid
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..attribution.causes import Attribution
 from ..attribution.places import Instances, Paths
-from ..report import Path
+from ..report import Path, Report
 from ..support.small_numbers import grouped_rows, summed
 from ..trace import KERNEL, Int64s
 from ..vocabulary import PHASES
@@ -80,6 +80,11 @@ class Explanation:
         return sum(term.launches for term in self.terms)
 
     @property
+    def sum(self) -> str:
+        """The number of launches and what it is made of, such as `61 = 5·12 + 1`."""
+        return " = ".join(filter(None, (f"{self.launches:,}", self.formula)))
+
+    @property
     def formula(self) -> str:
         """The sum, such as `5·12 + 1`; empty where it says no more than the number of launches."""
         text = " + ".join(term.text for term in self.terms)
@@ -94,10 +99,9 @@ class LaunchGroups:
         self._places = Instances(attribution)
         self._extents = Extents(attribution, include_warm_up=include_warm_up)
 
-    def explain(
-        self, kernel: str, phase: str, *, paths: Container[Path], naming: Callable[[Path], Path]
-    ) -> Explanation:
-        """Explain a kernel's launches in a phase: those from `paths`, under the names that `naming` gives."""
+    def explain(self, kernel: str, phase: str, *, report: Report, naming: Callable[[Path], Path]) -> Explanation:
+        """Explain a kernel's launches in a phase: those that a report has, by range, named by `naming`."""
+        paths = {row.path for row in report.kernels if (row.kernel, row.phase) == (kernel, phase)}
         attribution, counted, of_node = self._attribution, self._extents.kept, self._paths.of_node
         work = attribution.trace.work
         is_kernel = np.array([name == kernel for name in attribution.trace.names], np.bool_)

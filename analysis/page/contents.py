@@ -197,7 +197,7 @@ def _facts(report: Report, accounting: Sequence[str]) -> dict[str, Any]:
         "accounting": [worded(line, source) for line in accounting],
         "parts": [
             (worded(part, source), getattr(report.totals, key))
-            for key, part in headings.ALL_PARTS
+            for key, part, _ in headings.ALL_PARTS
             if getattr(report.totals, key)
         ],
         "figures": [

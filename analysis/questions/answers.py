@@ -20,16 +20,6 @@ ANSWERS: Mapping[str, Callable[[Sweep], Answer]] = {
     "d": of_kernels.gemm_share,
     "e": of_ranges.softmax,
 }
-#: The parts that all of a report's work is the sum of, and what they are called.
-PARTS = {
-    "own_ns": "directly",
-    "adopted_ns": "by autograd's thread",
-    "linked_ns": "linked",
-    "captured_ns": "by capture",
-    "outside_ns": "outside",
-    "ambiguous_ns": "ambiguous",
-    "excluded_ns": "warm-up",
-}
 #: Of more reports than these, a note gives the number.
 NAMED = 3
 
@@ -56,8 +46,7 @@ def document(
     for letter in letters:
         answer = ANSWERS[letter](swept)
         if answer.tables:
-            question, sentence = f"({letter}) {QUESTIONS[letter]}", answer.tables[0].lead
-            lead = f"{question} {sentence.removeprefix(f'({letter}) ')}".strip()
+            lead = f"({letter}) {QUESTIONS[letter]} {answer.tables[0].lead}".strip()
             drawn = [replace(answer.tables[0], lead=lead), *answer.tables[1:]]
             # A caption that the next table has too is left out.
             captions = [*(table.caption for table in drawn[1:]), None]
@@ -111,9 +100,11 @@ def _sources(swept: Sweep) -> Table:
 
 def _work(swept: Sweep) -> Table:
     """Show what part of each report's work was placed how; the shares sum to 100%."""
-    present = [key for key in PARTS if any(getattr(report.totals, key) for report in swept.counted)]
-    shares = {key.replace("_ns", "_share"): key for key in present}
-    columns = headed(work_ns="work", **{column_key: f"{PARTS[key]} %" for column_key, key in shares.items()})
+    names = {
+        key: name for key, _, name in headings.ALL_PARTS if any(getattr(r.totals, key) for r in swept.counted)
+    }
+    shares = {key.replace("_ns", "_share"): key for key in names}
+    columns = headed(work_ns="work", **{column_key: f"{names[key]} %" for column_key, key in shares.items()})
 
     def cells(report: Answered) -> Cells:
         work_ns = report.totals.work_ns

@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from ..document import Column, Row, Table, headed
 from ..kernel_names.short import names_by_kernel
 from ..measures import attention_parts as attention
-from ..report import KernelRow, Number, Report, added
+from ..report import Number, Report, added
 from ..support.units import counted, time_in_digits
 from ..views.rows import kernels_of, longest_first, share
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES, opens_phase
@@ -52,13 +52,12 @@ def longest(sweep: Sweep) -> Answer:
         row, forward = longest_kernel(report, TOGETHER[scope]), longest_kernel(report, (FORWARD,))
         if row is None or _missing(report, scope):
             return {}
-        kernel_ns = sum(of_phase.kernel_ns for of_phase in report.phases if of_phase.phase in TOGETHER[scope])
         return {
             "kernel": names[row.kernel],
             "launches": row.count,
             "made_of": report.formulas.get(scope, ""),
             "kernel_ns": row.total_ns,
-            "share": share(row.total_ns, kernel_ns),
+            "share": share(row.total_ns, _time_ns(report, TOGETHER[scope])),
             "same": None if forward is None else "yes" if forward.kernel == row.kernel else "no",
         }
 
@@ -96,7 +95,7 @@ def _longest_sentence(sweep: Sweep, cells: Mapping[str, Cells]) -> str:
         f"{counted(of_scope['launches'], 'launch', 'launches')}"
         for scope, of_scope in cells.items()
     }
-    most = f"(b) In forward, {cells[FORWARD]['kernel']} takes the most time"
+    most = f"In forward, {cells[FORWARD]['kernel']} takes the most time"
     sentence = f"{most}: {figures[FORWARD]}{sweep.each}"
     if both := cells.get("both"):
         kernel = "the same" if both["same"] == "yes" else both["kernel"]
@@ -154,13 +153,8 @@ def besides_gemms(sweep: Sweep) -> Answer:
     def unnamed(report: Answered, phase: str) -> str:
         return no_kernels(report, phase) or ("" if operations_of(report) else UNNAMED)
 
-    def operations(key: str, where: str, names: Sequence[str]) -> Table:
-        title = f"(c) Operations {where} in the forward, no GEMMs, %, {sweep.scope}"
-        caption = DEFINITIONS
-        columns = headed(**_share_headings(names))
-        return sweep.table(
-            key, title, columns, lambda report: _shares(report, operations_of(report)), caption, FORWARD
-        )
+    def operations(report: Answered) -> Cells:
+        return _shares(report, operations_of(report))
 
     ranked = _ranked(sweep, (FORWARD,))
     kinds = by_phase(
@@ -170,27 +164,27 @@ def besides_gemms(sweep: Sweep) -> Answer:
     if sweep.alone and (of_alone := _shares(sweep.alone, _by_category(sweep.alone))):
         parts = [f"{name} {percent(of_alone[f'{name}_share'])}" for name in ranked[:CATEGORIES_SHOWN]]
         not_gemm = percent(1 - of_alone.get("gemm_share", 0))
-        sentence = f"(c) {not_gemm} of forward's kernel time is not GEMM{': ' if parts else ''}{', '.join(parts)}."
+        sentence = f"{not_gemm} of forward's kernel time is not GEMM{': ' if parts else ''}{', '.join(parts)}."
     tables = [*led(sentence, kinds.tables)]
     if ranked and len(sweep.reports) == 1:
         tables.append(_longest_besides_gemms(sweep))
 
     present = {name for report in sweep.counted for name, time_ns in operations_of(report).items() if time_ns}
-    elsewhere = [name for name in ELSEWHERE if name in present or sweep.detail.whole]
-    in_attention = by_phase(
-        sweep, unnamed, lambda _: operations("c_attention", "of attention", IN_ATTENTION), (FORWARD,)
-    )
-    if in_attention.tables and (sweep.detail.whole or not present.isdisjoint(IN_ATTENTION)):
-        tables += in_attention.tables
-    if in_attention.tables and elsewhere:
-        tables.append(operations("c_elsewhere", "elsewhere", elsewhere))
-    return Answer(tuple(tables), (*kinds.lacks, *in_attention.lacks))
+    elsewhere = tuple(name for name in ELSEWHERE if name in present or sweep.detail.whole)
+    places = {"c_attention": ("of attention", IN_ATTENTION), "c_elsewhere": ("elsewhere", elsewhere)}
+    is_named = any(not unnamed(report, FORWARD) for report in sweep.counted)
+    for key, (where, names) in places.items():
+        if is_named and (sweep.detail.whole or not present.isdisjoint(names)):
+            title = f"(c) Operations {where} in the forward, no GEMMs, %, {sweep.scope}"
+            columns = headed(**_share_headings(names))
+            tables.append(sweep.table(key, title, columns, operations, DEFINITIONS, FORWARD))
+    return Answer(tuple(tables), (*kinds.lacks, *lacking(sweep, unnamed, (FORWARD,))))
 
 
 def _longest_besides_gemms(sweep: Sweep) -> Table:
     """Show the kernels of one report's forward that are no GEMMs, those with the most time; programs get all."""
     report = sweep.reports[0]
-    kernels = (row for row in _forward_kernels(report) if row.category != "gemm")
+    kernels = (row for row in kernels_of(report, (FORWARD,)) if row.category != "gemm")
     longest = longest_first(added(kernels, ("kernel", "category")))
     longest = longest if sweep.detail.whole else longest[:KERNELS_SHOWN]
     names = names_by_kernel((row.kernel for row in longest), sweep.detail.full_names)
@@ -217,7 +211,7 @@ def operations_of(report: Report) -> dict[str, Number]:
         return {}
     operations |= {CASTS, COPIES, REST, *([RESIDUAL] if layers else [])}
     sums: dict[str, Number] = dict.fromkeys(operations, 0)
-    for row in (row for row in _forward_kernels(report) if row.category != "gemm"):
+    for row in (row for row in kernels_of(report, (FORWARD,)) if row.category != "gemm"):
         operation = next((operation for name in row.path if (operation := named(name))), "")
         if not operation and row.category == "copy":
             operation = CASTS if CAST.search(row.kernel) else COPIES
@@ -276,13 +270,9 @@ def _time_ns(report: Answered, phases: Sequence[str]) -> Number:
     return sum(row.kernel_ns for row in report.phases if row.phase in phases)
 
 
-def _forward_kernels(report: Report) -> list[KernelRow]:
-    return [row for row in kernels_of(report) if row.phase == FORWARD]
-
-
 def _by_category(report: Answered, phases: Sequence[str] = (FORWARD,)) -> dict[str, Number]:
     """Return the time of some phases' kernels, ns; `other` is what tables call all that is no GEMM."""
-    rows = added((row for row in kernels_of(report) if row.phase in phases), ("category",))
+    rows = added(kernels_of(report, phases), ("category",))
     return {UNKNOWN if row.category == OTHER else row.category: row.total_ns for row in rows}
 
 
@@ -319,7 +309,7 @@ def gemm_share(sweep: Sweep) -> Answer:
     of_alone = _gemms(sweep.alone) if sweep.alone else {}
     parts = {name: of_alone.get(f"{key}_gemm_share") for key, name in names.items()}
     texts = [f"{percent(part)} of the kernel time of {name}" for name, part in parts.items() if part is not None]
-    sentence = f"(d) GEMMs take {' and '.join(texts)}." if texts else ""
+    sentence = f"GEMMs take {' and '.join(texts)}." if texts else ""
     return Answer(led(sentence, tables), lacking(sweep, no_kernels, (FORWARD,)))
 
 
@@ -329,7 +319,7 @@ def _gemms(report: Answered) -> Cells:
     for key, phases in TOGETHER.items():
         if key == "step" or not _missing(report, key):
             rows = [row for row in report.phases if row.phase in phases]
-            gemm_ns, kernel_ns = sum(row.gemm_ns for row in rows), sum(row.kernel_ns for row in rows)
-            cells[f"{key}_gemm_share"] = share(gemm_ns, kernel_ns)
+            gemm_ns = sum(row.gemm_ns for row in rows)
+            cells[f"{key}_gemm_share"] = share(gemm_ns, _time_ns(report, phases))
             cells[f"{key}_gemms"] = sum(row.gemm_kernels for row in rows)
     return cells

@@ -67,7 +67,7 @@ def times(sweep: Sweep) -> Answer:
             )
     answer = by_phase(sweep, missing, table)
     against = by_phase(sweep, missing_run, partial(_against_timed, sweep)) if sweep.timed else Answer(())
-    lead = f"(a) {'; '.join(sentences)}." if sentences else ""
+    lead = f"{'; '.join(sentences)}." if sentences else ""
     lacks = (*answer.lacks, *lacking(sweep, late, (FORWARD, BACKWARD)), *against.lacks)
     return Answer((*led(lead, answer.tables), *against.tables), lacks)
 
@@ -83,16 +83,14 @@ def _against_timed(sweep: Sweep, phase: str) -> Table:
         phase_times, timed_ns = _times(report, phase), timed.of_run(report.provenance.run, sweep.timed, phase)
         if phase_times is None or not timed_ns:
             return {}
-        median_ns = median(timed_ns)
-        totals_ns = {"kernel": phase_times.kernel_ns, "span": phase_times.span_ns, "cpu": phase_times.cpu_ns or 0}
-        of_one_ns = {key: total_ns / phase_times.ranges for key, total_ns in totals_ns.items()}
+        median_ns, of_one_ns = median(timed_ns), phase_times.of_one_ns
         return {
             "n": len(timed_ns),
             "timed_ns": median_ns,
             "timed_min_ns": min(timed_ns),
             "timed_max_ns": max(timed_ns),
-            **{f"{key}_ns": time_ns for key, time_ns in of_one_ns.items()},
-            **{f"{key}_share": time_ns / median_ns for key, time_ns in of_one_ns.items()},
+            **of_one_ns,
+            **{key.replace("_ns", "_share"): time_ns / median_ns for key, time_ns in of_one_ns.items()},
         }
 
     columns = headed("n", timed_ns="median", timed_min_ns="min", timed_max_ns="max")
@@ -112,17 +110,16 @@ def softmax(sweep: Sweep) -> Answer:
 
     Phases in which any report has a part are in it; what a report lacks of one is a dash.
     """
-    phases = (FORWARD, BACKWARD, OTHER)
-    with_parts = {
-        phase
-        for phase in phases
-        for report in sweep.counted
-        if any(name in _parts(report, phase) for name in (SOFTMAX, *MATMULS))
+    compared = {
+        part.phase for report in sweep.counted for part in report.parts if part.name in (SOFTMAX, *MATMULS)
     }
-    with_kernels = {phase for phase in phases[:2] for report in sweep.counted if not no_kernels(report, phase)}
-    drawn = [phase for phase in phases if phase in with_parts]
-    asked = [phase for phase in phases[:2] if with_parts and phase in with_parts | with_kernels]
+    drawn = [phase for phase in (FORWARD, BACKWARD, OTHER) if phase in compared]
     tables = led(_softmax_sentence(sweep), [_softmax_table(sweep, phase) for phase in drawn])
+    asked = [
+        phase
+        for phase in (FORWARD, BACKWARD)
+        if drawn and not all(no_kernels(report, phase) for report in sweep.counted)
+    ]
     lacks = lacking(sweep, _no_parts, asked or [FORWARD])
     without_flops = (
         (name, reason) for name, report in sweep.named for reason in attention.why_no_flops(report, report.parts)
@@ -141,7 +138,7 @@ def _softmax_sentence(sweep: Sweep) -> str:
             that_do = f", which do {digits_text(flops, 3)} times its FLOPs" if flops else ""
             where = "Outside all phases" if phase == OTHER else f"In {phase}"
             return (
-                f"(e) {where}, softmax takes {time_in_digits(values['softmax_ns'])}{sweep.each}, {factor} "
+                f"{where}, softmax takes {time_in_digits(values['softmax_ns'])}{sweep.each}, {factor} "
                 f"{time_in_digits(values['gemm_ns'])} of attention's GEMMs{that_do}."
             )
     return ""

@@ -11,12 +11,12 @@ from ..measures import attention_parts as attention
 from ..measures.agreement import PhaseTimes, phase_times
 from ..measures.launch_groups import STEP, LaunchGroups
 from ..opened import Opened
-from ..report import KernelRow, Number, Report, added, in_one_spelling
+from ..report import KernelRow, Report, added, in_one_spelling
 from ..summary.selection import naming_of
 from ..support.units import TWO_DIGITS, share_text, time_unit
 from ..views import headings
-from ..views.rows import kernels_of, require_measured
-from ..vocabulary import BACKWARD, FORWARD, OTHER, PHASES
+from ..views.rows import kernels_of, longest_first, require_measured
+from ..vocabulary import BACKWARD, FORWARD, OTHER
 
 #: A row's cells by the keys of their columns.
 Cells: TypeAlias = Mapping[str, Any]
@@ -51,15 +51,12 @@ def answered(opened: Opened) -> Answered:
     groups = LaunchGroups(attribution, include_warm_up=include_warm_up)
     counted, formulas = (report.measured or report) if opened.per_step else report, {}
     for phase in (FORWARD, BACKWARD):
-        if (longest := longest_kernel(counted, (phase,))) is None:
-            continue
-        paths = {row.path for row in counted.kernels if (row.kernel, row.phase) == (longest.kernel, phase)}
-        launches = groups.explain(longest.kernel, phase, paths=paths, naming=naming_of(counted))
-        count, formula = f"{launches.launches:,}", launches.formula
-        if launches.unit == STEP:
-            formulas[phase] = formula or count
-        elif launches.unit:  # there are only the phase's ranges
-            formulas[phase] = f"{count}{f' = {formula}' if formula else ''} per {launches.unit}"
+        if longest := longest_kernel(counted, (phase,)):
+            found = groups.explain(longest.kernel, phase, report=counted, naming=naming_of(counted))
+            if found.unit == STEP:
+                formulas[phase] = found.formula or found.sum
+            elif found.unit:  # there are only the phase's ranges
+                formulas[phase] = f"{found.sum} per {found.unit}"
     return Answered(
         **{column.name: getattr(opened.report, column.name) for column in fields(Report)},
         times=phase_times(attribution, include_warm_up=include_warm_up),
@@ -69,14 +66,9 @@ def answered(opened: Opened) -> Answered:
     )
 
 
-def longest_kernel(report: Report, phases: Collection[str] = PHASES) -> KernelRow | None:
+def longest_kernel(report: Report, phases: Collection[str]) -> KernelRow | None:
     """Return the kernel with the most time in these phases, all its launches there added; None without kernels."""
-    rows = [row for row in kernels_of(report) if row.phase in phases]
-    total_ns: dict[str, Number] = {}
-    for row in rows:
-        total_ns[row.kernel] = total_ns.get(row.kernel, 0) + row.total_ns
-    longest = min(total_ns, key=lambda kernel: (-total_ns[kernel], kernel), default=None)
-    return next(iter(added([row for row in rows if row.kernel == longest], ("kernel",))), None)
+    return next(iter(longest_first(added(kernels_of(report, phases), ("kernel",)))), None)
 
 
 @dataclass(frozen=True, slots=True)

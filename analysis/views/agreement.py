@@ -82,8 +82,7 @@ def _against_times(subject: Subject, times: tuple[PhaseTimes, ...]) -> Table:
     rows = []
     for name, timed_ns in subject.timed.items():
         row = with_ranges[name]
-        sums_ns = (row.cpu_ns or 0, row.span_ns, row.kernel_ns)
-        cpu_ns, span_ns, kernel_ns = (sum_ns / row.ranges for sum_ns in sums_ns)
+        cpu_ns, span_ns, kernel_ns = row.of_one_ns.values()
         word = "agree" if agrees(timed_ns, cpu_ns) else "longer here" if cpu_ns > timed_ns else "shorter here"
         verdict = "not synchronized" if row.late else word
         rows.append(Row((name, timed_ns, cpu_ns, cpu_ns / timed_ns, span_ns, kernel_ns, verdict)))

@@ -29,10 +29,7 @@ def view(subject: Subject) -> Document:
     requested = _requested(subject)
     groups = LaunchGroups(subject.attribution, include_warm_up=report.warm_up_included)
     naming = naming_for(detail, report)
-    explained = []
-    for kernel, phase in requested[: detail.top]:
-        paths = {row.path for row in report.kernels if (row.kernel, row.phase) == (kernel, phase)}
-        explained.append(groups.explain(kernel, phase, paths=paths, naming=naming))
+    explained = [groups.explain(*key, report=report, naming=naming) for key in requested[: detail.top]]
     kernels = [kernel for kernel, _ in requested]
     names = kernels if detail.full_names else distinct_short_names(kernels)
     tables = [_table(report, explanation, name) for explanation, name in zip(explained, names, strict=False)]
@@ -100,8 +97,8 @@ def _table(report: Report, explanation: Explanation, name: str) -> Table:
 
 def _title(report: Report, explanation: Explanation, name: str) -> str:
     """Describe how many launches there are of what, and their sum."""
-    launches, formula, phase = explanation.launches, explanation.formula, explanation.phase
-    count = f"{launches:,}{f' = {formula}' if formula else ''} launch{'es' if launches > 1 else ''}"
+    phase = explanation.phase
+    count = f"{explanation.sum} launch{'es' if explanation.launches > 1 else ''}"
     where = "no phase" if phase == OTHER else phase
     if not explanation.unit:
         rows = [row for row in report.kernels if (row.kernel, row.phase) == (explanation.kernel, phase)]

@@ -27,19 +27,19 @@ RUN_FACTS = {
 }
 
 DIRECTLY = "directly"
-#: How work comes to a range, and why it comes to none.
+#: How work comes to a range, and why it comes to none: in a sentence, and as a column.
 PARTS = (
-    ("own_ns", DIRECTLY),
-    ("adopted_ns", "launched by autograd's thread"),
-    ("linked_ns", "linked to forward operators"),
-    ("captured_ns", "placed by a CUDA graph's capture"),
+    ("own_ns", DIRECTLY, DIRECTLY),
+    ("adopted_ns", "launched by autograd's thread", "by autograd's thread"),
+    ("linked_ns", "linked to forward operators", "linked"),
+    ("captured_ns", "placed by a CUDA graph's capture", "by capture"),
 )
 UNPLACED = (
-    ("outside_ns", "outside all ranges"),
-    ("ambiguous_ns", "ambiguous"),
+    ("outside_ns", "outside all ranges", "outside"),
+    ("ambiguous_ns", "ambiguous", "ambiguous"),
 )
 #: The parts of all work.
-ALL_PARTS = (*PARTS, *UNPLACED, ("excluded_ns", "warm-up left out"))
+ALL_PARTS = (*PARTS, *UNPLACED, ("excluded_ns", "warm-up left out", "warm-up"))
 OUTSIDE_BY = {
     NO_LAUNCH: "In no range, as their launch was not recorded",
     LAUNCHED_OUTSIDE: "Outside all ranges",
@@ -168,10 +168,10 @@ def _placed(report: Report) -> Iterator[str]:
     is_complete = report.per_step or isclose(time_of(report.kernels), counted_ns)  # and not of some ranges only
     of_steps = scope(report) if is_complete else "total"
     step = "" if of_steps == "total" else f" {of_steps}"
-    placed = {text: part_ns for key, text in PARTS if (part_ns := getattr(totals, key))}
+    placed = {text: part_ns for key, text, _ in PARTS if (part_ns := getattr(totals, key))}
     unplaced = [
         f"{time_in_digits(part_ns)} ({share_text(part_ns / counted_ns)}) is {text}"
-        for key, text in UNPLACED
+        for key, text, _ in UNPLACED
         if (part_ns := getattr(totals, key))
     ]
     whole = f"{time_in_digits(counted_ns)} of {work(report)}{step}"

@@ -79,7 +79,7 @@ def phases(report: Report) -> Table:
 
 
 def _of_no_phase(report: Report) -> list[Number]:
-    return [row.total_ns for row in kernels_of(report) if row.phase == OTHER]
+    return [row.total_ns for row in kernels_of(report, (OTHER,))]
 
 
 def _by_phase(rows: Iterable[KernelRow], figure: str) -> dict[str, Number]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from os.path import commonprefix
@@ -67,9 +67,9 @@ def share(part: Number, total: Number) -> float | None:
     return part / total if total else None
 
 
-def kernels_of(report: Report) -> list[KernelRow]:
-    """Return the rows of kernels, without copies and graphs."""
-    return [row for row in report.kernels if row.kind == "kernel"]
+def kernels_of(report: Report, phases: Collection[str] = PHASES) -> list[KernelRow]:
+    """Return the rows of kernels in some phases, without copies and graphs."""
+    return [row for row in report.kernels if row.kind == "kernel" and row.phase in phases]
 
 
 def time_of(rows: Iterable[KernelRow]) -> Number:

@@ -145,7 +145,7 @@ def test_the_parts_of_a_page_are_all_work_and_have_a_color_each(tmp_path, made):
     shown = drawn(made(tmp_path))
     assert sum(ns for _, ns in shown["facts"]["parts"]) == shown["kernels"]["total_ns"] > 0
     colored = (Path(sections.__file__).parent / "assets" / "2_charts.js").read_text()
-    texts = [text for _, text in ALL_PARTS]
+    texts = [text for _, text, _ in ALL_PARTS]
     assert [text for text in texts if not re.search(f'"?{re.escape(text)}"?: "#', colored)] == []
 
 
