@@ -7,6 +7,7 @@ long.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,13 @@ NEVER = 2**63 - 1
 
 def distinct(values: NDArray[Any]) -> NDArray[np.int64]:
     """Return the distinct values (n,) in their order, int64 (k,)."""
-    return counted(values)[0]
+    if _are_equal(values):
+        return values[:1].astype(np.int64)
+    if not _are_small(values):
+        return ordered(values).astype(np.int64)
+    occurs = np.zeros(int(values.max()) + 1, np.bool_)
+    occurs[values] = True
+    return np.flatnonzero(occurs)
 
 
 def ordered(values: NDArray[Any]) -> NDArray[Any]:
@@ -38,6 +45,8 @@ def medians(values: NDArray[Any]) -> NDArray[np.float64]:
 
 def counted(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the distinct values (n,) in their order, int64 (k,), and how often each occurs, int64 (k,)."""
+    if _are_equal(values):
+        return values[:1].astype(np.int64), np.array([len(values)])
     if not _are_small(values):
         ordered, counts = np.unique(values, return_counts=True)
         return ordered.astype(np.int64), counts
@@ -48,24 +57,38 @@ def counted(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 
 def grouped(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the distinct values (n,) in their order, int64 (k,), and the position of each row in them (n,)."""
+    if _are_equal(values):
+        return values[:1].astype(np.int64), np.zeros(len(values), np.int64)
     if not _are_small(values):
         ordered, position = np.unique(values, return_inverse=True)
         return ordered.astype(np.int64), position
     ordered = distinct(values)
-    position = np.zeros(int(ordered[-1]) + 1, np.int64)
+    position = np.empty(int(ordered[-1]) + 1, np.int64)
     position[ordered] = np.arange(len(ordered))
     return ordered, position[values]
 
 
 def grouped_rows(*columns: NDArray[Any]) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
     """Return the distinct rows of columns (n,) in their order, as columns (k,), and each row's position there."""
-    values, position = grouped(columns[0])
-    keys = [values]
-    for column in columns[1:]:
-        values, number = grouped(column)
-        pairs, position = grouped(position * len(values) + number)
-        before, last = np.divmod(pairs, max(1, len(values)))
-        keys = [*(key[before] for key in keys), values[last]]
+    lowest = [int(column.min(initial=0)) for column in columns]
+    widths = [int(column.max(initial=0)) - low + 1 for column, low in zip(columns, lowest, strict=True)]
+    if prod(widths) <= _most_in_table(len(columns[0])):  # each row that could be is one small number
+        row = np.zeros(len(columns[0]), np.int64)
+        for column, low, width in zip(columns, lowest, widths, strict=True):
+            if width > 1:
+                row *= width
+                row += column
+                row -= low
+        rows, position = grouped(row)
+        keys = [key + low for key, low in zip(np.unravel_index(rows, widths), lowest, strict=True)]
+    else:
+        values, position = grouped(columns[0])
+        keys = [values]
+        for column in columns[1:]:
+            values, number = grouped(column)
+            pairs, position = grouped(position * len(values) + number)
+            before, last = np.divmod(pairs, max(1, len(values)))
+            keys = [*(key[before] for key in keys), values[last]]
     return [key.astype(column.dtype) for key, column in zip(keys, columns, strict=True)], position
 
 
@@ -94,5 +117,13 @@ def bounds(
     return lowest, highest
 
 
+def _are_equal(values: NDArray[Any]) -> bool:
+    return bool(len(values) and values[0] == values[-1] and (values == values[0]).all())
+
+
 def _are_small(values: NDArray[Any]) -> bool:
-    return bool(len(values) and values.min() >= 0 and values.max() < PER_NUMBER * len(values) + FEW)
+    return bool(len(values) and values.min() >= 0 and values.max() < _most_in_table(len(values)))
+
+
+def _most_in_table(numbers: int) -> int:
+    return PER_NUMBER * numbers + FEW

@@ -20,7 +20,11 @@ def test_distinct_values_counts_and_positions_are_numpys(numbers):
     np.testing.assert_array_equal(at, position)
 
 
-@given(st.lists(st.tuples(NUMBERS, NUMBERS, st.integers(-1, 1)), max_size=20))
+def rows_of(numbers):
+    return st.lists(st.tuples(numbers, numbers, st.integers(-1, 1)), max_size=20)
+
+
+@given(st.one_of(rows_of(st.integers(-3, 40)), rows_of(NUMBERS)))
 def test_distinct_rows_are_in_order_with_where_they_are(rows):
     columns = [np.array([row[n] for row in rows], kind) for n, kind in enumerate(("i8", "i8", "i1"))]
     keys, position = grouped_rows(*columns)
