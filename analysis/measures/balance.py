@@ -8,7 +8,7 @@ in which the GPU had nothing to start: it *waits for a launch*. The rest passes 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -41,8 +41,9 @@ class PhaseBalance:
     """One phase, the measured steps, or all work, on one GPU; times are sums over all its spans, ns.
 
     `waiting_ns` is the part of the idle time in which the next work's launch had not returned. The lag is from
-    the start of a launch call to the start of its work; None if no launch is known. `copying_ns` and
-    `communicating_ns` are the busy time in which nothing but copies and memsets, or communication, ran.
+    the start of a launch call to the start of its work; None if no launch is known or none was asked for.
+    `copying_ns` and `communicating_ns` are the busy time in which nothing but copies and memsets, or
+    communication, ran.
     """
 
     name: str
@@ -52,8 +53,8 @@ class PhaseBalance:
     waiting_ns: int
     gaps: int
     kernels: int
-    median_lag_ns: int | None
-    p95_lag_ns: int | None
+    median_lag_ns: int | None = None
+    p95_lag_ns: int | None = None
     copying_ns: int = 0
     communicating_ns: int = 0
     cause: str = ""  # of most idle time in typical steps: one of idle.CAUSES; empty for none
@@ -147,7 +148,7 @@ def balance(
             columns, cause_ns.argmax(axis=1).tolist(), strict=True
         )
     ]
-    rows = tuple(_without_recording(row, recording) for row in rows)
+    rows = tuple(_without_recording(row, recording) for row in _with_lags(rows, extents))
     return Balance(rows, tuple(sorted(owners, key=lambda owner: (-owner.idle_ns, owner.path))))
 
 
@@ -191,10 +192,9 @@ def _measured(
     calls: list[Callable[[], Any]] = [
         partial(_chosen, extents, phases),
         partial(gaps_of, trace, gpu) if idle is None else partial(getattr, idle, "all_gaps"),
-        partial(_launch_lags, extents.attribution.trace, extents.kept),
         partial(_others, trace, gpu),
     ]
-    spans, gaps, (first, lag), others_of_gpus = at_once(calls, len(trace.work))
+    spans, gaps, others_of_gpus = at_once(calls, len(trace.work))
     idle = typical_idle_time(extents, gaps) if idle is None else idle
     # By span: its gaps, as none crosses the bounds of a span, and the time in which only one kind of work ran.
     idle_ns, waiting_ns, gap_counts, *alone_ns = by_span = np.zeros((5, len(spans)), np.int64)
@@ -210,15 +210,12 @@ def _measured(
 
     figures, kernel = [], extents.attribution.trace.work.kind == KERNEL
     for (kind, number), chosen in rows_of_each(spans.kind, spans.gpu):
-        of_work = extents.inside(kind) & (extents.gpu == number)
         idle_sum, waiting, gap_count, copying, communicating = by_span[:, chosen].sum(axis=1).tolist()
         cause, cause_share = main_cause(idle, spans.take(chosen))
         if not cause and idle_ns[chosen].any():  # they lie in no step that was looked at
             cause, cause_share = main_cause(
                 idle_in(extents, gaps, windows_around(spans.take(chosen))), spans.take(chosen)
             )
-        lags = lag[of_work[first]]
-        median, p95 = np.percentile(lags, (50, 95), method="inverted_cdf").tolist() if len(lags) else (None, None)
         figures.append(
             PhaseBalance(
                 name=NAMES[kind],
@@ -227,9 +224,7 @@ def _measured(
                 idle_ns=idle_sum,
                 waiting_ns=waiting,
                 gaps=gap_count,
-                kernels=int((of_work & kernel).sum()),
-                median_lag_ns=median,
-                p95_lag_ns=p95,
+                kernels=int((extents.inside(kind) & (extents.gpu == number) & kernel).sum()),
                 copying_ns=copying,
                 communicating_ns=communicating,
                 cause=cause,
@@ -257,6 +252,16 @@ def _by_gpu(spans: Spans, gaps: Gaps) -> Iterator[tuple[Int64s, Int64s, Int64s, 
         rows = np.flatnonzero(gaps.gpu == gpu)
         first = np.searchsorted(gaps.start_ns[rows], spans.start_ns[of_gpu], "left")
         yield of_gpu, rows, first, np.searchsorted(gaps.end_ns[rows], spans.end_ns[of_gpu], "right")
+
+
+def _with_lags(rows: Iterable[PhaseBalance], extents: Extents) -> Iterator[PhaseBalance]:
+    """Yield the phases with the lags of their launches' first work."""
+    first, lag = _launch_lags(extents.attribution.trace, extents.kept)
+    for row in rows:
+        of_row = extents.inside(NAMES.index(row.name)) & (extents.gpu == extents.gpus.index(row.gpu))
+        lags = lag[of_row[first]]
+        median, p95 = np.percentile(lags, (50, 95), method="inverted_cdf").tolist() if len(lags) else (None, None)
+        yield replace(row, median_lag_ns=median, p95_lag_ns=p95)
 
 
 def _launch_lags(trace: Trace, work: Int64s) -> tuple[Int64s, Int64s]:

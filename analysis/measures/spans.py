@@ -99,7 +99,8 @@ class Extents:
         self._left_out = np.append(attribution.warm_up, False) & (not include_warm_up)  # per node
         #: The measured steps in order of start: positions in the attribution's ranges.
         self.steps = measured_steps(attribution, include_warm_up=include_warm_up)
-        self.kept: Int64s = np.flatnonzero(~self._left_out[attribution.node])
+        self._counted: Bools = ~self._left_out[attribution.node]  # per piece of work
+        self.kept: Int64s = np.flatnonzero(self._counted)
         # Processes number their GPUs themselves, so equal numbers in two processes need not be one GPU.
         work, processes = attribution.of_all_work.trace.work, attribution.trace.processes
         (owners, devices), gpu = grouped_rows(work.process, work.device_id)
@@ -127,9 +128,9 @@ class Extents:
 
     def inside(self, kind: int) -> Bools:
         """Return, per piece of work, whether it is in a phase's ranges, in measured steps, or anywhere."""
-        counted: Bools = np.zeros(len(self.gpu), np.bool_)
-        counted[self.kept] = True
-        return counted if kind == ALL else counted & (self.step_of >= 0 if kind == STEP else self.phase_of == kind)
+        if kind == ALL:
+            return self._counted
+        return self._counted & (self.step_of >= 0 if kind == STEP else self.phase_of == kind)
 
     def spans(self, *, apart: bool = True) -> Spans:
         """Return the spans of all phases and measured steps; with `apart` one per GPU."""
