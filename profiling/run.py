@@ -11,10 +11,10 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from nvtx_kernels.model.config import DIMENSIONS
+from nvtx_kernels.analysis.vocabulary.settings import SETTINGS
 
 from .cli import CommandError, CommandParser, Removed, ended, share
-from .study.studies import COMPILE, LISTS, add_year
+from .study.studies import COMPILE, add_year
 
 DESCRIPTION = "Run forward, backward and optimizer steps of the course's model under NVTX ranges, and time them."
 EPILOG = """\
@@ -32,9 +32,8 @@ TEXT_OPTIONS = {
     "--optimizer": "reference (default: the course's AdamW, 16 kernels a tensor), forloop, foreach or fused",
     "--device": "cuda, cuda:1, cpu (default: cuda if available)",
 }
-# The numeric settings, and the text on their defaults.
-NUMBERS = {
-    **dict.fromkeys(DIMENSIONS, ""),
+# The text on the defaults of settings that are numbers.
+DEFAULTS = {
     "context_length": " (default 512; 64 on a CPU)",
     "batch_size": " (default 4; 1 on a CPU)",
     "warmup": " (default 5; 1 on a CPU)",
@@ -68,9 +67,10 @@ def parser(prog: str = "python -m profiling.run") -> argparse.ArgumentParser:
     for name, text in TEXT_OPTIONS.items():
         options.add_argument(name, help=text)
     add_year(options, "--preset", "--model-preset")
-    for name, default in NUMBERS.items():
-        text = LISTS[name][2].replace("sizes' own", "size's own")
-        options.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=f"{text}{default}")
+    for name, setting in SETTINGS.items():
+        if setting.least is not None:
+            text = setting.help.replace("sizes' own", "size's own") + DEFAULTS.get(name, "")
+            options.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=text)
     options.add_argument(
         "--compile",
         nargs="?",

@@ -17,6 +17,7 @@ from ..support.units import TWO_DIGITS, share_text, time_unit
 from ..views import headings
 from ..views.rows import kernels_of, longest_first, require_measured
 from ..vocabulary import BACKWARD, FORWARD, OTHER
+from ..vocabulary.settings import WORK
 
 #: A row's cells by the keys of their columns.
 Cells: TypeAlias = Mapping[str, Any]
@@ -162,12 +163,8 @@ class Sweep:
 
 #: Settings of a run's mark, in the order of the columns.
 SETTINGS = (
-    *headed("size"),
-    *(Column(name, name, "count") for name in ("d_model", "d_ff", "layers", "heads")),
-    Column("vocab_size", "vocabulary", "count"),
-    Column("context_length", "context", "count"),
-    Column("batch_size", "batch", "count"),
-    *headed("dtype", "mode", "attention", "compile", "optimizer", torch="PyTorch"),
+    *(Column(each.name, each.header, "text" if each.least is None else "count") for each in WORK),
+    *headed(torch="PyTorch"),
     Column("device_name", "GPU", "name"),
 )
 #: What rows are sorted by before all other settings: sizes grow with their parameters, not with their names.

@@ -10,13 +10,11 @@ from typing import Any
 
 from ..errors import UsageError
 from ..readers.safety import require_file
+from ..vocabulary.settings import WORK
 from .sweep import Run
 
 # Settings that decide the time of forward and backward; which AdamW comes after them does not.
-SAME = (
-    *("size", "d_model", "d_ff", "layers", "heads", "vocab_size", "context_length"),
-    *("batch_size", "mode", "dtype", "attention", "compile"),
-)
+SAME = tuple(setting.name for setting in WORK if setting.name != "optimizer")
 #: A run has some 3 kB, and a time for each phase of each step.
 LARGEST_FILE, LONGEST_LINE, MOST_STEPS = 64 << 20, 4 << 20, 100_000
 TOO_MUCH = "{} has more than {}: give --timed a file of fewer runs."

@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_or
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from ..vocabulary.settings import CHOICES, DIMENSIONS, SETTINGS, Setting
+
 Text: TypeAlias = Annotated[str, Meta(max_length=1024)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**62)]
 MaybeText: TypeAlias = Text | UnsetType | None
@@ -93,16 +95,15 @@ class RecordedMark(FactMark):
     allocations: Annotated[list[tuple[Count, Count]], Meta(max_length=MOST_STEPS)] = []
 
 
-#: The facts of a program on its settings, its machine and its model's costs, by type, in order.
+def _type_of(setting: Setting) -> Any:
+    of_text = MaybeText | bool if True in setting.choices else MaybeText
+    return of_text if setting.least is None else MaybeCount
+
+
+#: The facts of a program on its settings, its machine and its model's costs, by type.
 _RUN_FACTS: tuple[tuple[Any, str], ...] = (
-    (MaybeText, "size"),
-    (MaybeCount, "context_length batch_size"),
-    (MaybeText, "mode dtype attention"),
-    (bool | Text | UnsetType | None, "compile"),
-    (MaybeText, "optimizer"),
-    (MaybeCount, "warmup steps seed"),
-    (MaybeText, "device"),
-    (MaybeCount, "parameters d_model d_ff layers heads vocab_size"),
+    *((_type_of(setting), setting.name) for setting in SETTINGS.values()),
+    (MaybeCount, "parameters"),
     (MaybeText, "nvtx-kernels python torch cuda"),
     (MaybeCount, "cudnn"),
     (MaybeText, "nvtx device_name"),
@@ -130,13 +131,9 @@ RunMark = msgspec.defstruct(
 
 
 #: What the run's facts that are chosen from a list look like: harmless whatever the program is called.
-CHOSEN = {
-    "size": r"(?:tiny|small|medium|large|xl|2\.7B|10B)(?:, (?:d_model|d_ff|layers|heads|vocab_size) \d{1,9})*",
-    "mode": r"forward|forward-backward|train",
-    "dtype": r"fp32|tf32|bf16|fp16",
-    "attention": r"reference|sdpa",
-    "compile": r"reduce-overhead",
-    "optimizer": r"reference|forloop|foreach|fused",
+CHOSEN = {name: "|".join(re.escape(str(choice)) for choice in choices) for name, choices in CHOICES.items()}
+CHOSEN |= {
+    "size": rf"(?:{CHOSEN['size']})(?:, (?:{'|'.join(setting.name for setting in DIMENSIONS)}) \d{{1,9}})*",
     "device": r"cpu|cuda(?::\d{1,3})?",
     "device_name": r"CPU \((?:x86_64|aarch64|arm64)(?:, (?:DEFAULT|NO AVX|AVX2|AVX512|SVE256))?\)",
     "autocast": r"off|bfloat16|float16",

@@ -12,19 +12,12 @@ from ..report import COULD_BE_OF_TWO, LAUNCHED_OUTSIDE, NO_LAUNCH, KernelRow, Nu
 from ..support.units import counted, share_text, time_in_digits
 from ..trace import Provenance
 from ..vocabulary import OTHER, step_matcher
+from ..vocabulary.settings import in_order
 from .rows import kernels_of, share, time_of
 
 # What a run says about itself in its mark, in the order in which it is shown, and how.
-RUN_FACTS = {
-    "size": "{}",
-    "mode": "{}",
-    "batch_size": "batch {}",
-    "context_length": "context {}",
-    "dtype": "{}",
-    "attention": "{} attention",
-    "optimizer": "{} optimizer",
-    "torch": "PyTorch {}",
-}
+RUN_FACTS = {each.name: each.heading for each in in_order("size", "mode", "batch_size") if each.heading}
+RUN_FACTS["torch"] = "PyTorch {}"
 
 DIRECTLY = "directly"
 #: How work comes to a range, and why it comes to none: in a sentence, and as a column.

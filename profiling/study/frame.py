@@ -17,12 +17,13 @@ from typing import Any
 
 import pandas as pd
 from nvtx_kernels.analysis.measures.gpu_peaks import peak_of
+from nvtx_kernels.analysis.vocabulary.settings import CHOICES, DIMENSIONS, MEASURING, WORK
 from nvtx_kernels.model.config import config_of, name_of
 from nvtx_kernels.model.cost import matmul_flops
 
 from . import results
 from .results import Row
-from .studies import CHOICES, KINDS
+from .studies import KINDS
 
 ALL_MEMORY = 1.0
 # Measurements so far apart may have been made on another host, or while other work ran.
@@ -34,23 +35,12 @@ FORWARDS_OF_PHASE = {"forward": 1, "backward": 2, "optimizer": 0}
 # What distinguishes configurations, in the order of a table's columns, with its header.
 CONFIGURATION: Mapping[str, str] = {
     "device_name": "device",
-    "torch": "torch",
-    "kind": "kind",
-    "size": "size",
-    "context_length": "context",
-    "d": "d",
-    "length": "length",
-    "batch_size": "batch",
-    "mode": "mode",
-    "dtype": "dtype",
-    "attention": "attention",
-    "compile": "compile",
+    **{name: name for name in ("torch", "kind", "size", "context_length", "d", "length")},
+    **{setting.name: setting.header for setting in WORK if setting not in DIMENSIONS},
     "optimizer": "AdamW",
     "capture": "capture",
     "memory_fraction": "memory fraction",
-    "seed": "seed",
-    "warmup": "warm-up",
-    "steps": "steps",
+    **{setting.name: setting.header for setting in MEASURING},
 }
 # The order of lines where it is not that of the values themselves.
 ORDER: Mapping[str, Sequence[Any]] = {

@@ -12,6 +12,7 @@ from typing import Any
 
 from nvtx_kernels.analysis.presenters.output import format_of, print_text
 from nvtx_kernels.analysis.support.files import replacing
+from nvtx_kernels.analysis.vocabulary.settings import in_order
 
 from ..machine import gpu_facts
 from ..nsys_program import NsysError, find_nsys
@@ -24,18 +25,7 @@ from .studies import STUDIES, lists_of
 from .table import show
 
 # What a report's name adds for a setting that is not the default, in this order.
-UNUSUAL = {
-    **dict.fromkeys(("attention", "compile", "optimizer"), "{}"),
-    "batch_size": "b{}",
-    "warmup": "w{}",
-    "steps": "n{}",
-    "seed": "seed{}",
-    "d_model": "d{}",
-    "d_ff": "ff{}",
-    "layers": "l{}",
-    "heads": "h{}",
-    "vocab_size": "v{}",
-}
+UNUSUAL = in_order("attention", "compile", "optimizer", "batch_size", "warmup", "steps", "seed")
 INDEX = "index.jsonl"
 
 
@@ -92,8 +82,9 @@ def name_of(cell: Mapping[str, Any], gpu: str) -> str:
     plain_gpu = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-").removeprefix("nvidia-").removeprefix("geforce-")
     words = [cell["size"], f"ctx{cell['context_length']:05d}", cell["mode"], cell["dtype"]]
     words.append("cpu" if gpu.startswith("CPU") else plain_gpu)
-    for name, text in UNUSUAL.items():
-        if (value := cell.get(name)) not in (getattr(Settings, name), None):
-            words.append(text.format("compiled" if value is True else value))
+    for setting in UNUSUAL:
+        value = cell.get(setting.name)
+        if setting.short and value not in (getattr(Settings, setting.name), None):
+            words.append(setting.short.format("compiled" if value is True else value))
     preset = cell["capture"].removeprefix(NSYS)
     return "_".join(words if preset == "light" else [*words, preset])

@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 from nvtx_kernels.analysis.errors import UsageError
+from nvtx_kernels.analysis.vocabulary.settings import SETTINGS
 from nvtx_kernels.model.config import DIMENSIONS, Attention, ModelConfig, changed, config_of, size_in
-
-from .studies import CHOICES
 
 # What a mode runs in each step, in order. `forward` encloses the loss wherever there is a backward.
 PHASES_OF_MODE = {
@@ -22,7 +21,6 @@ PHASES_OF_MODE = {
 AUTOCAST_DTYPE = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # The defaults on a CPU that differ from those of `Settings`, the assignment's: the same model with less work.
 LESS_ON_CPU = {"context_length": 64, "batch_size": 1, "warmup": 1, "steps": 3}
-AT_LEAST = {"context_length": 1, "batch_size": 1, "warmup": 0, "steps": 1, **dict.fromkeys(DIMENSIONS, 1)}
 
 
 class SettingsError(UsageError, ValueError):
@@ -55,13 +53,13 @@ class Settings:
     vocab_size: int | None = None
 
     def __post_init__(self) -> None:
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                names = ", ".join(map(str, choices))
-                raise SettingsError(f"{name} must be one of {names}, not {getattr(self, name)}")
-        for name, least in AT_LEAST.items():
-            if (value := getattr(self, name)) is not None and value < least:
-                raise SettingsError(f"{name} must be ≥ {least}, not {value}")
+        for name, setting in SETTINGS.items():
+            value = getattr(self, name)
+            if setting.choices and value not in setting.choices:
+                names = ", ".join(map(str, setting.choices))
+                raise SettingsError(f"{name} must be one of {names}, not {value}")
+            if setting.least is not None and value is not None and value < setting.least:
+                raise SettingsError(f"{name} must be ≥ {setting.least}, not {value}")
         try:
             config_of(asdict(self))
         except ValueError as error:

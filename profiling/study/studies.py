@@ -1,46 +1,18 @@
 """The settings that can be lists, and the studies: named questions with the lists and table that answer them."""
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nvtx_kernels.model.config import CONFIGS, SIZES_OF_YEAR, YEAR, size_in
+from nvtx_kernels.analysis.vocabulary.settings import CHOICES, SETTINGS
+from nvtx_kernels.model.config import SIZES_OF_YEAR, YEAR, size_in
 
 from ..cli import Removed, list_of
 
-# What a setting can be, in the order of a table's lines.
-CHOICES: Mapping[str, Sequence[Any]] = {
-    "size": tuple(CONFIGS),
-    "mode": ("forward", "forward-backward", "train"),
-    "dtype": ("fp32", "tf32", "bf16", "fp16"),
-    "attention": ("reference", "sdpa"),
-    "compile": (False, True, "reduce-overhead"),
-    "optimizer": ("reference", "forloop", "foreach", "fused"),
-}
 # The kinds of attention that can be measured alone.
 KINDS = ("reference", "compiled", "sdpa")
 COMPILE = {"on": True, "off": False, "reduce-overhead": "reduce-overhead"}
-# The settings that can be lists: the option of each, how an element is read, what it is.
-LISTS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
-    "size": ("--sizes", str, ", ".join(CHOICES["size"])),
-    "context_length": ("--contexts", int, "tokens in a sequence"),
-    "d_model": ("--d-model", int, "the model's width, instead of the sizes' own"),
-    "d_ff": ("--d-ff", int, "the feed-forward's width, instead of the sizes' own"),
-    "layers": ("--layers", int, "layers, instead of the sizes' own"),
-    "heads": ("--heads", int, "attention heads, instead of the sizes' own"),
-    "vocab_size": ("--vocab-size", int, "tokens in the vocabulary, instead of the sizes' own"),
-    "batch_size": ("--batch-sizes", int, "sequences in a batch"),
-    "mode": ("--modes", str, ", ".join(CHOICES["mode"])),
-    "dtype": ("--dtypes", str, ", ".join(CHOICES["dtype"])),
-    "attention": ("--attention", str, ", ".join(CHOICES["attention"])),
-    "compile": ("--compile", COMPILE.__getitem__, ", ".join(COMPILE)),
-    "optimizer": ("--optimizer", str, ", ".join(CHOICES["optimizer"])),
-    "warmup": ("--warmup", int, "steps before measuring"),
-    "steps": ("--steps", int, "measured steps"),
-    "seed": ("--seed", int, "of weights and tokens"),
-    "device": ("--device", str, "cuda, cuda:1, cpu"),
-}
 # What `--by` compares, and the setting that it is.
 BY = {
     **{name: name for name in ("phase", "mode", "warmup", "capture", "compile", "attention", "dtype")},
@@ -89,13 +61,15 @@ def add_year(options: argparse.ArgumentParser, *removed: str) -> None:
 
 def add_lists(options: argparse.ArgumentParser) -> None:
     """Add the options that are lists of settings."""
-    for setting, (option, read, what) in LISTS.items():
-        options.add_argument(option, metavar="LIST", dest=setting, type=list_of(read), help=what)
+    for name, setting in SETTINGS.items():
+        option, text = setting.lists or f"--{name.replace('_', '-')}", setting.help or ", ".join(setting.choices)
+        read = COMPILE.__getitem__ if name == "compile" else str if setting.least is None else int
+        options.add_argument(option, metavar="LIST", dest=name, type=list_of(read), help=text)
 
 
 def lists_of(options: Mapping[str, Any], study: Study) -> dict[str, Sequence[Any]]:
     """Return the requested lists of settings, completed by a study's, with our names of sizes."""
-    lists = {**study.lists, **{name: options[name] for name in LISTS if options[name]}}
+    lists = {**study.lists, **{name: options[name] for name in SETTINGS if options[name]}}
     if "size" in lists:
         lists["size"] = [size_in(options["year"], size) for size in lists["size"]]
     return lists

@@ -24,8 +24,9 @@ from nvtx_kernels.analysis.scrub.allowed import TABLES, Role
 from nvtx_kernels.analysis.scrub.names import Names
 from nvtx_kernels.analysis.scrub.words import EVERYBODYS, words_of
 from nvtx_kernels.analysis.views.registry import VIEWS
+from nvtx_kernels.analysis.vocabulary.settings import CHOICES
 from nvtx_kernels.profiling.study.one_run import mark_text
-from nvtx_kernels.profiling.study.settings import AUTOCAST_DTYPE, CHOICES, with_defaults
+from nvtx_kernels.profiling.study.settings import AUTOCAST_DTYPE, with_defaults
 from nvtx_kernels.profiling.study.workload import Workload
 
 from tests.analysis.making import private

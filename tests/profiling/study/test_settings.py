@@ -2,6 +2,7 @@ import dataclasses
 
 import pytest
 import torch
+from nvtx_kernels.analysis.vocabulary import settings as table
 from nvtx_kernels.model.config import CONFIGS, DIMENSIONS
 from nvtx_kernels.profiling import run
 from nvtx_kernels.profiling.machine import tf32_allowed
@@ -22,6 +23,7 @@ REFUSED = [
     ({"optimizer": "sgd"}, "optimizer must be one of reference, forloop, foreach, fused"),
     ({"steps": 0}, "steps must be ≥ 1, not 0"),
     ({"warmup": -1}, "warmup must be ≥ 0, not -1"),
+    ({"seed": -1}, "seed must be ≥ 0, not -1"),
     ({"heads": 0}, "heads must be ≥ 1, not 0"),
     ({"heads": 7}, "d_model 768 is not a multiple of 7 heads"),
     ({"heads": 256}, "768 / 256 heads = 3 is odd"),
@@ -29,6 +31,11 @@ REFUSED = [
     ({"device": "cuda:x"}, "device must be cuda, cuda:N or cpu"),
     ({"device": "cuda:99"}, "cuda:99 is not available"),
 ]
+
+
+def test_the_table_of_settings_has_all_of_a_run_and_of_the_models():
+    assert table.SETTINGS.keys() == {field.name for field in dataclasses.fields(Settings)}
+    assert (table.SIZES, [setting.name for setting in table.DIMENSIONS]) == (tuple(CONFIGS), [*DIMENSIONS])
 
 
 @pytest.mark.parametrize(("asked", "sentence"), REFUSED)
