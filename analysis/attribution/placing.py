@@ -77,7 +77,7 @@ class Placing:
         how[waiting_node >= 0], how[waiting_node == NO_DECISION] = ADOPTED, AMBIGUOUS
         unfit = np.zeros(len(spots), np.bool_)
         upper, lower = np.maximum(waiting_node, -1), own_node
-        if self._rules.link and len(self._ranges) and order < MAX_ORDER:
+        if self._rules.link and len(self._ranges) and len(spots) and order < MAX_ORDER:
             rows, phase_node = self._linkable(spots, own_node, waiting_node)
             rows, phase_node, forward_node = self._forward(spots, rows, phase_node, unfit, order)
             linked_node = self._linked(phase_node, forward_node)
@@ -123,11 +123,11 @@ class Placing:
         """
         is_inside = np.zeros(len(spots), np.bool_)
         called, engine = self._facts.engine_calls(spots)
-        owns = ~np.isin(self._ranges.category, (NO_CATEGORY, FUNCTION))
-        owns |= of_titles(self._facts.names.opens_phase, self._ranges)
-        is_owned = self._forest.below(owns[self._forest.range])[own_node]
-        rows = np.flatnonzero((called >= 0) & ~is_owned)
+        rows = np.flatnonzero(called >= 0)
         if len(rows):
+            owns = ~np.isin(self._ranges.category, (NO_CATEGORY, FUNCTION))
+            owns |= of_titles(self._facts.names.opens_phase, self._ranges)
+            rows = rows[~self._forest.below(owns[self._forest.range])[own_node[rows]]]
             calls, call_of_row = np.unique(called[rows], return_inverse=True)
             around_engine = self._nesting.containing(engine.take(calls))[call_of_row]
             is_users = ~self._is_operator[self._forest.range]

@@ -82,6 +82,8 @@ class ThreadFacts:
         engine = self._engine
         here = marked(spots.thread, max(1, len(self.trace.threads)))[engine.thread]
         engine = engine.take(here & (engine.category != MODEL_BACKWARD) & (engine.style == PUSH_POP))
+        if not len(engine):
+            return np.full(len(spots), -1), engine
         nesting = Nesting(engine)
         node = nesting.containing(spots)
         return np.where(node >= 0, np.append(nesting.forest.range, -1)[node], -1).astype(np.int64), engine

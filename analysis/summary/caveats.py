@@ -122,7 +122,9 @@ def of_replays(attribution: Attribution) -> str:
         return ""
     kernel = (work.kind == KERNEL) & (work.launch >= 0)
     started = np.bincount(work.launch[kernel], minlength=len(attribution.trace.launches))
-    replayed = kernel & (started[work.launch] > 1) if len(started) else kernel
+    if started.max(initial=0) <= 1:
+        return ""
+    replayed = kernel & (started[work.launch] > 1)
     untold = replayed & (attribution.how != HOW.index("captured"))
     if untold.sum() <= MOST_UNTOLD * replayed.sum():
         return ""
