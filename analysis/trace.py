@@ -82,8 +82,11 @@ class Columns:
         return len(getattr(self, self.__match_args__[0]))
 
     def take(self, rows: NDArray[Any]) -> Self:
-        """Return the rows at these positions, or under this mask."""
-        rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows  # found once, not once a column
+        """Return the rows at these positions, or under this mask: the table itself if that is all of them."""
+        if rows.dtype == np.bool_:
+            if rows.all():
+                return self
+            rows = np.flatnonzero(rows)  # found once, not once a column
         taken = [partial(getattr(self, name).__getitem__, rows) for name in self.__match_args__]
         return type(self)(*at_once(taken, len(rows)))
 

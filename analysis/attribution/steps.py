@@ -59,6 +59,8 @@ def nodes_in(attribution: Attribution, ranges: NDArray[np.integer]) -> Bools:
 
 def _nearest_of(attribution: Attribution, ranges: NDArray[np.integer]) -> Int32s:
     """Return which of some ranges each node is in, as its place among them, -1 for none: int32 (nodes + 1,)."""
+    if not len(ranges):
+        return np.full(len(attribution.forest) + 1, -1, np.int32)
     number = np.full(len(attribution.ranges), -1, np.int32)
     number[ranges] = np.arange(len(ranges))
     return attribution.forest.nearest(number[attribution.forest.range])
@@ -70,11 +72,12 @@ def in_measured_steps(attribution: Attribution, *, include_warm_up: bool = False
     The ranges that are shown are those in a step, or around one.
     """
     of_node = step_of_nodes(attribution, include_warm_up=include_warm_up)
-    rows, home = np.flatnonzero(of_node[attribution.node] >= 0), attribution.home
+    inside, home = of_node[attribution.node] >= 0, attribution.home
+    rows = np.flatnonzero(inside)
     visible = attribution.forest.around(of_node[:-1] >= 0)
     return replace(
         attribution,
-        trace=replace(attribution.trace, work=attribution.trace.work.take(rows)),
+        trace=replace(attribution.trace, work=attribution.trace.work.take(inside)),
         home=np.where(visible[home], home, -1).astype(np.int32),
         part_of=(attribution.of_all_work, attribution.rows_of_all[rows]),
         **{name: getattr(attribution, name)[rows] for name in ("node", "how", "phase", "unfit")},
