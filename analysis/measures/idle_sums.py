@@ -78,9 +78,11 @@ def by_cause(idle: IdleTime) -> list[CauseSum]:
     return sorted((row for row in rows if row.idle_ns or row.between_ns), key=lambda row: -row.median_ns)
 
 
-def by_place(idle: IdleTime, naming: Callable[[Path], Path], *, by_function: bool = True) -> list[PlaceSum]:
-    """Add up the idle time by cause, range (`naming` joins paths) and perhaps function, the most first."""
-    pieces, paths, calls = idle.pieces, Paths(idle.attribution), idle.attribution.trace.calls
+def by_place(
+    idle: IdleTime, paths: Paths, naming: Callable[[Path], Path], *, by_function: bool = True
+) -> list[PlaceSum]:
+    """Add up the idle time by cause, range (`naming` joins its paths) and perhaps function, the most first."""
+    pieces, calls = idle.pieces, idle.attribution.trace.calls
     number: dict[Path, int] = {}
     named = np.array([number.setdefault(naming(path), len(number)) for path in paths.names], np.int64)
     functions = ("", *idle.attribution.trace.frame_names)
@@ -199,11 +201,10 @@ class AloneSum:
 ONLY_COPIES, ONLY_COMMUNICATION = "only copies ran", "only communication ran"
 
 
-def only_ran(extents: Extents, idle: IdleTime, naming: Callable[[Path], Path]) -> list[AloneSum]:
+def only_ran(extents: Extents, idle: IdleTime, paths: Paths, naming: Callable[[Path], Path]) -> list[AloneSum]:
     """Add up by range when the steps' GPUs ran only copies and memsets, or only communication; the most first."""
     attribution, gpu = idle.attribution, extents.gpu_of_all
-    trace, paths = attribution.trace, Paths(attribution)
-    work = trace.work
+    trace, work = attribution.trace, attribution.trace.work
     communicates = (work.kind == KERNEL) & communication(trace)[work.name_id]
     copies = (work.kind == MEMCPY) | (work.kind == MEMSET)
     sums: dict[tuple[str, Path], int] = {}
@@ -243,11 +244,14 @@ def _alone_on_gpus(idle: IdleTime, some: Bools, gpu: Int32s) -> Iterator[tuple[I
         yield rows, end - start - busy.covered(start, end)
 
 
-def idle_report(idle: IdleTime, naming: Callable[[Path], Path]) -> IdleReport | None:
-    """Return a whole report's idle time, given that of typical steps, or of all work; None without any."""
+def idle_report(idle: IdleTime, paths: Paths, naming: Callable[[Path], Path]) -> IdleReport | None:
+    """Return a whole report's idle time, given that of typical steps, or of all work; None without any.
+
+    `paths` are those of its attribution, which `naming` joins.
+    """
     if not len(idle.gaps):
         return None
-    places, functions = by_place(idle, naming, by_function=False), main_functions(idle)
+    places, functions = by_place(idle, paths, naming, by_function=False), main_functions(idle)
     rows = []
     for cause in by_cause(idle):
         of_cause = max(
@@ -279,18 +283,18 @@ def idle_report(idle: IdleTime, naming: Callable[[Path], Path]) -> IdleReport | 
         span_ns=values["span", False] + values["span", True],
         between_ns=values["idle", True],
         rows=tuple(rows),
-        pause=None if (windows.step >= 0).any() else _pause(idle),
+        pause=None if (windows.step >= 0).any() else _pause(idle, paths),
     )
 
 
-def _pause(idle: IdleTime) -> Pause | None:
+def _pause(idle: IdleTime, paths: Paths) -> Pause | None:
     """Return the gap that holds most of the idle time of a report without steps, and what remains without it."""
     gaps, attribution = idle.gaps, idle.attribution
     total_ns = int(gaps.duration_ns.sum())
     longest = int(gaps.duration_ns.argmax()) if len(gaps) else -1
     if longest < 0 or gaps.duration_ns[longest] < PAUSE_FROM * total_ns or len(gaps) < 2:
         return None
-    paths, work = Paths(attribution), attribution.trace.work
+    work = attribution.trace.work
     on_gpu = idle.windows.gpu == gaps.gpu[longest]
     begun = int(idle.windows.start_ns[on_gpu].min())
     ended = np.flatnonzero(work.end_ns == gaps.start_ns[longest])

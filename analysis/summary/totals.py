@@ -173,7 +173,7 @@ class _Summary:
             phase_names=tuple(attribution.rules.phase_names),
             warm_up_included=self.include_warm_up,
             busy=busy,
-            idle=idle_report(self.idle, naming_of(attribution.trace)) if self.idle else None,
+            idle=idle_report(self.idle, self.paths, naming_of(attribution.trace)) if self.idle else None,
             idle_on_cpu=self.idle_on_cpu,
         )
 

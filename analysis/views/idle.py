@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..attribution.places import Paths
 from ..document import Column, Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures.idle import CAUSES, IdleTime, idle_time
@@ -38,10 +39,10 @@ def view(subject: Subject) -> Document:
     if not len(idle.pieces):
         raise ReportError(NEVER_IDLE)
     extents = Extents(subject.attribution, include_warm_up=report.warm_up_included)
-    naming = naming_for(subject.detail, report)
+    naming, paths = naming_for(subject.detail, report), Paths(idle.attribution)
     tables = [_windows(report, idle), _causes(report, idle, whole=subject.detail.whole)]
-    tables.append(_places(subject, by_place(idle, naming)))
-    alone = only_ran(extents, idle, naming)
+    tables.append(_places(subject, by_place(idle, paths, naming)))
+    alone = only_ran(extents, idle, paths, naming)
     if alone:
         common = 0 if subject.detail.whole else common_length(row.path for row in alone)
         rows = tuple(
