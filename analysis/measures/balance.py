@@ -23,8 +23,8 @@ from ..support.small_numbers import bounds, distinct, grouped, rows_of_each, sum
 from ..support.threads import at_once
 from ..trace import KERNEL, MEMCPY, MEMSET, Int32s, Int64s, Trace
 from ..vocabulary import PHASES
-from .gaps import Gaps, gaps_of
-from .idle import CAUSES, LAUNCHING, UNKNOWN, IdleTime, idle_in, typical_idle_time
+from .gaps import gaps_of
+from .idle import CAUSES, LAUNCHING, UNKNOWN, IdleTime, gaps_in, idle_in, typical_idle_time
 from .idle_sums import main_cause
 from .idle_windows import windows_around
 from .overlap import communication
@@ -198,11 +198,11 @@ def _measured(
     idle = typical_idle_time(extents, gaps) if idle is None else idle
     # By span: its gaps, as none crosses the bounds of a span, and the time in which only one kind of work ran.
     idle_ns, waiting_ns, gap_counts, *alone_ns = by_span = np.zeros((5, len(spans)), np.int64)
-    for of_gpu, rows, first_gap, last_gap in _by_gpu(spans, gaps):
-        for total, values in ((idle_ns, gaps.duration_ns), (waiting_ns, gaps.waiting_ns)):
-            until = np.concatenate([[0], np.cumsum(values[rows])])
-            total[of_gpu] = until[last_gap] - until[first_gap]
-        gap_counts[of_gpu] = last_gap - first_gap
+    first, behind = gaps_in(gaps, spans)
+    gap_counts[:] = behind - first
+    for total, values in ((idle_ns, gaps.duration_ns), (waiting_ns, gaps.waiting_ns)):
+        until = np.concatenate([[0], np.cumsum(values)])
+        total[:] = until[behind] - until[first]
     for kind, number, others in others_of_gpus:
         on_gpu = np.flatnonzero(spans.gpu == number)
         busy_ns = (spans.end_ns - spans.start_ns - idle_ns)[on_gpu]
@@ -244,14 +244,6 @@ def _chosen(extents: Extents, phases: Collection[str]) -> Spans:
     spans = extents.spans()
     chosen = spans.take(np.isin(spans.kind, kinds_of(phases)))
     return chosen if len(chosen) else extents.whole()
-
-
-def _by_gpu(spans: Spans, gaps: Gaps) -> Iterator[tuple[Int64s, Int64s, Int64s, Int64s]]:
-    """Yield each GPU's spans and gaps, and of these the first in each span and the first after it."""
-    for (gpu,), of_gpu in rows_of_each(spans.gpu):
-        rows = np.flatnonzero(gaps.gpu == gpu)
-        first = np.searchsorted(gaps.start_ns[rows], spans.start_ns[of_gpu], "left")
-        yield of_gpu, rows, first, np.searchsorted(gaps.end_ns[rows], spans.end_ns[of_gpu], "right")
 
 
 def _with_lags(rows: Iterable[PhaseBalance], extents: Extents) -> Iterator[PhaseBalance]:

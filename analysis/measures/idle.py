@@ -38,7 +38,7 @@ from ..vocabulary.calls import (
 from .gaps import Gaps, gaps_of
 from .idle_windows import Windows, typical, windows_of
 from .layers import Layers, cut_at, touching
-from .spans import Extents, union
+from .spans import Extents, Spans, union
 
 #: Why a GPU is idle.
 CAUSES = (
@@ -133,7 +133,7 @@ def idle_time(
 def typical_idle_time(extents: Extents, gaps: Gaps, phases: Collection[str] = PHASES) -> IdleTime:
     """Return the same in a few typical steps and the one with the most idle time, if there are many gaps."""
     windows = windows_of(extents, phases)
-    first, last = _gaps_in(gaps, windows)
+    first, last = gaps_in(gaps, windows)
     until_ns = np.concatenate([[0], np.cumsum(gaps.duration_ns)])
     few = (last - first).sum() <= FEW_GAPS
     chosen = windows if few else typical(windows, until_ns[last] - until_ns[first])
@@ -145,7 +145,7 @@ def idle_in(extents: Extents, gaps: Gaps, windows: Windows, *, some: bool = Fals
 
     With `some`, only the calls and work near the windows are looked at, which is faster for a few of many.
     """
-    first, last = _gaps_in(gaps, windows)
+    first, last = gaps_in(gaps, windows)
     window = np.repeat(np.arange(len(windows), dtype=np.int32), last - first)
     number = np.arange(len(window)) - np.repeat(np.cumsum(last - first) - (last - first), last - first)
     all_gaps, gaps = gaps, gaps.take(first[window] + number)
@@ -163,8 +163,8 @@ def causes_of(attribution: Attribution, gaps: Gaps, gpu_of_work: Int32s) -> Piec
     return _Causes(attribution, gaps, gpu_of_work, _calls_near(attribution.trace, around)).pieces()
 
 
-def _gaps_in(gaps: Gaps, windows: Windows) -> tuple[Int64s, Int64s]:
-    """Return the first gap in each window, and the first after it: positions in the gaps, (windows,)."""
+def gaps_in(gaps: Gaps, windows: Windows | Spans) -> tuple[Int64s, Int64s]:
+    """Return the first gap in each window, and the first after it: positions in the gaps, int64 (windows,)."""
     first, last = np.zeros((2, len(windows)), np.int64)
     for (gpu,), rows in rows_of_each(windows.gpu):
         begin, end = np.searchsorted(gaps.gpu, (gpu, gpu + 1))

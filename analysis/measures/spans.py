@@ -155,7 +155,7 @@ class Extents:
                 )
             )
         # One span per phase, step and GPU of the work that is in no range of its phase.
-        work = self.kept[(self._ranged[self.kept] < 0) & (self.phase_of[self.kept] >= 0)]
+        work = np.flatnonzero(self._counted & (self._ranged < 0) & (self.phase_of >= 0))
         (kind, _, on), group = grouped_rows(self.phase_of[work], self.step_of[work], gpu[work])
         parts.append(self._unranged(kind, on, work, group))
         return Spans.joined(parts)
