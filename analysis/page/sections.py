@@ -15,7 +15,6 @@ from ..support.text import fit
 from ..support.units import bytes_text, counted, share_text, si_text, time_text
 from ..views import communication, idle, memory
 from ..views.balance import WORDS
-from ..views.headings import worded
 from ..views.registry import Subject, viewer
 from ..views.verdict import BOUNDS, NO_PHASE
 from ..vocabulary import OTHER
@@ -90,7 +89,6 @@ def sections(
     ]
     items += [(text, "efficiency") for text in far_below(counted_ranges)]
     items += [(text, "steps") for text in _slowest(subject)]
-    items = [(worded(text, subject.report.provenance), section) for text, section in items]
     about, known_notes = {section for _, section in items}, set(subject.report.notes)
     on_gpu = subject.report.provenance.unit_of_work == "GPU"
     shown = []

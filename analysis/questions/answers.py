@@ -46,8 +46,9 @@ def document(
     for letter in letters:
         answer = ANSWERS[letter](swept)
         if answer.tables:
-            lead = f"({letter}) {QUESTIONS[letter]} {answer.tables[0].lead}".strip()
-            drawn = [replace(answer.tables[0], lead=lead), *answer.tables[1:]]
+            texts = (f"({letter}) {QUESTIONS[letter]}", answer.tables[0].lead)
+            lead = " ".join(headings.worded(text, first.provenance) for text in texts if text)
+            drawn = [replace(answer.tables[0], lead=headings.Worded(lead)), *answer.tables[1:]]
             # A caption that the next table has too is left out.
             captions = [*(table.caption for table in drawn[1:]), None]
             tables += [

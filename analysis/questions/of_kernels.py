@@ -11,6 +11,7 @@ from ..kernel_names.short import names_by_kernel
 from ..measures import attention_parts as attention
 from ..report import Number, Report, added
 from ..support.units import counted, time_in_digits
+from ..views import headings
 from ..views.rows import kernels_of, longest_first, share
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES, opens_phase
 from .sweep import Answer, Answered, Cells, Sweep, by_phase, lacking, led, longest_kernel, no_kernels, percent
@@ -83,16 +84,16 @@ def longest(sweep: Sweep) -> Answer:
         rows.append(Row(tuple(row.get(column.key) for column in all_columns)))
     title = f"(b) Slowest kernel, {{unit}} {sweep.scope}"
     of_alone = Table("b", title, all_columns, tuple(rows), KERNEL_CAPTION)
-    return Answer(led(_longest_sentence(sweep, shown), [of_alone]), answer.lacks)
+    return Answer(led(_longest_sentence(sweep, sweep.alone, shown), [of_alone]), answer.lacks)
 
 
-def _longest_sentence(sweep: Sweep, cells: Mapping[str, Cells]) -> str:
+def _longest_sentence(sweep: Sweep, report: Answered, cells: Mapping[str, Cells]) -> str:
     """Name the longest kernel of the forward, and whether it is that of forward and backward together."""
     if FORWARD not in cells:
         return ""
     figures = {
         scope: f"{time_in_digits(of_scope['kernel_ns'])} ({percent(of_scope['share'])}), "
-        f"{counted(of_scope['launches'], 'launch', 'launches')}"
+        + headings.worded(counted(of_scope["launches"], "launch", "launches"), report.provenance)
         for scope, of_scope in cells.items()
     }
     most = f"In forward, {cells[FORWARD]['kernel']} takes the most time"
@@ -100,7 +101,7 @@ def _longest_sentence(sweep: Sweep, cells: Mapping[str, Cells]) -> str:
     if both := cells.get("both"):
         kernel = "the same" if both["same"] == "yes" else both["kernel"]
         sentence += f"; in forward + backward it is {kernel}: {figures['both']}"
-    return f"{sentence}."
+    return headings.Worded(f"{sentence}.")
 
 
 def _called(sweep: Sweep, scope: str) -> str:

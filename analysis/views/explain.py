@@ -95,16 +95,17 @@ def _table(report: Report, explanation: Explanation, name: str) -> Table:
     return Table("explained", _title(report, explanation, name), columns, tuple(rows))
 
 
-def _title(report: Report, explanation: Explanation, name: str) -> str:
+def _title(report: Report, explanation: Explanation, name: str) -> headings.Worded:
     """Describe how many launches there are of what, and their sum."""
     phase = explanation.phase
     count = f"{explanation.sum} launch{'es' if explanation.launches > 1 else ''}"
+    count = f"{name}: {headings.worded(count, report.provenance)}"
     where = "no phase" if phase == OTHER else phase
     if not explanation.unit:
         rows = [row for row in report.kernels if (row.kernel, row.phase) == (explanation.kernel, phase)]
-        return f"{name}: {count} in {where}, {headings.over(report, rows)}, {{unit}}"
+        return headings.Worded(f"{count} in {where}, {headings.over(report, rows)}, {{unit}}")
     inside = "" if explanation.unit == phase else f" in {where}"
-    return f"{name}: {count} per {explanation.unit}{inside}, {{unit}}"
+    return headings.Worded(f"{count} per {explanation.unit}{inside}, {{unit}}")
 
 
 def _every_group(report: Report, explained: Sequence[Explanation]) -> Table:

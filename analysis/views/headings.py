@@ -293,9 +293,13 @@ def phase(name: str) -> str:
     return "no phase" if name == OTHER else name
 
 
+class Worded(str):
+    """A text that is in the words of its report already: names in it stay as the user gave them."""
+
+
 def worded(text: str, source: Provenance) -> str:
-    """Return a text in the words that suit what a report is of."""
-    return on_cpu(text) if source.unit_of_work == "CPU" else text
+    """Return a text of ours, without names of the user's, in the words that suit what a report is of."""
+    return on_cpu(text) if source.unit_of_work == "CPU" and not isinstance(text, Worded) else text
 
 
 def on_cpu(text: str) -> str:

@@ -44,12 +44,13 @@ def verdict(report: Report) -> str:
     sentences += [*generation, *left_out, told]
     unknown = headings.share_of_other(report)
     if unknown > headings.MUCH_OTHER:
-        sentences.append(f"{_percent(unknown, 1)} of it is in kernels of unknown category.")
+        kernels = headings.worded("kernels", report.provenance)
+        sentences.append(f"{_percent(unknown, 1)} of it is in {kernels} of unknown category.")
     sentences += [] if headings.is_of_ranges(report) else [_busy(report), *idle_words.sentences(report)]
     sentences += [_between(report, time)] if time else []
     cost = report.recording if time else None
     sentences += [cost.reason] if cost and not cost.trusted and cost.reason != NO_MARK else []
-    return headings.worded(" ".join(filter(None, sentences)), report.provenance)
+    return " ".join(filter(None, sentences))
 
 
 def _without_kernels(report: Report) -> str:

@@ -7,6 +7,7 @@ import pytest
 from nvtx_kernels.analysis import compare, doctor, kernels
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.summary.parallel import Ranked
+from nvtx_kernels.analysis.views.headings import on_cpu
 from nvtx_kernels.analysis.views.ranks import ranks
 from nvtx_kernels.analysis.views.registry import VIEWS
 
@@ -52,6 +53,31 @@ def test_no_view_of_a_cpu_speaks_of_kernels(recording, words, per_step, capsys):
     shown = said(capsys)
     assert re.search(r"operator|self cpu time|call", shown.lower())
     assert ELSEWHERE.findall(shown) == []
+
+
+RANGE, KERNEL = "Kernel launches in step", "launched kernel"
+#: The texts that hold a name of the program's, and which.
+NAMED = {
+    "the answer": (["rank"], RANGE),
+    "a title": (["view", "explain"], KERNEL),
+    "a sentence before a table": (["ask"], KERNEL),
+}
+
+
+@pytest.mark.parametrize(("words", "name"), NAMED.values(), ids=NAMED)
+def test_names_of_the_program_are_not_rewritten_on_a_cpu(tmp_path, capsys, words, name):
+    ranges = [
+        Range(range_name, start + step, end + step)
+        for step in (0, 1000)
+        for range_name, start, end in (("step", 0, 900), ("forward", 10, 300), (RANGE, 310, 890))
+    ]
+    calls = [(at + step, at + step + 20, MAIN) for step in (0, 1000) for at in (40, 120)]
+    facts = {"NVTX_KERNELS_WORK": "CPU"}
+    path = build(tmp_path, ranges=ranges, metadata=facts, **launched(*calls, name=KERNEL))
+    assert main([*words, str(path)]) == 0
+    shown = " ".join(said(capsys).split())
+    assert name in shown
+    assert on_cpu(name) not in shown
 
 
 def test_what_nsys_would_count_of_a_cpu_is_said_of_operators(recording, capsys):
