@@ -40,7 +40,7 @@ from ..annotate import others
 from ..annotate.interrupts import Held
 from ..annotate.replacing import replaced
 from ..machine import MARK, pytorch_settings, versions
-from .open_blocks import is_open
+from .open_blocks import is_capturing, is_open
 from .process import Unwinding, alone, reminding
 from .recording import LIMIT_VARIABLE, OPEN_BLOCK, Recording
 from .session import making_way
@@ -138,7 +138,8 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
 
         def try_to_end() -> None:
             is_due = self._recording is recording and recording.is_owner() and not self._is_ending
-            if not is_due or (is_open() and time.time_ns() - asked_ns < LONGEST_WAIT_NS):
+            may_wait = is_capturing() or time.time_ns() - asked_ns < LONGEST_WAIT_NS
+            if not is_due or (may_wait and is_open()):
                 return
             self._is_ending = True
             with Held(f"{self._path} is being written; Ctrl-C again abandons it", self._abandon):

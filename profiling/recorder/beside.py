@@ -27,6 +27,8 @@ from typing import Any
 import torch
 from nvtx_kernels.analysis.vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER
 
+from .open_blocks import is_capturing
+
 RECORDED, UNRECORDED = "nvtx-kernels recorded: ", "nvtx-kernels unrecorded: "
 #: Steps left out at least after a recording, and at most; by how much two in a row agree; how many are timed.
 LEAST_LEFT, MOST_LEFT, AGREEMENT, TIMED = 4, 40, 0.05, 5
@@ -162,12 +164,12 @@ class Follower:
         if self.emptying:
             self._note_host_time()
         self._phase = phase
-        if self._step.moments and (self.has_phases or _is_capturing()):
+        if self._step.moments and (self.has_phases or is_capturing()):
             self._take(phase)
 
     def _take(self, phase: str) -> None:
         """Take the moment at which a phase begins, unless the stream is captured."""
-        if _is_capturing():
+        if is_capturing():
             self._step.trouble = CAPTURED
         else:
             self._step.moments.append((phase, moment()))
@@ -181,7 +183,7 @@ class Follower:
         self._wait()
 
     def _wait(self) -> None:
-        if _is_capturing():
+        if is_capturing():
             self._step.trouble = CAPTURED
         else:
             wait_for_gpu()
@@ -204,7 +206,7 @@ class Settling:
         break the capture.
         """
         follower = self._follower
-        if _is_capturing():
+        if is_capturing():
             follower.emptying = False
             return
         if follower.emptying:
@@ -305,11 +307,6 @@ def moment() -> Any:
     return event
 
 
-def _is_capturing() -> bool:
-    """Return whether the current stream is captured in a CUDA graph, which has neither times nor waits."""
-    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())  # type: ignore[no-untyped-call]
-
-
 def _allocated() -> tuple[int, int] | None:
     """Return how many allocations the current GPU has had, and their bytes."""
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -338,7 +335,9 @@ def _values(given: object, depth: int = DEEP) -> int:
     """Return the number of values in the tensors that a call was given; of long lists, in the first ones."""
     if isinstance(given, torch.Tensor):
         return given.numel()
-    if not depth or not isinstance(given, tuple | list | Mapping):
+    if not given or not depth or not isinstance(given, (tuple, list, Mapping)):
         return 0
-    parts = given.values() if isinstance(given, Mapping) else given
-    return sum(_values(part, depth - 1) for part in islice(parts, LONG))
+    count = 0
+    for part in islice(given.values() if isinstance(given, Mapping) else given, LONG):
+        count += _values(part, depth - 1)
+    return count

@@ -20,6 +20,8 @@ from functools import cache
 from types import FrameType
 from typing import Any
 
+import torch
+
 from ..annotate import others
 from ..annotate.calls import in_function
 from ..annotate.compiled.ranges import in_generated_code
@@ -48,9 +50,14 @@ class _Place(ctypes.Structure):
     )
 
 
+def is_capturing() -> bool:
+    """Return whether a CUDA graph captures this thread's current stream: a wait for the GPU would end that."""
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())  # type: ignore[no-untyped-call]
+
+
 def is_open() -> bool:
-    """Return whether an operator or block may be open on this thread."""
-    if in_backward() or in_function() or others.in_block() or in_generated_code():
+    """Return whether an operator, a block or the capture of a CUDA graph may be open on this thread."""
+    if is_capturing() or in_backward() or in_function() or others.in_block() or in_generated_code():
         return True
     frame: Any = sys._getframe()
     while frame is not None:

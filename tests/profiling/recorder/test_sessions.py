@@ -6,18 +6,29 @@ import os
 import stat
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from nvtx_kernels.profiling import recorder
+from nvtx_kernels.profiling.recorder import open_blocks
 from nvtx_kernels.profiling.recorder import session as sessions
 from nvtx_kernels.profiling.recorder.session import Session
 from nvtx_kernels.profiling.recorder.trace_file import TraceFileError
 from torch import nn
+from torch.autograd import DeviceType
 from torch.profiler import record_function
 
 import nvtx_kernels as nk
-from tests.profiling.making.recordings import kernels, metadata, python, range_names, rows, train, train_on
+from tests.profiling.making.recordings import (
+    kernels,
+    metadata,
+    python,
+    range_names,
+    rows,
+    train,
+    train_on,
+)
 
 BLOCKS = "SELECT text FROM NVTX_EVENTS WHERE domainId = 0 AND eventType = 59 ORDER BY start"
 NAMES = ["é", "日本", "a\ttab", 'say "hi"', "back\\slash", "new\nline", "nvtx-kernels name 0", "plain, {}[]:'", ""]
@@ -225,6 +236,61 @@ def test_where_no_module_is_called_again_the_report_is_written_soon(path, monkey
                 break
             torch.ones(300).sum()
         assert path.exists()
+
+
+def test_a_report_waits_for_the_end_of_a_capture_however_long_it_lasts(path, monkeypatch):
+    gpu = SimpleNamespace(is_captured=True)
+    for module in (recorder, open_blocks):
+        monkeypatch.setattr(module, "is_capturing", lambda: gpu.is_captured)
+    monkeypatch.setattr(recorder, "LONGEST_WAIT_NS", 0)
+    model, optimizer = net_and_sgd()
+    states = []
+    with nk.record(path, warmup=1, steps=2):
+        for gpu.is_captured in (True, False):
+            train_on(torch.ones(4, 8), model, optimizer, steps=4)
+            states.append(path.exists())
+    assert states == [False, True]
+
+
+def graph_of(run):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("record", [nk.record, nk.profile])
+def test_a_program_may_capture_a_graph_when_its_report_is_due(path, record):
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)).cuda()
+    optimizer, given = torch.optim.SGD(model.parameters(), lr=0.1), torch.ones(16, 64, device="cuda")
+
+    def run():
+        optimizer.zero_grad(set_to_none=False)
+        model(given).sum().backward()
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            run()
+    torch.cuda.synchronize()
+    graph = graph_of(run)
+    block = nk.record(path, warmup=1, steps=3) if record is nk.record else nk.profile(model, optimizer, path)
+    with block:
+        for _ in range(14):
+            graph.replay()
+            optimizer.step()
+        graph = graph_of(run)  # the first call of a module after the last measured step
+        for _ in range(30):
+            graph.replay()
+            optimizer.step()
+    torch.cuda.synchronize()
+    assert nk.rank(path).report.totals.kernel_ns > 0
+    for _ in range(2):
+        with torch.profiler.profile() as profiler:
+            graph.replay()
+            torch.cuda.synchronize()
+        assert [event for event in profiler.events() if event.device_type == DeviceType.CUDA]
 
 
 FORKING = """
