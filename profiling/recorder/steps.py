@@ -77,18 +77,19 @@ class StepCount:
         self._follower, self._ended_by = Follower(has_phases=False), ""
         self._settling: Settling | None = None
         self._is_recorded = True
-        self._hearing = ExitStack()
+        self._hearing, self._following = ExitStack(), ExitStack()
         self._last: Callable[[], Optimizer | None] = lambda: None
 
     def hear(self) -> None:
         """Hear updates from here on, and what else steps do, until `close`."""
         self._hearing.callback(register_optimizer_step_post_hook(self._updated).remove)
         if self._bounds.steps is not None:
-            self._hearing.enter_context(_hearing_backward(self._follower))
+            self._following.enter_context(_hearing_backward(self._follower))
 
     def close(self) -> None:
-        """Hear nothing any more."""
+        """Hear nothing any more; called by no hook of an optimizer, as PyTorch is going through these then."""
         self._hearing.close()
+        self._following.close()
 
     @contextmanager
     def counting(self, log: RangeLog) -> Iterator[None]:
@@ -137,6 +138,8 @@ class StepCount:
         self._step_ended(self._ranges - 1)
 
     def _updated(self, optimizer: Any, *_: object) -> None:
+        if self._settling is not None and self._settling.is_over:
+            return
         name = optimizers.name_of(optimizer)
         self._follower.updated(name)
         if self._settling is not None:
@@ -144,7 +147,7 @@ class StepCount:
                 self._follower.end()
                 self._settling.step_ended()
                 if self._settling.is_over:
-                    self.close()
+                    self._following.close()
             return
         if not self._is_recorded:
             return

@@ -221,6 +221,19 @@ def test_nothing_is_heard_after_the_block(path):
         assert len(hooks) == count
 
 
+def test_optimizers_may_have_other_hooks_when_timing_ends(path):
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    model, optimizers = made()
+    updated = []
+    with nk.record(path, warmup=1, steps=3):
+        hook = register_optimizer_step_post_hook(lambda *_: updated.append(True))  # after ours
+        for _ in range(40):
+            plain(model, optimizers)
+    hook.remove()
+    assert (len(updated), "unrecorded" in marks_of_times(path)) == (40, True)
+
+
 def test_a_recorder_can_be_used_again(path):
     recorder, model, (optimizer,) = nk.record(path, warmup=1, steps=3), *made()
     for _ in range(2):
