@@ -424,6 +424,12 @@ def install() -> None:
         _close(range_stack.here(), "step")
 
 
+def leave_alone(guide: Guide) -> None:
+    """Notify a guide of nothing more. Hooks stay where they are: PyTorch may be going through them."""
+    if _training.guide is guide:
+        _training.guide = None
+
+
 @contextmanager
 def guided(guide: Guide) -> Iterator[None]:
     """Let a guide draw the steps, and notify it of every optimizer, while the block runs."""

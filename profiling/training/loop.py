@@ -58,6 +58,7 @@ class Phases:
         self._capture, self._bounds, self._given, self._when_written = capture, bounds, given, when_written
         # What follows the phases, and times steps that nobody records: the mark of these, once they were.
         self._follower, self._unheard = Follower(), ExitStack()
+        self._until_written, self._until_timed = ExitStack(), ExitStack()  # what is heard of the program
         self._settling: Settling | None = None
         self._ended_by = (False, "")  # whether calls of step() end steps, else which optimizer
         self.unrecorded = ""
@@ -128,7 +129,9 @@ class Phases:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Emit marks while the block runs."""
-        with optimizers.guided(self), self._hearing_of_backward(), hear(self._own):
+        with optimizers.guided(self), self._until_timed, self._until_written:
+            self._until_timed.enter_context(self._hearing_of_backward())
+            self._until_written.enter_context(hear(self._own))
             optimizers.tell("begin", optimizers=self._given, **self._bounds.facts())
             if self._bounds.warmup:
                 self._stage.enter_context(self._capture.drawn("warmup"))
@@ -303,9 +306,12 @@ class Phases:
 
     def _is_written(self) -> None:
         """Time the steps that follow the recording."""
+        self._until_written.close()
         if not self._is_left and ends_are_known(self._own_steps[0], len(self._ends())):
             self._settling = Settling(self._follower)
             self._unheard.enter_context(telling_roots(is_told=calls.is_annotated))
+        else:
+            self._settled()
         self._when_written()
 
     def _timed_step_ended(self, by: str) -> None:
@@ -317,7 +323,10 @@ class Phases:
                 self._settled()
 
     def _settled(self) -> None:
+        """Hear no more of the program, and take the mark of the steps that were timed."""
+        optimizers.leave_alone(self)
         self._unheard.close()
+        self._until_timed.close()
         settling, self._settling = self._settling, None
         if settling is not None and not self.error:
             self.unrecorded = settling.mark()

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from nvtx_kernels.profiling.annotate import optimizers as optimizers_of_ours
 from nvtx_kernels.profiling.recorder import beside
 from nvtx_kernels.profiling.recorder.trace_file import TraceFile
 from torch import nn
@@ -232,6 +233,21 @@ def test_optimizers_may_have_other_hooks_when_timing_ends(path):
             plain(model, optimizers)
     hook.remove()
     assert (len(updated), "unrecorded" in marks_of_times(path)) == (40, True)
+
+
+@pytest.mark.parametrize("way", [nk.record, nk.profile])
+def test_the_rest_of_the_block_is_not_heard_once_steps_were_timed(path, way):
+    model, optimizers = made()
+    block_enter = torch.autograd.profiler.record_function.__enter__
+    run = torch.autograd.graph._engine_run_backward
+    block = way(path, warmup=1, steps=3) if way is nk.record else way(model, None, path, warmup=1, steps=3)
+    with block:
+        for _ in range(40):
+            plain(model, optimizers)
+        assert torch.autograd.graph._engine_run_backward is run
+        assert torch.autograd.profiler.record_function.__enter__ is block_enter
+        assert optimizers_of_ours._training.guide is None
+    assert "unrecorded" in marks_of_times(path)
 
 
 def test_a_recorder_can_be_used_again(path):
