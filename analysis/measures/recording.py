@@ -82,6 +82,7 @@ def recording(
         phases=phases,
         pauses_ns=_pauses_ns(attribution, extents, of_loops),
         where=marks[0].where,
+        is_detached=all(mark.is_detached for mark in marks),
         host_ns={str(phase): float(ns) for phase, ns in marks[0].host_ns.items()},
     )
     return _judged(found, _doubt(attribution, marks, found, include_warm_up))

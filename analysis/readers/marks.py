@@ -72,12 +72,13 @@ class UnrecordedMark(FactMark):
 
     `span_ns` are times between a phase's two events, `host_ns` those of a step that waits at each boundary,
     `sizes` the number of input values, `allocations` a count and bytes, `dropped` how many steps were left out,
-    by reason.
+    by reason. They were timed while nothing slowed launches if a profiler was `is_detached`.
     """
 
     clock: Literal["gpu", "cpu"]
     step_ns: Annotated[list[Time], Meta(min_length=1, max_length=MOST_STEPS)]
     where: Literal["before", "after"]
+    is_detached: bool = False
     version: Count = 0
     span_ns: dict[Phase, Annotated[list[Time], Meta(max_length=MOST_STEPS)]] = {}
     host_ns: dict[Phase, Time] = {}

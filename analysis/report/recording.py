@@ -31,7 +31,8 @@ class Recording:
     bounds of the timed steps, `timed_ns`, and `steps` their number, 0 for a time given by hand. `pauses_ns` is how
     long the GPU was idle outside of all phases for more than 1 ms at a time, in a recorded step. `host_ns` is the
     time of each phase on the host, of a step in which it waited for no queue. `where` the steps were timed: before
-    a capture of nsys or after a recording, empty for a time given by hand.
+    a capture of nsys or after a recording, empty for a time given by hand. A profiler that `is_detached` had left
+    the GPU's driver when steps were timed.
     """
 
     step_ns: float
@@ -48,6 +49,7 @@ class Recording:
     host_ns: Mapping[str, float] = field(default_factory=dict)
     timed_ns: tuple[float, ...] = ()
     where: str = ""
+    is_detached: bool = False
 
     @property
     def alone_ns(self) -> float | None:
@@ -74,12 +76,14 @@ class Recording:
     def is_limit(self, busy_share: float) -> bool:
         """Return whether a timed span, of which a GPU works for this share, is an upper limit.
 
-        nsys slows launches before its capture begins too, and PyTorch's profiler after it has ended. On an H200
+        nsys slows launches before its capture begins too, and PyTorch's profiler after it has ended, unless it was
+        detached. On an H200
         (unrecorded.md and host_times.md in reports/h200), steps in which a GPU works for 90% or more were timed
         within 2% of the program alone, one within 4%, as the GPU sets their pace; others at 0.87 to 1.60 times
         its time. So a time is exact if the GPU sets the pace, else a limit. On a CPU no profiler listens any more.
         """
-        return bool(self.where) and self.clock == "gpu" and busy_share < GPU_BOUND_FROM
+        is_slowed = bool(self.where) and self.clock == "gpu" and not self.is_detached
+        return is_slowed and busy_share < GPU_BOUND_FROM
 
     @property
     def least_ns(self) -> float | None:

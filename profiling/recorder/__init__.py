@@ -43,7 +43,7 @@ from ..machine import MARK, pytorch_settings, versions
 from .open_blocks import is_capturing, is_open
 from .process import Unwinding, alone, reminding
 from .recording import LIMIT_VARIABLE, OPEN_BLOCK, Recording
-from .session import making_way
+from .session import detaching, making_way
 from .steps import STEPS, Bounds, StepCount
 from .trace_file import AbandonedError, TraceFile, TraceFileError, of_rank
 from .written import Written
@@ -98,6 +98,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         self._signals = Unwinding(record.__enter__, record.__exit__)
         # What a recording takes of its process, and what it listens to.
         self._process, self._listening = ExitStack(), ExitStack()
+        self._after = ExitStack()  # what the rest of the block has
 
     def __enter__(self) -> Recording:
         try:
@@ -114,7 +115,8 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._signals, Held(f"{self._path} is being written; Ctrl-C again abandons it", self._abandon):
+        held = Held(f"{self._path} is being written; Ctrl-C again abandons it", self._abandon)
+        with self._signals, held, self._after:
             self._end("" if kind is None else kind.__name__)
             if self._count is not None:
                 self._count.close()
@@ -144,6 +146,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
             self._is_ending = True
             with Held(f"{self._path} is being written; Ctrl-C again abandons it", self._abandon):
                 try:
+                    self._after.enter_context(detaching())
                     self._end("", goes_on=True)
                     if recording.is_written:
                         written()

@@ -28,6 +28,7 @@ import torch
 from nvtx_kernels.analysis.vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER
 
 from .open_blocks import is_capturing
+from .session import detaches
 
 RECORDED, UNRECORDED = "nvtx-kernels recorded: ", "nvtx-kernels unrecorded: "
 #: Steps left out at least after a recording, and at most; by how much two in a row agree; how many are timed.
@@ -270,6 +271,7 @@ def mark(steps: Sequence[Step], followed: Sequence[Step], where: str, dropped: M
         "host_ns": {phase: ns for phase, ns in host_ns[-1].items() if ns} if host_ns else {},
         "shape": shape,
         "where": where,
+        "is_detached": where == "after" and detaches(),
         "dropped": {reason: count for reason, count in reasons.items() if count},
     }
     if any(sizes := [step.sizes for step in alike]):

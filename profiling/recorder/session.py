@@ -19,6 +19,34 @@ LAST = "nvtx-kernels end of a session"
 # Else PyTorch 2.12 and later print `profiler_start` on stderr; no lower level holds that back.
 QUIET_KINETO = ("KINETO_LOG_LEVEL", "99")
 NOT_SAVED = "PyTorch's profiler could not save its events next to it: is the disk full?"
+# Else Kineto leaves CUPTI attached when a session ends, and launches of the GPU stay slower.
+DETACHING = ("TEARDOWN_CUPTI", "1")
+#: CUDA 12.6 is the first with which that is safe in programs with CUDA graphs (pytorch/kineto#1264).
+SAFE_TO_DETACH = (12, 6)
+
+
+def detaches() -> bool:
+    """Return whether a session of PyTorch's profiler that ends detaches CUPTI from the process."""
+    name, value = DETACHING
+    return os.environ.get(name) == value
+
+
+@contextmanager
+def detaching() -> Iterator[None]:
+    """Have sessions that end inside the block detach CUPTI, where that is safe and the user has not decided.
+
+    Kineto does so at the next call of CUDA after the end, and asks the environment until then.
+    """
+    name, value = DETACHING
+    is_safe = tuple(map(int, (torch.version.cuda or "0").split("."))) >= SAFE_TO_DETACH
+    is_ours = is_safe and name not in os.environ
+    if is_ours:
+        os.environ[name] = value
+    try:
+        yield
+    finally:
+        if is_ours:
+            os.environ.pop(name, None)
 
 
 def of_all_threads() -> Any:

@@ -167,8 +167,9 @@ def test_a_step_that_is_no_limit_is_none_at_its_longest_either():
     assert cost.busy_between("step", 0.6) == (pytest.approx(36.5 / 41), pytest.approx(36.5 / 39))
 
 
-def test_a_time_of_the_clock_is_the_step(tmp_path):
-    cost = told(recorded(tmp_path, {**TIMED, "clock": "cpu"}, MEASURED, busy=0.2))
+@pytest.mark.parametrize("mark", [{"clock": "cpu"}, {"is_detached": True}])
+def test_a_time_of_the_clock_or_after_a_profiler_that_is_detached_is_the_step(tmp_path, mark):
+    cost = told(recorded(tmp_path, {**TIMED, **mark}, MEASURED, busy=0.2))
     assert (cost["trusted"], cost["is_upper_limit"]) == (True, False)
 
 

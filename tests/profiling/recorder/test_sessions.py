@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from nvtx_kernels.profiling import recorder
-from nvtx_kernels.profiling.recorder import open_blocks
+from nvtx_kernels.profiling.recorder import beside, open_blocks
 from nvtx_kernels.profiling.recorder import session as sessions
 from nvtx_kernels.profiling.recorder.session import Session
 from nvtx_kernels.profiling.recorder.trace_file import TraceFileError
@@ -22,6 +22,7 @@ from torch.profiler import record_function
 import nvtx_kernels as nk
 from tests.profiling.making.recordings import (
     kernels,
+    marks_of_times,
     metadata,
     python,
     range_names,
@@ -30,6 +31,7 @@ from tests.profiling.making.recordings import (
     train_on,
 )
 
+DETACHING = "TEARDOWN_CUPTI"
 BLOCKS = "SELECT text FROM NVTX_EVENTS WHERE domainId = 0 AND eventType = 59 ORDER BY start"
 NAMES = ["é", "日本", "a\ttab", 'say "hi"', "back\\slash", "new\nline", "nvtx-kernels name 0", "plain, {}[]:'", ""]
 
@@ -291,6 +293,27 @@ def test_a_program_may_capture_a_graph_when_its_report_is_due(path, record):
             graph.replay()
             torch.cuda.synchronize()
         assert [event for event in profiler.events() if event.device_type == DeviceType.CUDA]
+
+
+@pytest.mark.parametrize(
+    ("cuda", "before", "during"),
+    [("13.0", None, "1"), ("12.6", None, "1"), ("12.4", None, None), (None, None, None), ("13.0", "0", "0")],
+)
+def test_profilers_are_detached_for_the_rest_of_the_block(path, monkeypatch, cuda, before, during):
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(beside, "AGREEMENT", 1)  # however busy the machine is
+    monkeypatch.delenv(DETACHING, raising=False)
+    if before is not None:
+        monkeypatch.setenv(DETACHING, before)
+    model, optimizer = net_and_sgd()
+    seen = []
+    with nk.profile(model, optimizer, path, warmup=1, steps=2):
+        for _ in range(20):
+            seen.append((path.exists(), os.environ.get(DETACHING)))
+            train_on(torch.ones(4, 8), model, optimizer, steps=1)
+    assert set(seen) == {(False, before), (True, during)}
+    assert os.environ.get(DETACHING) == before
+    assert marks_of_times(path)["unrecorded"]["is_detached"] is (during == "1")
 
 
 FORKING = """
