@@ -7,7 +7,8 @@ Each program trains alone in `--runs` processes of its own, where the clock is r
 the first of 20 steps and after the last. Then it trains under `nk.profile`, under `nk.record`, and if there is
 nsys, under it with a capture range. `profiling.run` runs with `--json`, with `--record`, and under nsys. The table
 has the step of the answer (≤: told as an upper limit), its bounds and the GPU's busy share, against the runs
-alone, whose share is a recorded step's work over their median; where the answer tells no step, the reason.
+alone, whose share is a recorded step's work over their median; where the answer tells no step, the reason. As
+processes differ, a program that our recorder records trains alone in that process, too, before the recording.
 
 `--kinds` runs eight programs that differ in what ends their steps and in what is seen only once. Each has steps
 that were timed without recording, or the reason why it has none.
@@ -30,9 +31,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from nvtx_kernels.profiling.tool import INJECTIONS
@@ -164,11 +165,12 @@ def prefetched() -> Program:
     batches: queue.Queue[torch.Tensor] = queue.Queue(READY)
 
     def load() -> None:
-        while True:
+        while threading.main_thread().is_alive():
             time.sleep(BATCH_S)
-            batches.put(torch.randint(0, VOCABULARY, (8, 128) if DEVICE == "cuda" else (2, 16)))
+            with suppress(queue.Full):
+                batches.put(torch.randint(0, VOCABULARY, (8, 128) if DEVICE == "cuda" else (2, 16)), timeout=1)
 
-    threading.Thread(target=load, daemon=True).start()
+    threading.Thread(target=load).start()
     model = _encoder(256, 2).to(DEVICE)
 
     def step(optimizer: torch.optim.Optimizer) -> None:
@@ -237,6 +239,8 @@ MORE: dict[str, Callable[[], Program]] = {
     "prefetched batches": prefetched,
     "changing pace": vision_transformer if DEVICE == "cuda" else gan,
 }
+#: The steps of these change on the way.
+CHANGING = ("growing sequences", "prefetched batches", "changing pace")
 #: What ends the steps of these, or is seen only once.
 KINDS: dict[str, Callable[[], Program]] = {
     "compiled": lambda: _kind(compiles="default"),
@@ -291,10 +295,12 @@ def work(name: str, case: str, report: str) -> None:
 
     with neighbour() if name == "changing pace" and case != "alone" else nullcontext(print) as change_pace:
         _wait_for_turn(Path(report))
-        if case == "alone":
+        if case == "alone" or (case != "nsys" and name in TRAINED and name not in CHANGING):
             train(BEFORE)
             print(train(STEPS))
-        elif case == "nk.record":
+        if case == "alone":
+            return
+        if case == "nk.record":
             with nk.record(report):
                 train(LONG)
         else:
@@ -340,8 +346,16 @@ def started(name: str, case: str, report: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
 
 
-def measured(name: str, cases: Sequence[str], runs: int, folder: Path) -> tuple[list[float], dict[str, str]]:
-    """Run a program alone and recorded, each in a process of its own; return a step's ms alone, and what failed.
+class Measured(NamedTuple):
+    """What a step took alone, ms: in processes of their own, and by case in the same process; and what failed."""
+
+    alone: list[float]
+    before: dict[str, float]
+    failures: dict[str, str]
+
+
+def measured(name: str, cases: Sequence[str], runs: int, folder: Path) -> Measured:
+    """Run a program alone and recorded, each in a process of its own.
 
     They start side by side, and take turns.
     """
@@ -356,7 +370,7 @@ def measured(name: str, cases: Sequence[str], runs: int, folder: Path) -> tuple[
     for report, (_, process) in processes.items():
         while not report.with_suffix(".ready").exists() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(LOOK_S)
-    alone, failures = [], {}
+    found = Measured([], {}, {})
     for report, (case, process) in processes.items():
         report.with_suffix(".turn").touch()
         try:
@@ -365,10 +379,12 @@ def measured(name: str, cases: Sequence[str], runs: int, folder: Path) -> tuple[
             process.kill()
             out, complaint = process.communicate()
         if process.returncode:
-            failures[case] = (complaint.strip().splitlines() or ["no reason"])[-1][:90]
+            found.failures[case] = (complaint.strip().splitlines() or ["no reason"])[-1][:90]
         elif case == "alone":
-            alone.append(float(out.split()[-1]) * ITERATIONS.get(name, 1))
-    return alone, failures
+            found.alone.append(float(out.split()[-1]) * ITERATIONS.get(name, 1))
+        elif out.strip() and case != "nsys" and name in TRAINED:
+            found.before[case] = float(out.split()[0]) * ITERATIONS.get(name, 1)
+    return found
 
 
 def report_of(folder: Path, name: str, case: str) -> Path:
@@ -394,8 +410,10 @@ def told(report: Path, case: str) -> dict[str, Any]:
     }
 
 
-def row_of(name: str, case: str, alone: Sequence[float], one: Mapping[str, Any]) -> str:
+def row_of(name: str, case: str, found: Measured, one: Mapping[str, Any]) -> str:
     """Return the line of a Markdown table for one report."""
+    alone, before = found.alone, found.before.get(case, 0.0)
+    one = {"reason": found.failures[case]} if case in found.failures else one
     median = statistics.median(alone) if alone else 0.0
     by_itself = f"{median:.2f} ({min(alone):.2f} to {max(alone):.2f})" if alone else "–"
     step, works = ((one.get(key) or 0) / 1e6 for key in ("unrecorded_step_ns", "work_ns"))
@@ -405,17 +423,20 @@ def row_of(name: str, case: str, alone: Sequence[float], one: Mapping[str, Any])
     bounds = f"{at_most}{step:.2f}" if step else "–"
     if step:
         bounds += f" ({one['unrecorded_low_ns'] / 1e6:.2f} to {one['unrecorded_high_ns'] / 1e6:.2f})"
+    here = f"{before:.2f}, {step / before:.2f}" if step and before else ""
     is_told = "told" if one.get("trusted") else f"not told: {one.get('reason')}"
     verdicts = "; ".join(f"{phase} {verdict}" for phase, verdict in one.get("busy", {}).items())
     return (
         f"| {name} | {case} | {by_itself} | {(one.get('step_ns') or 0) / 1e6:.2f} | {bounds} "
-        f"| {f'{step / median:.2f}' if step and median else ''} | {shares} | {is_told} | {verdicts} |"
+        f"| {f'{step / median:.2f}' if step and median else ''} "
+        f"| {here} | {shares} | {is_told} | {verdicts} |"
     )
 
 
 HEAD = (
-    "| program | recorder | alone, ms | recorded | without recording | ÷ alone | busy / alone | | verdicts |",
-    "|---|---|---|---|---|---|---|---|---|",
+    "| program | recorder | alone, ms | recorded | without recording | ÷ alone | here, ÷ | busy / alone |"
+    " | verdicts |",
+    "|---|---|---|---|---|---|---|---|---|---|",
 )
 
 
@@ -441,15 +462,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in KINDS if options.kinds else options.programs:
             began = time.monotonic()
             found[name] = measured(name, cases_of(name, wanted), options.runs, folder)
-            each = ", ".join(f"{ms:.2f}" for ms in found[name][0])
+            each = ", ".join(f"{ms:.2f}" for ms in found[name].alone)
             sys.stderr.write(f"{name}: {time.monotonic() - began:.0f} s; alone {each} ms\n")
         recorded = [(name, case) for name in found for case in cases_of(name, wanted)]
         with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2)) as pool:
             answers = pool.map(lambda one: told(report_of(folder, *one), one[1]), recorded)
-            rows = []
-            for (name, case), one in zip(recorded, answers, strict=True):
-                alone, failures = found[name]
-                rows.append(row_of(name, case, alone, {"reason": failures[case]} if case in failures else one))
+            rows = [
+                row_of(name, case, found[name], one) for (name, case), one in zip(recorded, answers, strict=True)
+            ]
     lines = [f"{device_name()}, PyTorch {torch.__version__}, {options.runs} runs alone.", "", *HEAD, *rows]
     publish(lines, options.output)
     return 0
