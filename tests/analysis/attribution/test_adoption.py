@@ -6,19 +6,15 @@ import pytest
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.summary.totals import summarize
-from nvtx_kernels.analysis.vocabulary import PHASES
 
 from tests.analysis.making.building import (
     AUTOGRAD,
     DOMAIN_CREATE,
     MAIN,
     WORKER,
-    Launch,
     Range,
-    Work,
     build,
     launched,
-    process_of,
     thread,
 )
 from tests.analysis.making.reference import ENGINE
@@ -29,51 +25,12 @@ OTHER = thread(100, 103)
 FORWARD, BACKWARD = (20, 22), [(320, 322, AUTOGRAD), (400, 402, AUTOGRAD)]
 NAMED = {MAIN: "python", AUTOGRAD: "pt_autograd_0"}
 ADOPTED = "adopted: step > backward"
-SECOND = thread(100, 104)
-BOTH_NAMED = {**NAMED, SECOND: "pt_autograd_1"}
 WAITING = Range("wait", 0, 1000, OTHER)
-#: The ranges, the threads' names, the calls, and where these go.
+#: Examples of what test_attribution_by_brute_force.py generates, and what no name tells of a thread that is not
+#: named: the ranges, the threads' names, the calls, and where these go.
 CASES = {
     "autograd's thread is adopted by the thread that waits in backward": (
         STEP, {}, [FORWARD, *BACKWARD], ["own: step > forward", ADOPTED, ADOPTED],
-    ),
-    "and by its name": (STEP, NAMED, [FORWARD, *BACKWARD], ["own: step > forward", ADOPTED, ADOPTED]),
-    "what backward launches on the main thread stays its own": (
-        STEP, {}, [(305, 307), *BACKWARD], ["own: step > backward", ADOPTED, ADOPTED],
-    ),
-    "a nameless thread is not autograd's beside one that is": (
-        STEP, NAMED, [*BACKWARD, (500, 502, OTHER)], [ADOPTED, ADOPTED, "outside"],
-    ),
-    "a thread with steps of its own is not adopted": (
-        [*STEP, Range("step", 310, 330, OTHER)], {}, [(320, 322, OTHER), (400, 402, OTHER)],
-        ["own: step", "outside"],
-    ),
-    "a named autograd thread is adopted whatever its ranges are called, as a checkpointed block's": (
-        [*STEP, Range("forward", 310, 390, AUTOGRAD)], NAMED, BACKWARD, [f"{ADOPTED} > forward", ADOPTED],
-    ),
-    "a thread that idles through all steps does not take their backward": (
-        [*STEP, Range("backward", 1300, 1700), Range("monitor", 0, 2000, OTHER)], {},
-        [*BACKWARD, (1320, 1322, AUTOGRAD), (1400, 1402, AUTOGRAD)],
-        [ADOPTED, ADOPTED, "adopted: backward", "adopted: backward"],
-    ),
-    "a thread that opens a range meanwhile does not wait": (
-        [*STEP, Range("request", 321, 500)], NAMED, BACKWARD[:1], ["outside"],
-    ),
-    "a thread that closes a range meanwhile does not wait": (
-        [*STEP, Range("request", 310, 321)], NAMED, BACKWARD[:1], ["outside"],
-    ),
-    "a process without open ranges adopts nothing of another": (
-        STEP, {}, [(320, 322, thread(200, 201))], ["outside"],
-    ),
-    "each device has an autograd thread and both are adopted": (
-        STEP, BOTH_NAMED, [*BACKWARD, (410, 412, SECOND)], [ADOPTED] * 3,
-    ),
-    "an autograd thread waits for nobody": (
-        [Range("step", 0, 1000), Range("layer 3", 310, 500, SECOND)], BOTH_NAMED,
-        [*BACKWARD, (305, 306, SECOND), (510, 512, SECOND)], ["adopted: step"] * 4,
-    ),
-    "where nobody waits work of autograd's thread stays outside": (
-        STEP[1:2], NAMED, [FORWARD, *BACKWARD], ["own: forward", "outside", "outside"],
     ),
     **{
         f"a worker thread is not adopted: {name}": (STEP, {WORKER: name}, [(350, 352, WORKER)], ["outside"])
@@ -96,22 +53,10 @@ CASES = {
     "of two threads that wait the one in backward called it": (
         [*STEP, Range("wait", 250, 750, OTHER)], {}, BACKWARD, [ADOPTED] * 2,
     ),
-    "a busy thread with an open range does not adopt": (
-        [Range("step", 0, 1000), Range("serve", 0, 1000, OTHER), Range("request", 340, 345, OTHER),
-         Range("request", 410, 415, OTHER)],
-        {}, [*BACKWARD, (414, 416, AUTOGRAD), (500, 502, AUTOGRAD)], ["adopted: step"] * 4,
-    ),
-    "a thread inside an outer call does not wait when the inner one is over": (
-        [Range("step", 0, 1000)], NAMED, [(310, 600), (311, 312), BACKWARD[0]], ["own: step"] * 2 + ["outside"],
-    ),
-    "a thread alone in backward waits inside one call around the burst": (
-        [*STEP, Range("monitor", 0, 2000, OTHER)], NAMED, [(310, 600), *BACKWARD],
-        ["own: step > backward", ADOPTED, ADOPTED],
-    ),
     "a thread whose call ends within the burst does not wait in it": (
         STEP, {}, [(310, 350), *BACKWARD], ["own: step > backward", "outside", "outside"],
     ),
-    "nor for a named one": (
+    "nor for the call of a named one": (
         STEP, NAMED, [(310, 350), *BACKWARD], ["own: step > backward", "outside", ADOPTED],
     ),
     **{
@@ -127,26 +72,6 @@ CASES = {
 @pytest.mark.parametrize(("ranges", "names", "calls", "expected"), CASES.values(), ids=CASES)
 def test_work_goes_to_the_thread_that_waits_for_it(tmp_path, ranges, names, calls, expected):
     assert attributed(build(tmp_path, ranges=ranges, thread_names=names, **launched(*calls))) == expected
-
-
-def test_ranges_on_autograds_thread_continue_the_path(tmp_path):
-    ranges = [*STEP, Range("layer 3", 310, 390, AUTOGRAD), Range("attention", 315, 330, AUTOGRAD)]
-    report = build(tmp_path, ranges=ranges, **launched(*BACKWARD))
-    assert attributed(report) == ["adopted: step > backward > layer 3 > attention", "adopted: step > backward"]
-    rows = {row.path: row.instances for row in summary(report).ranges}
-    assert rows["step", "backward", "layer 3", "attention"] == 1
-
-
-def test_adoption_can_be_switched_off(tmp_path):
-    report = build(tmp_path, ranges=STEP, **launched(FORWARD, *BACKWARD))
-    assert attributed(report, adopt=False) == ["own: step > forward", "outside", "outside"]
-
-
-@pytest.mark.parametrize("range_", [None, "layer 3"])
-def test_a_data_loader_that_copies_during_backward_is_not_backward(tmp_path, range_):
-    ranges = [*STEP, *([Range(range_, 340, 380, WORKER)] if range_ else [])]
-    report = build(tmp_path, ranges=ranges, **launched((350, 352, WORKER), kind="memcpy"))
-    assert attributed(report) == [f"own: {range_}" if range_ else "outside"]
 
 
 def test_the_main_thread_is_never_adopted(tmp_path):
@@ -205,15 +130,6 @@ def test_forward_in_backward_is_backward_and_marked(tmp_path, names):
     assert rows == {"forward": "backward", "mlp": "backward"}
 
 
-def test_the_replicas_of_data_parallel_hang_under_the_thread_that_joins_them(tmp_path):
-    replicas = [thread(100, 110 + n) for n in range(2)]
-    ranges = [*STEP, *(Range("layer 3", 30, 60, replica) for replica in replicas)]
-    calls = [(40 + n, 42 + n, replica) for n, replica in enumerate(replicas)]
-    report = build(tmp_path, ranges=ranges, thread_names=NAMED, **launched(FORWARD, *calls, *BACKWARD))
-    expected = ["adopted: step > forward > layer 3"] * 2 + ["adopted: step > backward"] * 2
-    assert attributed(report) == ["own: step > forward", *expected]
-
-
 @pytest.mark.parametrize(
     ("setting_up", "expected"),
     [
@@ -228,22 +144,6 @@ def test_copies_of_threads_that_nccl_starts_are_of_the_thread_that_calls_it(tmp_
     calls["work"] = [replace(one, kind="memcpy") for one in calls["work"]]
     report = build(tmp_path, ranges=[*STEP, domain, setting_up], **calls)
     assert attributed(report) == [expected] * 2
-
-
-def test_two_processes_adopt_only_their_own(tmp_path):
-    first, second = thread(100, 101), thread(200, 201)
-    ranges = [Range("backward", 300, 700), Range("loss backward", 300, 700, thread(200))]
-    launches = [Launch(1, 320, 322, first), Launch(1, 330, 332, second)]
-    work = [Work(1, 340, 350, process=process_of(call.thread)) for call in launches]
-    report = build(tmp_path, ranges=ranges, launches=launches, work=work)
-    assert attributed(report) == ["adopted: backward", "adopted: loss backward"]
-
-
-def test_without_any_range_autograds_thread_still_tells_the_phase(tmp_path):
-    report = build(tmp_path, thread_names=NAMED, **launched(FORWARD, *BACKWARD))
-    attribution = attribute(read(report))
-    assert [PHASES[phase] for phase in attribution.phase] == ["other", "backward", "backward"]
-    assert attributed(report) == ["outside"] * 3
 
 
 @pytest.mark.parametrize("main", [[], [Range("serve", 0, 1000)]], ids=["main idle", "main waits"])

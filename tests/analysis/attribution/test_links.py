@@ -8,7 +8,7 @@ from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.summary.totals import summarize
 
-from tests.analysis.making.building import AUTOGRAD, MAIN, Range, build, launched, thread
+from tests.analysis.making.building import AUTOGRAD, Range, build, launched, thread
 from tests.analysis.making.reference import ENGINE
 from tests.analysis.making.traces import answers, attributed, summary
 
@@ -44,9 +44,7 @@ def linked(folder, *extra, calls=(CALL,), step=STEP, **rules):
 
 
 NODE, ADOPTED, LINKED = node(305, 340), "adopted: step > backward", f"linked: {FULL}"
-ACCUMULATE = Range(f"{ENGINE}torch::autograd::AccumulateGrad", 301, 390, AUTOGRAD)
-BEFORE, OTHER, OTHER_BRANCH = (302, 303, AUTOGRAD), thread(100, 103), thread(100, 104)
-ELSEWHERE = [Range("evaluation", 100, 250, OTHER), Range("aten::mm, seq = 12, op_id = 9", 110, 120, OTHER)]
+OTHER, OTHER_BRANCH = thread(100, 103), thread(100, 104)
 #: A reentrant checkpoint's backward: the block's forward runs again in its node, and then its nodes.
 RECOMPUTED = [
     Range(f"{ENGINE}CheckpointFunctionBackward", 305, 610, AUTOGRAD),
@@ -55,77 +53,12 @@ RECOMPUTED = [
     Range("aten::mm, seq = 12", 330, 340, AUTOGRAD),
     *node(400, 460, "MmBackward0"),
 ]
-#: What is beside the step's ranges, how it differs else, and where its calls go.
+#: Examples of what test_attribution_by_brute_force.py generates, and operators that are kept below what is linked:
+#: what is beside the step's ranges, how it differs else, and where its calls go.
 CASES = {
     "a backward node leads to the forward range of its number": ([SOFTMAX, *NODE], {}, [LINKED]),
-    "work of a node outside its own range belongs to the same number": (
-        [SOFTMAX, *NODE], {"calls": [(306, 308, AUTOGRAD), CALL, (335, 337, AUTOGRAD)]}, [LINKED] * 3,
-    ),
-    "gradient accumulation has no number and stays adopted": (
-        [SOFTMAX, Range(ACCUMULATE.name, 305, 340, AUTOGRAD), *node(345, 380)], {}, [ADOPTED],
-    ),
-    "a node's number is its own child's and not that of a node further in": (
-        [SOFTMAX, ACCUMULATE, *NODE], {"calls": [BEFORE, CALL]}, [ADOPTED, LINKED],
-    ),
-    "the engine's range has no number of a node of another name": (
-        [SOFTMAX, ACCUMULATE, NODE[1]], {"calls": [BEFORE, CALL]}, [ADOPTED, LINKED],
-    ),
-    # The last range of one thread and the first of the next are neighbours in the table.
-    "the engine's range has no number of a node on another thread": (
-        [SOFTMAX, NODE[0], Range("SoftmaxBackward0, seq = 12, op_id = 99", 301, 304, thread(100, 104))],
-        {}, [ADOPTED],
-    ),
-    "of several forward operators of a number the last is the one": (
-        [Range("aten::to, seq = 12, op_id = 5", 25, 28), SOFTMAX, *NODE], {}, [LINKED],
-    ),
-    "a number given out again after the node ran is another operator's": (
-        [SOFTMAX, *NODE, Range("lm head", 800, 900), Range("aten::mm, seq = 12, op_id = 9", 810, 820)],
-        {}, [LINKED],
-    ),
-    "an operator that starts with the node did not make it": (
-        [SOFTMAX, *NODE, Range("lm head", 312, 319), Range("aten::mm, seq = 12, op_id = 9", 315, 318)],
-        {}, [LINKED],
-    ),
-    "numbers count per thread and the waiting thread's are meant": ([SOFTMAX, *NODE, *ELSEWHERE], {}, [LINKED]),
-    "a number that no forward operator has leads nowhere": ([SOFTMAX, *node(305, 340, seq=13)], {}, [ADOPTED]),
-    "an operator in no range of the user's leads nowhere": (
-        [SOFTMAX, *NODE], {"step": [Range("backward", 300, 700)]}, ["adopted: backward"],
-    ),
-    "a range of one's own in backward says more than a number": (
-        [SOFTMAX, *NODE, Range("my softmax", 306, 339, AUTOGRAD)], {}, [f"{ADOPTED} > my softmax"],
-    ),
-    "a range of one's own may cross autograd's": (
-        [SOFTMAX, *NODE, Range("layer 3", 318, 360, AUTOGRAD, domain=1),
-         Range("attention", 319, 370, AUTOGRAD, domain=1)],
-        {"calls": [(307, 308, AUTOGRAD), CALL]}, [LINKED, f"{ADOPTED} > layer 3 > attention"],
-    ),
-    "where backward runs on the calling thread it is led too": (
-        [SOFTMAX, *node(305, 340, on=MAIN)], {"calls": [(320, 322), (400, 402)]}, [LINKED, "own: step > backward"],
-    ),
-    "only what lies below the common range is added": (
-        [SOFTMAX, *NODE],
-        {"step": [Range("epoch", 0, 2000), *STEP[1:5], Range("second half", 250, 1000), STEP[5]]},
-        ["linked: epoch > second half > backward > layer 3 > attention > computing softmax"],
-    ),
-    "linking can be switched off": ([SOFTMAX, *NODE], {"link": False}, [ADOPTED]),
     "kept operators stand below the linked path": (
         [SOFTMAX, *NODE], {"operators": "keep"}, [f"{LINKED} > {ENGINE}SoftmaxBackward0 > SoftmaxBackward0"],
-    ),
-    "a phase within the forward is left out of the path": (
-        [SOFTMAX, Range("forward pass (layer 3)", 21, 99), *NODE], {}, [LINKED],
-    ),
-    "an operator of an earlier step did not make a node": (
-        [SOFTMAX, *NODE],
-        {"step": [Range("step", 0, 250), *STEP[1:5], Range("step", 260, 1000), STEP[5]]}, [ADOPTED],
-    ),
-    "no step stands within backward": (
-        [SOFTMAX, *NODE], {"step": [Range("step", 0, 250), *STEP[1:]]}, ["adopted: backward"],
-    ),
-    "a branch in a thread has its backward": (
-        [*branch("branch 0", OTHER), *NODE], {}, ["linked: step > backward > branch 0"],
-    ),
-    "a thread that trains by itself made no node of another": (
-        [Range("step", 40, 900, OTHER), *branch("layer 3", OTHER), *NODE], {}, [ADOPTED],
     ),
     "a node of a reentrant checkpoint was made where its block ran again": (
         [Range("CheckpointFunction, seq = 11", 45, 50), Range("aten::mm, seq = 12", 120, 130), *RECOMPUTED],
@@ -140,9 +73,6 @@ CASES = {
         {"step": [*STEP[:5], Range("penalty", 205, 290), STEP[5]], "calls": [(226, 227, AUTOGRAD), CALL]},
         [f"linked: step > {place} > layer 3 > attention > computing softmax"
          for place in ("penalty", "backward > penalty")],
-    ),
-    "a number leads there even where no range is open around backward": (
-        [SOFTMAX, *NODE], {"step": STEP[1:5]}, ["linked: layer 3 > attention > computing softmax"],
     ),
 }  # fmt: skip
 
@@ -209,11 +139,6 @@ def test_replicas_on_two_gpus_are_told_apart_by_them(tmp_path):
     rows["work"] = [replace(work, device=device) for work, device in zip(rows["work"], (1, 0, 1), strict=True)]
     report = build(tmp_path, ranges=[*STEP, *two, *NODE], **rows)
     assert attributed(report)[0] == "linked: step > backward > replica 1"
-
-
-def test_a_number_of_two_threads_leads_nowhere_where_none_of_them_waits(tmp_path):
-    elsewhere = [Range("evaluation", 100, 250, OTHER), Range("aten::softmax, seq = 12", 110, 120, OTHER)]
-    assert linked(tmp_path, SOFTMAX, *NODE, *elsewhere, step=STEP[1:5])[0].startswith("own: autograd")
 
 
 def test_an_operator_range_is_shown_where_it_holds_what_no_other_does_and_only_there(tmp_path):

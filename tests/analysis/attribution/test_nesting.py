@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nvtx_kernels.analysis.attribution.forest import Forest
 from nvtx_kernels.analysis.attribution.nesting import Nesting
 from nvtx_kernels.analysis.errors import TooTangled
 from nvtx_kernels.analysis.trace import Ranges, Spots, sorted_ranges
@@ -63,48 +62,6 @@ def test_home_is_below_every_earlier_range_that_contains_the_range(rows):
         span = ranges.thread[row], ranges.start_ns[row], ranges.end_ns[row]
         outer = [other for other in holders(ranges, *span) if other < row]
         assert path(nesting, nesting.home[row]) == [*outer, row]
-
-
-def test_graft_puts_one_path_below_another():
-    nesting = Nesting(ranges_of([(0, 0, 100, 0), (0, 10, 90, 0), (1, 20, 80, 0), (1, 30, 40, 0)]))
-    base, own = nesting.home[[1, 1, 1]], np.array([nesting.home[3], nesting.home[3], -1], np.int32)
-    grafted = nesting.forest.graft(base, own)
-    assert [path(nesting, node) for node in grafted] == [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1]]
-    assert grafted[0] == grafted[1], "equal pairs share a node"
-
-
-def test_depth_counts_the_nodes_above():
-    nesting = Nesting(ranges_of([(0, 0, 100, 0), (0, 10, 90, 0), (0, 20, 80, 0), (1, 0, 5, 0)]))
-    assert nesting.forest.depth().tolist() == [0, 1, 2, 0]
-
-
-def test_nearest_value_is_a_nodes_own_or_that_of_the_nearest_above():
-    forest = Forest(np.array([-1, 0, 1, -1, 3, 2], np.int32))
-    own = np.array([7, -1, 8, -1, -1, -1], np.int32)
-    assert forest.nearest(own).tolist() == [7, 7, 8, -1, -1, 8, -1]
-    assert own.tolist() == [7, -1, 8, -1, -1, -1]
-    assert Forest(np.empty(0, np.int32)).nearest(np.empty(0, np.int32)).tolist() == [-1]
-
-
-def test_marks_spread_below_and_around_nodes_and_node_minus_one_has_none():
-    forest = Forest(np.array([-1, 0, 1, -1, 3, 2], np.int32))
-    marked = np.array([False, True, False, False, True, False])
-    assert forest.below(marked).tolist() == [False, True, True, False, True, True, False]
-    assert forest.around(marked).tolist() == [True, True, False, True, True, False, False]
-
-
-def test_nodes_of_equal_keys_below_equal_ones_are_folded_into_one():
-    forest = Forest(np.array([-1, -1, 0, 1, 1, 3], np.int32))
-    folded, of_node, example = forest.folded(np.array([5, 5, 7, 7, 6, 5], np.int32))
-    assert (folded.parent.tolist(), folded.range.tolist()) == ([-1, 0, 0, 2], [5, 6, 7, 5])
-    assert of_node.tolist() == [0, 0, 2, 2, 1, 3, -1]
-    assert of_node[example].tolist() == [0, 1, 2, 3]
-
-
-def test_a_path_is_copied_to_the_top_without_the_nodes_that_are_not_kept():
-    nesting = Nesting(ranges_of([(0, 0, 100, 0), (0, 10, 90, 0), (0, 20, 80, 0)]))
-    copies = nesting.forest.copied(nesting.home[[2, 1]], lambda nodes: nodes != nesting.home[1])
-    assert [path(nesting, node) for node in copies] == [[0, 2], [0]]
 
 
 def test_endless_nesting_is_refused():

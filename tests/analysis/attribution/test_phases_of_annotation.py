@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from tests.analysis.making import building
 from tests.analysis.making.building import AUTOGRAD, MAIN, WORKER, Range, annotation, build, launched, module
 from tests.analysis.making.bundled import unpacked
-from tests.analysis.making.traces import answers, path_of
+from tests.analysis.making.traces import answers
 
 BACK = building.MODEL_BACKWARD
 # Two calls of a model and its backward on autograd's thread, in one range that opens no phase; times in tens.
@@ -56,43 +56,6 @@ def phases(tmp_path, ranges, calls=CALLS, **more):
 @pytest.mark.parametrize("ranges", [PIPELINE, PIPELINE[1:]], ids=["in one range", "in no other range"])
 def test_a_models_ranges_tell_forward_and_backward_apart(tmp_path, ranges):
     assert phases(tmp_path, ranges) == EXPECTED
-
-
-NAMED = {
-    "forward 3": {"before": "forward", "clipping": "forward", "module's node": "forward"},
-    "backward": {"before": "backward", "module": "backward", "loss": "backward"},
-}
-
-
-@pytest.mark.parametrize(("name", "expected"), NAMED.items())
-def test_a_name_that_says_a_phase_comes_first(tmp_path, name, expected):
-    found = phases(tmp_path, [Range(name, 0, 300), *PIPELINE[1:]])
-    assert {call: found[call] for call in expected} == expected
-
-
-BETWEEN = {
-    "a step ends": ([Range("step 3", 0, 70)], "other"),
-    "an optimizer's range": ([Range("optimizer", 70, 80)], "other"),
-    "a layer": ([Range("layer 3", 70, 80)], "forward"),
-    "another call of the model": ([module("GPT", 70, 80)], "forward"),
-    "backward of the same thread": ([module("GPT", 70, 80, MAIN, BACK)], "other"),
-    "a node of the same thread": ([Range("MulBackward0, seq = 3", 70, 80)], "forward"),
-    "another thread's node before": ([Range("MulBackward0, seq = 3", 52, 54, AUTOGRAD)], "other"),
-}
-
-
-@pytest.mark.parametrize(("ranges", "expected"), BETWEEN.values(), ids=BETWEEN)
-def test_a_loss_lies_between_a_model_and_its_backward(tmp_path, ranges, expected):
-    assert phases(tmp_path, [*PIPELINE[1:], *ranges])["loss"] == expected
-
-
-def test_forward_in_backward_is_computed_again(tmp_path):
-    again = [module("recompute", 150, 170, AUTOGRAD), module("update", 152, 168, AUTOGRAD)]
-    report = build(tmp_path, ranges=[*annotation(), *PIPELINE, *again], **launched((155, 156, AUTOGRAD)))
-    attribution = attribute(read(report))
-    assert [phase for _, _, phase in answers(attribution)] == ["backward"]
-    marked = {path_of(attribution, node)[-2:] for node in attribution.recompute.nonzero()[0]}
-    assert marked == {("GPT", "recompute"), ("recompute", "update")}
 
 
 def test_categories_of_other_domains_say_nothing(tmp_path):
