@@ -56,18 +56,21 @@ class Forest:
         return np.where(node >= 0, self.parent[node], np.int32(-1)) if len(self) else node
 
     def depth(self) -> Int32s:
-        """Return how many nodes are above each node, by doubling jumps: int32 (nodes,)."""
-        depth, jump = (self.parent >= 0).astype(np.int32), self.parent.copy()
-        while (jump >= 0).any():
-            depth += np.where(jump >= 0, depth[jump], 0).astype(np.int32)
-            jump = np.where(jump >= 0, jump[jump], -1)
+        """Return how many nodes are above each node: int32 (nodes,)."""
+        depth = np.empty(len(self), np.int32)
+        for number, nodes in enumerate(self.by_depth()):
+            depth[nodes] = number
         return depth
 
     def by_depth(self) -> list[Int32s]:
         """Return the nodes of each depth, outermost first; worked out again only after nodes were added."""
         if sum(map(len, self._levels)) < len(self) or not self._levels:
-            depth = self.depth()
-            order = np.argsort(depth, kind="stable").astype(np.int32)
+            depth, jump = (self.parent >= 0).astype(np.int32), self.parent.copy()
+            while (jump >= 0).any():  # twice as far each time
+                depth += np.where(jump >= 0, depth[jump], 0).astype(np.int32)
+                jump = np.where(jump >= 0, jump[jump], -1)
+            few = depth.astype(np.min_scalar_type(depth.max(initial=0)))  # sorted by radix
+            order = np.argsort(few, kind="stable").astype(np.int32)
             self._levels = np.split(order, np.cumsum(np.bincount(depth))[:-1])
         return self._levels
 
@@ -87,7 +90,8 @@ class Forest:
         """
         nearest = np.append(values, np.int32(-1))
         for nodes in self.by_depth()[1:]:
-            nearest[nodes] = np.where(nearest[nodes] >= 0, nearest[nodes], nearest[self.parent[nodes]])
+            without = nodes[nearest[nodes] < 0]
+            nearest[without] = nearest[self.parent[without]]
         return nearest
 
     def below(self, nodes: Bools) -> Bools:
@@ -122,6 +126,8 @@ class Forest:
         parent, keys, example = np.concatenate(levels, axis=1)
         folded = Forest(parent)
         folded.range = keys
+        sizes = [level.shape[1] for level in levels[1:]]
+        folded._levels = np.split(np.arange(count, dtype=np.int32), np.cumsum(sizes)[:-1])
         return folded, of_node, example
 
     def copied(self, node: Int32s, keeps: Callable[[Int32s], Bools]) -> Int32s:
