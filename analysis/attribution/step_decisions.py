@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..readers.marks import TrainingMark
-from ..support.small_numbers import counted, grouped_rows
+from ..support.small_numbers import counted, distinct, grouped_rows
 from ..trace import EVALUATION, GRADIENT, MODEL_BACKWARD, MODEL_FORWARD, Bools, Int64s, Ranges, Trace
 from ..vocabulary import BACKWARD, OPTIMIZER, PHASES
 from ..vocabulary.step_ends import IN_BACKWARD, ending_optimizer, warm_up_steps
@@ -89,7 +89,7 @@ def training_processes(trace: Trace, facts: NameFacts) -> Int64s:
         for fact in trace.facts
         if isinstance(fact.mark, TrainingMark) and fact.mark.event == "update"
     ]
-    return np.union1d(process[ranges.thread[trains]], np.array(updated, np.int64)).astype(np.int64)
+    return distinct(np.append(process[ranges.thread[trains]], np.array(updated, np.int64)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernel_names.arithmetic import arithmetic_of, is_fp32_convolution
-from ..support.small_numbers import rows_of_each
+from ..support.small_numbers import distinct, rows_of_each
 from ..support.units import count_text, counted, time_in_digits
 from ..trace import Bools, Int8s, Int64s
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES
@@ -147,7 +147,7 @@ def least_bytes_ns(subject: FixSubject, work: Bools) -> Floats:
         if figures is None or figures.elementwise or not figures.total or subject.peak is None:
             continue
         rows = np.flatnonzero(work)[rows]
-        instances = subject.steps * max(len(np.unique(subject.node[rows])) / subject.steps, 1)
+        instances = subject.steps * max(len(distinct(subject.node[rows])) / subject.steps, 1)
         all_ns = figures.bytes / subject.peak.bytes * 1e9 * instances
         floor[rows] = all_ns * subject.duration_ns[rows] / subject.duration_ns[rows].sum()
     return floor
@@ -341,7 +341,7 @@ def attention(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     calls = np.zeros(len(subject.host.row), np.bool_)
     calls[subject.work.call[scores]] = True
     node = subject.node
-    products = subject.products & np.isin(subject.path_id, np.unique(subject.path_id[scores]))
+    products = subject.products & np.isin(subject.path_id, distinct(subject.path_id[scores]))
     counted, peak = subject.counted(), subject.peak
     least = 0.0
     keys = set(zip(subject.path_id[scores].tolist(), subject.timeline.work_phase[scores].tolist(), strict=True))
@@ -351,7 +351,7 @@ def attention(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         if figures is None or not all(rates):
             least = 0.0
             break
-        nodes = len(np.unique(node[scores & (subject.path_id == path)]))
+        nodes = len(distinct(node[scores & (subject.path_id == path)]))
         least += nodes * sum(
             count / rate * 1e9 for count, rate in zip(figures.flops.values(), rates, strict=True) if rate
         )
@@ -432,7 +432,7 @@ def limited_by_launching(subject: FixSubject, factor: Floats | float) -> list[in
     phase, gaps = subject.timeline.work_phase, subject.gaps
     chosen = [PHASES.index(name) for name in (FORWARD, BACKWARD)]
     if not np.isin(phase, chosen).any():
-        chosen = sorted(set(np.unique(phase).tolist()) - {PHASES.index(OPTIMIZER)})
+        chosen = sorted(set(distinct(phase).tolist()) - {PHASES.index(OPTIMIZER)})
     of_gap = subject.attribution.phase[gaps.next]
     busy_ns = _by_phase(phase, subject.duration_ns)
     most_ns = BUSY_BELOW * (busy_ns + _by_phase(of_gap, gaps.duration_ns) * factor)

@@ -14,7 +14,7 @@ from nvtx_kernels import DOMAIN
 
 from ..attribution.causes import Attribution
 from ..kernel_names.categories import classify
-from ..support.small_numbers import ordered
+from ..support.small_numbers import distinct, ordered
 from ..trace import KERNEL, Bools, Int32s, Int64s, Path
 from ..vocabulary import BACKWARD, PHASES
 from .efficiency import Counts, counted_in, keys_of
@@ -87,10 +87,10 @@ class FixSubject:
 
     def places(self, work: Bools) -> tuple[Path, ...]:
         """Return the ranges of some work, those with the most time first."""
-        time: dict[Path, float] = {}
-        for node, ns in zip(self.node[work].tolist(), self.duration_ns[work].tolist(), strict=True):
-            time[self.path(node)] = time.get(self.path(node), 0) + ns
-        return tuple(sorted(filter(None, time), key=lambda path: -time[path])[:MOST_PLACES])
+        rows = np.flatnonzero(work & (self.node >= 0))
+        _, first, group = np.unique(self.path_id[rows], return_index=True, return_inverse=True)
+        order = np.lexsort((first, -np.bincount(group, self.duration_ns[rows])))
+        return tuple(self.path(node) for node in self.node[rows[first[order[:MOST_PLACES]]]].tolist())
 
     @cached_property
     def path_id(self) -> Int64s:
@@ -121,7 +121,7 @@ class FixSubject:
 
     def in_most_steps(self, calls: NDArray[np.int64]) -> bool:
         """Return whether some calls are in all steps but one."""
-        return len(np.unique(self.timeline.step_of_call[calls])) >= max(self.steps - 1, 1)
+        return len(distinct(self.timeline.step_of_call[calls])) >= max(self.steps - 1, 1)
 
     @cached_property
     def waiting(self) -> Bools:

@@ -203,9 +203,11 @@ def _nearest(attribution: Attribution, steps: Int64s, times_ns: Int64s, calls_ns
 
 def _interrupted(attribution: Attribution, steps: Int64s) -> Bools:
     """Return of each two consecutive steps whether warm-up or evaluation lies between them."""
-    trace, ranges = attribution.of_all_work.trace, attribution.ranges
-    whole = attribution.of_all_work
-    left_out = np.append(whole.steps.evaluation | whole.warm_up, False)[whole.node] & (trace.work.launch >= 0)
+    whole, ranges = attribution.of_all_work, attribution.ranges
+    apart, trace = whole.steps.evaluation | whole.warm_up, whole.trace
+    if not apart.any():
+        return np.zeros(len(steps) - 1, np.bool_)
+    left_out = np.append(apart, False)[whole.node] & (trace.work.launch >= 0)
     at_ns = np.sort(trace.launches.start_ns[trace.work.launch[left_out]])
     return np.searchsorted(at_ns, ranges.start_ns[steps[1:]]) > np.searchsorted(at_ns, ranges.end_ns[steps[:-1]])
 

@@ -94,8 +94,10 @@ def _interrupted(extents: Extents, windows: Windows) -> Bools:
     everything = extents.attribution.of_all_work
     warm_up, evaluation = everything.warm_up, everything.steps.evaluation
     of_node = np.append((warm_up | evaluation) if len(evaluation) == len(warm_up) else warm_up, False)
-    apart = of_node[everything.node]
     interrupted = np.zeros(len(windows), np.bool_)
+    if not of_node.any():
+        return interrupted
+    apart = of_node[everything.node]
     for (gpu,), rows in rows_of_each(windows.gpu):
         begins = np.sort(everything.trace.work.start_ns[apart & (extents.gpu_of_all == gpu)])
         before, after = (np.searchsorted(begins, times[rows]) for times in (windows.start_ns, windows.end_ns))

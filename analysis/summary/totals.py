@@ -188,15 +188,12 @@ class _Summary:
 
     def totals(self) -> Totals:
         kernel = self.work.kind == KERNEL
-        parts = {
-            f"{how}_ns": int(self.duration[(self.attribution.how == number) & ~self.left_out].sum())
-            for number, how in enumerate(HOW)
-        }
+        by_how = summed(self.attribution.how[self.kept], self.duration[self.kept], len(HOW)).tolist()
         return Totals(
             work_ns=int(self.duration.sum()),
             kernel_ns=int(self.duration[kernel].sum()),
             excluded_ns=int(self.duration[self.left_out].sum()),
-            **parts,
+            **{f"{how}_ns": ns for how, ns in zip(HOW, by_how, strict=True)},
         )
 
     def kernels(self) -> tuple[KernelRow, ...]:
