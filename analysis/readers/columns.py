@@ -65,7 +65,7 @@ class Encoded:
 
     def numbered(self, number: Callable[[Any], int]) -> Int32s:
         """Replace each value by its `number`, which is called once per distinct value."""
-        return np.array([number(value) for value in self.values] or [0], np.int32)[self.codes]
+        return np.array([number(value) for value in self.values] or [0], np.int32).take(self.codes)
 
 
 @dataclass(frozen=True, slots=True)
