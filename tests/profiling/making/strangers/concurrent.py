@@ -1,13 +1,9 @@
 """Programs of several threads, coroutines and processes, and distributed training with one process."""
 
 import asyncio
-import contextvars
-import copy
 import multiprocessing
-import queue
 import tempfile
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,17 +23,6 @@ def run_together(workers):
 
 
 @program(threads=True)
-def threads_that_share_a_model(annotate):
-    model, results = annotate(Model().eval()), {}
-
-    def answer(number):
-        results[number] = model(x_of(number + 1)).detach()
-
-    run_together([threading.Thread(target=answer, args=(number,)) for number in range(3)])
-    return sorted(results.items())
-
-
-@program(threads=True)
 def threads_that_train(annotate):
     workers = [threading.Thread(target=train, args=(annotate(Model().eval()),)) for _ in range(2)]
     run_together(workers)
@@ -52,52 +37,12 @@ def forward_here_and_backward_there(annotate):
 
 
 @program(threads=True)
-def thread_that_fails_in_backward(annotate):
-    model = annotate(Model())
-    model.head.weight.register_hook(lambda _: 1 // 0)
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(train, model).result()
-
-
-@program(threads=True)
 def thread_that_ends_within_a_step(annotate):
     model = annotate(Model())
     optimizer = sgd(model)
     train(model, optimizer)
     worker = threading.Thread(target=lambda: model(x_of()).sum().backward())
     run_together([worker])
-
-
-@program(threads=True)
-def replicas(annotate):
-    model = annotate(Model().eval())
-    copies, results = [annotate(copy.deepcopy(model)) for _ in range(2)], queue.Queue()
-
-    def answer(number):
-        results.put((number, copies[number](x_of()).detach()))
-
-    workers = [threading.Thread(target=answer, args=(number,), daemon=True) for number in range(2)]
-    for worker in workers:
-        worker.start()
-    return sorted((results.get(timeout=30) for _ in workers), key=lambda one: one[0])
-
-
-@program()
-def coroutines(annotate):
-    model, order = annotate(Model()), []
-
-    async def one(number):
-        await asyncio.sleep(0)
-        output = model(x_of(number + 1))
-        order.append(number)
-        await asyncio.sleep(0)
-        return output
-
-    async def both():
-        return await asyncio.gather(*(one(number) for number in range(3)))
-
-    sum(output.sum() for output in asyncio.run(both())).backward()
-    return order
 
 
 @program()
@@ -118,41 +63,6 @@ def coroutines_that_wait_inside_a_module(annotate):
         return await asyncio.gather(*(model(x_of(rows)) for rows in (1, 2, 3)))
 
     sum(output.sum() for output in asyncio.run(several())).backward()
-
-
-@program()
-def coroutine_that_is_cancelled(annotate):
-    model = annotate(Model())
-
-    async def forever():
-        while True:
-            model(x_of()).sum().backward()
-            await asyncio.sleep(0)
-
-    async def impatient():
-        task = asyncio.create_task(forever())
-        for _ in range(3):
-            await asyncio.sleep(0)
-        task.cancel()
-        await task
-
-    try:
-        asyncio.run(impatient())
-    except asyncio.CancelledError as error:
-        return repr(error)
-
-
-@program(threads=True)
-def model_in_an_executor(annotate):
-    model = annotate(Model().eval())
-    setting = contextvars.ContextVar("scale", default=1)
-
-    async def serve():
-        setting.set(2)
-        output = await asyncio.to_thread(lambda: model(x_of()).detach())
-        return output * setting.get()
-
-    return asyncio.run(serve())
 
 
 @program(silent=True)
@@ -181,16 +91,6 @@ def group():
             yield
         finally:
             distributed.destroy_process_group()
-
-
-@program()
-def data_parallel_in_one_process(annotate):
-    model = annotate(Model())
-    with group():
-        parallel = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
-        train(parallel)
-        with parallel.no_sync():
-            parallel(x_of()).sum().backward()
 
 
 @program()

@@ -2,17 +2,9 @@
 
 import torch
 from torch import nn
-from torch.autograd.function import once_differentiable
-from torch.func import functional_call, grad, jacrev, jvp, stack_module_state, vmap
+from torch.func import functional_call, grad, jacrev, jvp, vmap
 
 from .table import Model, program, train, x_of
-
-
-@program()
-def retained_graph(annotate):
-    loss = annotate(Model())(x_of()).sum()
-    for _ in range(3):
-        loss.backward(retain_graph=True)
 
 
 @program()
@@ -37,32 +29,6 @@ def gradients_of_some(annotate):
     inner = model.layers[0](x)
     output = model.head(model.layers[1](inner))
     return torch.autograd.grad(output.sum(), [inner, model.head.bias], allow_unused=True), inner
-
-
-class Doubled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * 2
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, gradient):
-        return gradient * 2 + ctx.saved_tensors[0] * 0
-
-
-@program()
-def custom_function(annotate):
-    model = annotate(Model())
-    model.head.register_forward_hook(lambda module, args, output: Doubled.apply(output))
-    train(model)
-
-
-@program()
-def function_differentiated_too_often(annotate):
-    model, x = annotate(nn.Linear(4, 4)), x_of()
-    (gradient,) = torch.autograd.grad(Doubled.apply(model(x).square()).sum(), x, create_graph=True)
-    gradient.sum().backward()
 
 
 class ReversedGradient(torch.autograd.Function):
@@ -90,20 +56,6 @@ def reversed_gradient(annotate):
 
 
 @program()
-def straight_through(annotate):
-    class Rounded(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.code = nn.Embedding(3, 4)
-
-        def forward(self, x):
-            nearest = torch.cdist(x, self.code.weight).argmin(-1)
-            return x + (self.code(nearest) - x).detach()
-
-    train(annotate(nn.Sequential(nn.Linear(4, 4), Rounded(), nn.Linear(4, 2))))
-
-
-@program()
 def in_place_and_views(annotate):
     class Writes(nn.Module):
         def forward(self, x):
@@ -121,14 +73,6 @@ def in_place_and_views(annotate):
 
 
 @program()
-def written_into_where_it_is_needed(annotate):
-    model = annotate(nn.Sequential(nn.Linear(4, 4), nn.Sigmoid()))
-    output = model(x_of())
-    output.add_(1)
-    output.sum().backward()
-
-
-@program()
 def gradients_per_sample(annotate):
     model = annotate(Model().eval())
     weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
@@ -137,25 +81,9 @@ def gradients_per_sample(annotate):
 
 
 @program()
-def ensemble(annotate):
-    models = [annotate(nn.Linear(4, 2)) for _ in range(3)]
-    weights, buffers = stack_module_state(models)
-    call = lambda weights, buffers: functional_call(models[0], (weights, buffers), (torch.ones(2, 4),))  # noqa: E731
-    return vmap(call)(weights, buffers)
-
-
-@program()
 def forward_mode(annotate):
     model = annotate(Model().eval())
     return jvp(model, (x_of().detach(),), (torch.ones(4, 4),)), jacrev(model)(torch.ones(1, 4))
-
-
-@program()
-def dual_numbers(annotate):
-    model = annotate(nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
-    with torch.autograd.forward_ad.dual_level():
-        dual = torch.autograd.forward_ad.make_dual(x_of().detach(), torch.ones(4, 4))
-        return tuple(torch.autograd.forward_ad.unpack_dual(model(dual)))
 
 
 @program()
@@ -172,12 +100,6 @@ def learning_to_learn(annotate):
 
 
 @program()
-def checked_gradients(annotate):
-    model = annotate(nn.Sequential(nn.Linear(2, 2), nn.Tanh()).double())
-    return torch.autograd.gradcheck(model, torch.ones(1, 2, dtype=torch.double, requires_grad=True))
-
-
-@program()
 def backward_within_forward(annotate):
     class Corrected(nn.Module):
         def __init__(self):
@@ -191,16 +113,6 @@ def backward_within_forward(annotate):
             return x - 0.1 * force
 
     train(annotate(nn.Sequential(nn.Linear(4, 4), Corrected(), nn.Linear(4, 4))))
-
-
-@program()
-def truncated_through_time(annotate):
-    cell, state = annotate(nn.GRUCell(4, 4)), torch.zeros(4, 4)
-    for _ in range(3):
-        state = cell(x_of(), cell(x_of(), state))
-        state.sum().backward()
-        state = state.detach()
-    return state
 
 
 @program()

@@ -52,50 +52,6 @@ def hook_that_is_always_called(annotate):
 
 
 @program()
-def features_through_a_hook(annotate):
-    model, features = annotate(Model()), {}
-    for index, layer in enumerate(model.layers):
-        layer.register_forward_hook(lambda m, a, output, index=index: features.update({index: output}))
-    model(x_of()).sum().backward()
-    return features
-
-
-@program()
-def class_activation_map(annotate):
-    model, kept = annotate(Model().eval()), {}
-    model.layers[1].register_forward_hook(lambda m, a, output: kept.update(features=output))
-    model.layers[1].register_full_backward_hook(lambda m, _, gradients: kept.update(gradients=gradients[0]))
-    model(x_of())[:, 0].sum().backward()
-    return (kept["features"] * kept["gradients"].mean(0)).relu()
-
-
-@program()
-def hook_that_removes_itself(annotate):
-    model, notes = annotate(Model()), []
-
-    def once(module, args, output):
-        notes.append(tuple(output.shape))
-        handle.remove()
-
-    handle = model.head.register_forward_hook(once)
-    train(model)
-    return notes
-
-
-@program()
-def hooks_of_tensors(annotate):
-    model, seen = annotate(Model()), []
-    x = x_of()
-    x.register_hook(lambda gradient: gradient * 2)
-    output = model(x)
-    output.retain_grad()
-    output.register_hook(lambda gradient: seen.append(gradient.clone()))
-    model.head.weight.register_hook(lambda gradient: gradient.clamp(-0.1, 0.1))
-    output.square().sum().backward()
-    return x.grad, output.grad, seen
-
-
-@program()
 def hooks_of_nodes(annotate):
     model, names = annotate(Model()), []
     output = model(x_of())
@@ -105,17 +61,6 @@ def hooks_of_nodes(annotate):
         node = next((one for one, _ in node.next_functions if one is not None), None)
     output.sum().backward()
     return names
-
-
-@program()
-def hook_of_several_gradients(annotate):
-    model, seen = annotate(Model()), []
-    one, other = model(x_of()), model(x_of() * 2)
-    torch.autograd.graph.register_multi_grad_hook(
-        [one, other], lambda gradients: seen.append([g.clone() for g in gradients])
-    )
-    (one * other).sum().backward()
-    return seen
 
 
 @program()
@@ -132,29 +77,3 @@ def hooks_of_all_modules(annotate):
         for handle in handles:
             handle.remove()
     return notes
-
-
-@program()
-def hooks_of_optimizers(annotate):
-    model, notes = annotate(Model()), []
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    optimizer.register_step_pre_hook(lambda one, args, kwargs: notes.append((len(args), sorted(kwargs))))
-    optimizer.register_step_post_hook(lambda one, args, kwargs: notes.append((len(args), sorted(kwargs))))
-    train(model, optimizer)
-    return notes
-
-
-@program(silent=True)
-def hooks_of_state(annotate):
-    model, notes = annotate(Model()), []
-    model.register_state_dict_post_hook(lambda module, state, prefix, _: notes.append(list(state)))
-    model.register_load_state_dict_pre_hook(lambda module, state, *_: state.pop("head.bias"))
-    missing = model.load_state_dict(model.state_dict(), strict=False)
-    return notes, list(missing.missing_keys), len(model._forward_hooks)
-
-
-@program()
-def hook_with_a_second_model(annotate):
-    model, helper = annotate(Model()), annotate(nn.Linear(4, 4))
-    model.head.register_forward_hook(lambda module, args, output: output + helper(output))
-    train(model)

@@ -1,7 +1,6 @@
 """Modules that return unusual things, are copied, saved or changed, and tensors that are not plain."""
 
 import copy
-import io
 import pickle
 from collections import UserDict, namedtuple
 from dataclasses import dataclass
@@ -78,17 +77,6 @@ def copied_and_pickled(annotate):
     for one in copies:
         train(one, steps=1)
     return before, [one.state_dict() for one in copies], [sorted(vars(one)) for one in copies]
-
-
-@program(silent=True)
-def saved_and_loaded(annotate):
-    model, file = annotate(Model()), io.BytesIO()
-    torch.save({"whole": model, "state": model.state_dict()}, file)
-    file.seek(0)
-    loaded = torch.load(file, weights_only=False)
-    other = Model()
-    other.load_state_dict(loaded["state"], assign=True)
-    return loaded["whole"](x_of()), other(x_of()), len(file.getvalue())
 
 
 @program()
