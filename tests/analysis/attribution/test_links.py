@@ -57,6 +57,10 @@ RECOMPUTED = [
 #: what is beside the step's ranges, how it differs else, and where its calls go.
 CASES = {
     "a backward node leads to the forward range of its number": ([SOFTMAX, *NODE], {}, [LINKED]),
+    "an operator that starts with the node did not make it": (
+        [SOFTMAX, *NODE, Range("lm head", 312, 319), Range("aten::mm, seq = 12, op_id = 9", 315, 318)],
+        {}, [LINKED],
+    ),
     "kept operators stand below the linked path": (
         [SOFTMAX, *NODE], {"operators": "keep"}, [f"{LINKED} > {ENGINE}SoftmaxBackward0 > SoftmaxBackward0"],
     ),
