@@ -140,7 +140,7 @@ def called_products(subject: FixSubject, products: Bools, convolutions: Bools) -
 
 def least_bytes_ns(subject: FixSubject, work: Bools) -> Floats:
     """Return the least time of each piece of work for its bytes, ns, where its range alone was counted."""
-    floor, counted = np.zeros(len(work)), subject.counted()
+    floor, counted = np.zeros(len(work)), subject.counted
     phase = subject.timeline.work_phase
     for (path, of_phase), rows in rows_of_each(subject.path_id[work], phase[work].astype(np.int64)):
         figures = counted.get((int(path), int(of_phase)))
@@ -342,7 +342,7 @@ def attention(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     calls[subject.work.call[scores]] = True
     node = subject.node
     products = subject.products & np.isin(subject.path_id, distinct(subject.path_id[scores]))
-    counted, peak = subject.counted(), subject.peak
+    counted, peak = subject.counted, subject.peak
     least = 0.0
     keys = set(zip(subject.path_id[scores].tolist(), subject.timeline.work_phase[scores].tolist(), strict=True))
     for path, phase in keys:

@@ -14,7 +14,7 @@ from nvtx_kernels import DOMAIN
 
 from ..attribution.causes import Attribution
 from ..kernel_names.categories import classify
-from ..support.small_numbers import distinct, ordered
+from ..support.small_numbers import distinct, ordered, rows_of_each
 from ..trace import KERNEL, Bools, Int32s, Int64s, Path
 from ..vocabulary import BACKWARD, PHASES
 from .efficiency import Counts, counted_in, keys_of
@@ -182,13 +182,13 @@ class FixSubject:
         """What the GPU can do at most."""
         return peak_for(self.trace.provenance.gpus, self.counts.peaks if self.counts else {})
 
+    @cached_property
     def counted(self) -> dict[tuple[int, int], Any]:
-        """Return the counts of the work's innermost ranges, by the number of a path and a phase."""
+        """The counts of the work's innermost ranges, by the number of a path and a phase."""
         entries = self.counts.by_key if self.counts and not self.counts.is_stated else {}
-        found = {}
-        steps, columns = self._step_names, (self.path_id, self.timeline.work_phase, self.node)
-        for path_id, phase, node in {*zip(*(column.tolist() for column in columns), strict=True)}:
-            path = self.path(node)
+        found, steps = {}, self._step_names
+        for (path_id, phase), rows in rows_of_each(self.path_id, self.timeline.work_phase):
+            path = self.path(int(self.node[rows[0]]))
             below = next((at for at, name in enumerate(path) if name in steps), -1)
             key = next((key for key in keys_of(PHASES[phase], path[below + 1 :]) if key in entries), None)
             if key is not None and entries[key].paths is not None:

@@ -216,10 +216,10 @@ def _factors(
         if abs(error) <= NEAREST_STEP:
             lowest = (1 - NEAR_HOST) * least_ns / unrecorded_ns
             around = of_phases * np.linspace(lowest, 1 + NEAR_HOST, 2 * PLACES + 1)[:, None]
-            near = _is_near(step_ns([base] * len(around), around), least_ns, unrecorded_ns)
+            near = _is_near(step_ns([base], around), least_ns, unrecorded_ns)
             return _Factors(around[near] if near.any() else around, host_times_error=error)
     tried = np.linspace(*FACTORS, SEARCHED)
-    steps = step_ns([base] * SEARCHED, tried)
+    steps = step_ns([base], tried)
     fine = np.linspace(*FACTORS, 16 * SEARCHED)
     near = _is_near(np.interp(fine, tried, steps), least_ns, unrecorded_ns)
     if not near.any():

@@ -62,9 +62,10 @@ def recorded_step_ns(timeline: Timeline) -> float:
 
 
 def step_ns(timelines: Sequence[Timeline], factors: Floats) -> Floats:
-    """Return how long a step takes in each timeline, ns, with the host's times multiplied by its factor.
+    """Return how long a step takes in each replay, ns, with the host's times multiplied by its factor.
 
-    `factors` has one for each timeline, or a row for each, of one for each of PHASES.
+    `factors` has one for each replay, or a row for each, of one for each of PHASES. All replays are of one
+    timeline, or each has its own.
     """
     return _step(_replayed(timelines, factors)[0], timelines[0])
 
@@ -75,7 +76,7 @@ def emptied_ns(emptied: Timeline, factors: Floats) -> Floats:
     A row for each of `factors`, of a time for each of PHASES: the median over the steps. `emptied` is what
     `timeline.emptied` returned.
     """
-    _, begins, leaves = _replayed([emptied] * len(factors), factors)
+    _, begins, leaves = _replayed([emptied], factors)
     first = first_calls(emptied)
     times = np.zeros((emptied.steps, len(PHASES), len(factors)))
     np.add.at(times, (emptied.step_of_call[first], emptied.phase[first]), leaves - begins)
@@ -108,13 +109,15 @@ def _followed(
 ) -> tuple[Floats, Floats, Floats]:
     """Follow the operations in their order; return what `_replayed` does.
 
-    Columns are replays. `run_ns` is how long a run keeps its stream, `latest_ns` its end on a free stream.
+    Columns are replays, or one for all that do not differ. `run_ns` is how long a run keeps its stream,
+    `latest_ns` its end on a free stream.
     """
     earlier_ns = timeline.program.earlier_ns - timeline.window.host.start_ns[0]
     run = earlier = len(earlier_ns)
-    ends = np.empty((earlier + len(run_ns), run_ns.shape[1]))
+    replays = called_ns.shape[1]
+    ends = np.empty((earlier + len(run_ns), replays))
     ends[:earlier] = earlier_ns[:, None]
-    waited = np.zeros(run_ns.shape[1])  # how long the host has waited so far
+    waited = np.zeros(replays)  # how long the host has waited so far
     step_ends: list[Floats] = []
     begins: list[Floats] = []
     leaves: list[Floats] = []
