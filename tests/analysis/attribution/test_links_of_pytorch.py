@@ -1,7 +1,6 @@
 """Recordings of PyTorch, in which every backward node goes where the program itself says that it was made."""
 
 import threading
-from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -41,11 +40,6 @@ class Program:
     def ran(self, name, where, _):
         self.log.append((name, where))
 
-    @contextmanager
-    def phase(self, name):
-        with self.range("step"), self.range(name):
-            yield
-
     def layer(self, number, hidden):
         with self.range(f"layer {number}"):
             return self.noted(self.layers[number](hidden).relu().square(), f"layer {number}")
@@ -53,13 +47,6 @@ class Program:
     def loss(self, hidden):
         with self.range("head"):
             return self.noted(hidden.square().mean(), "head")
-
-
-def chained(program, x):
-    with program.phase("forward"):
-        loss = program.loss(program.layer(1, program.layer(0, x)))
-    with program.phase("backward"):
-        loss.backward()
 
 
 def in_threads(program, x):

@@ -8,7 +8,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.checkpoint import checkpoint
 
-MAIN, ENGINE_THREAD = 7, 8
+MAIN = 7
 ENGINE = "autograd::engine::evaluate_function: "
 
 

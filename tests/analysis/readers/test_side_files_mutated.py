@@ -11,6 +11,7 @@ from nvtx_kernels.analysis.readers import capture_traces, given_names, graph_sta
 
 from tests.analysis.making.kineto import STEP, events_of, trace_text
 from tests.analysis.making.ncu_csv import long, usual, wide
+from tests.analysis.making.several import IN_CONTENT
 from tests.conftest import VARIABLE
 
 HEADER = {"id": "0x7f8c", "rank": 2, "n_ranks": 8}
@@ -30,22 +31,7 @@ FILES = {
     "stacks": (json.dumps({"12": "a.py:3:f\nb.py:4:g"}), graph_stacks._paths_in),
     "names": (json.dumps(NAMES), given_names.read_names),
 }  # fmt: skip
-PIECES = (
-    b"",
-    b"\x00",
-    b"\xff",
-    b'"',
-    b",",
-    b"\n",
-    b"{",
-    b"]",
-    b"-1",
-    b"9" * 5000,
-    b"1e999",
-    b"NaN",
-    b"null",
-    b"\x1b[31m",
-)
+CHANGES = [change for name, change in IN_CONTENT.items() if name != "gzipped"]
 CASES = 5_000 if os.environ.get("CI") else 500
 
 
@@ -55,9 +41,8 @@ def test_a_file_with_changed_bytes_is_read_or_refused(tmp_path, what):
     random, path, answered = Random(int(os.environ[VARIABLE])), tmp_path / "file", 0
     for _ in range(CASES):
         content = bytearray(text.encode())
-        for _ in range(random.choice((1, 1, 2, 8))):
-            at = random.randrange(len(content) + 1)
-            content[at : at + random.choice((0, 1, 5, 50))] = random.choice(PIECES)
+        for change in random.choices(CHANGES, k=random.choice((1, 1, 2, 8))):
+            change(content, random)
         path.write_bytes(content)
         try:
             read(path)
