@@ -29,7 +29,7 @@ from ..annotate.counting import Counting
 from ..machine import MARK, optimizer_flags, parameter_facts, pytorch_settings
 from ..recorder import Recording, record
 from ..recorder.beside import COLD, FIRST_TIMED, Follower, Settling, recorded
-from ..recorder.session import Session
+from ..recorder.session import Session, detaching
 from ..recorder.trace_file import check_writable
 from ..recorder.written import Written
 from ..tool import captures_a_range, watcher
@@ -154,11 +154,14 @@ def warmed_up(workload: Workload, steps: int, follower: Follower) -> tuple[list[
 def add_steps_alone(workload: Workload, report: Path) -> None:
     """Run more steps, which nothing records, and add the mark of their times to a report that was just written."""
     written, follower = Written(report), Follower()
-    settling = Settling(follower)
-    while not settling.is_over:
-        for _ in timed_steps(workload, 1, follower):
-            settling.step_ended()
-    written.add_times(settling.mark())
+    with detaching():
+        Session(on_gpu=workload.settings.device_type == "cuda").stop(None)
+        settling = Settling(follower)
+        while not settling.is_over:
+            for _ in timed_steps(workload, 1, follower):
+                settling.step_ended()
+        mark = settling.mark()
+    written.add_times(mark)
 
 
 def mark_text(workload: Workload) -> str:

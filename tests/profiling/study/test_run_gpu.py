@@ -7,7 +7,7 @@ import torch
 from nvtx_kernels.profiling.run import main
 
 from nvtx_kernels import analysis
-from tests.profiling.making.recordings import kernels, metadata, python, range_names, rows
+from tests.profiling.making.recordings import kernels, marks_of_times, metadata, python, range_names, rows
 
 pytestmark = pytest.mark.gpu
 LAYERS, TENSORS = 2, 21
@@ -70,6 +70,11 @@ def test_the_report_names_the_gpu_and_counts_gpu_time(trained):
     marks = rows(trained, "SELECT value FROM NVTX_EVENTS JOIN StringIds ON id = textId WHERE eventType = 34")
     (mark,) = (text for (text,) in marks if text.startswith("nvtx-kernels.run "))
     assert json.loads(mark.partition(" ")[2])["device_name"] == gpu
+    timed, is_safe = (
+        marks_of_times(trained)["unrecorded"],
+        tuple(map(int, torch.version.cuda.split("."))) >= (12, 6),
+    )
+    assert (timed["clock"], timed["is_detached"]) == ("gpu", is_safe)
 
 
 def test_fp32_uses_no_tf32_kernel(trained):
