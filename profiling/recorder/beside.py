@@ -6,7 +6,8 @@
 At each boundary of phases is an event on the GPU's stream, or a look at the clock where no GPU is used; nothing is
 waited for, and elapsed times are read when the GPU has passed the events. After our own recording, steps are left
 out until two in a row agree; before a capture of nsys, the first two are. A last step waits for the GPU at each
-boundary: it has the phases' times on the host, which in others may be times of waiting for the queue.
+boundary: it has the phases' times on the host, which in others may be times of waiting for the queue. After our
+own recording, whole steps follow, of which nothing but the end is heard: looking at phases takes time, too.
 
 Recorded and timed steps are compared by their shape (the letters of their phases), the number of input values and
 the allocations on the GPU.
@@ -33,6 +34,8 @@ from .session import detaches
 RECORDED, UNRECORDED = "nvtx-kernels recorded: ", "nvtx-kernels unrecorded: "
 #: Steps left out at least after a recording, and at most; by how much two in a row agree; how many are timed.
 LEAST_LEFT, MOST_LEFT, AGREEMENT, TIMED = 4, 40, 0.05, 5
+#: Whole steps left out after the one that was emptied, until the GPU's queue is full again.
+LEFT_AFTER_EMPTIED = 2
 #: The step of warm-up that is timed first before a capture; the last one is emptied.
 FIRST_TIMED = 2
 #: What marks hold of a step's shape, and of steps; how deep, and in how many parts, input values are looked for.
@@ -81,12 +84,13 @@ class Follower:
 
     Unless it `has_phases`, because it hears of all of them, only whole steps are timed. While it is `timing`,
     moments are taken; while it is `emptying`, the GPU is waited for at each boundary, and each phase's time on the
-    host is noted. `autocast` is the type to which the first call casts.
+    host is noted. Once only `whole` steps are timed, nothing is noted of what they do. `autocast` is the type to
+    which the first call casts.
     """
 
     def __init__(self, *, has_phases: bool = True) -> None:
         self.has_phases = has_phases
-        self.timing = self.emptying = False
+        self.timing = self.emptying = self.whole = False
         self.autocast = ""
         self.steps: list[Step] = []
         self._step, self._phase = Step(), OTHER
@@ -95,6 +99,8 @@ class Follower:
 
     def forward(self, given: object) -> None:
         """Follow that a model is called from outside, with these arguments."""
+        if self.whole:
+            return
         self.autocast = self.autocast or _autocast()
         self._step.sizes += _values(given)
         self._enter(FORWARD, "f" if torch.is_grad_enabled() else "n")
@@ -126,6 +132,11 @@ class Follower:
         self.timing, self.emptying = False, True
         self._begin()
 
+    def time_whole(self) -> None:
+        """Time whole steps from the one that has just begun on, and follow nothing else."""
+        self.timing, self.emptying, self.whole = True, False, True
+        self._begin()
+
     def mark(self, where: str, dropped: Mapping[str, int]) -> str:
         """Return the text of the mark of all steps that were timed, "" without any."""
         wait_for_gpu()
@@ -148,9 +159,10 @@ class Follower:
         step = self._step
         if step.moments:
             self._take(OTHER)
-        before, self._allocated = self._allocated, _allocated()
-        if before is not None and self._allocated is not None:
-            step.allocations = (self._allocated[0] - before[0], self._allocated[1] - before[1])
+        if not self.whole:
+            before, self._allocated = self._allocated, _allocated()
+            if before is not None and self._allocated is not None:
+                step.allocations = (self._allocated[0] - before[0], self._allocated[1] - before[1])
         compiled, self._compiled = self._compiled, _compiled()
         if compiled != self._compiled:
             step.trouble = COMPILED
@@ -159,7 +171,7 @@ class Follower:
         self._begin()
 
     def _enter(self, phase: str, letter: str) -> None:
-        if phase == self._phase:
+        if phase == self._phase or self.whole:
             return
         self._note_letter(letter)
         if self.emptying:
@@ -198,7 +210,14 @@ class Settling:
         self._follower = follower
         follower.keep(timing=True)
         self._known: list[Step] = []
+        # The position among the follower's steps of the first whole one, once they are timed.
+        self._whole_from: int | None = None
         self.is_over = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether only the ends of steps need to be heard from here on."""
+        return self._whole_from is not None
 
     def step_ended(self) -> None:
         """Read what the GPU has passed, and decide whether the next step is emptied, or none needed.
@@ -210,24 +229,39 @@ class Settling:
         if is_capturing():
             follower.emptying = False
             return
+        if self._whole_from is not None:
+            self.is_over = len(follower.steps) >= self._whole_from + LEFT_AFTER_EMPTIED + TIMED
+            return
         if follower.emptying:
-            follower.emptying, self.is_over = False, True
+            follower.emptying = False
+            self._time_whole()
             return
         self._read()
         if len(self._timed()) >= TIMED:
-            self.is_over = not (follower.has_phases and torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-            if not self.is_over:
+            if not follower.has_phases:
+                self.is_over = True
+            elif torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
                 follower.empty()
+            else:
+                self._time_whole()
         elif len(self._known) > MOST_LEFT and not self._timed():
             self.is_over = True
+
+    def _time_whole(self) -> None:
+        """Time whole steps from here on, unless steps differ: nothing would say of which shape one is."""
+        self.is_over = len({step.shape for step in self._timed()[:TIMED]}) > 1
+        if not self.is_over:
+            self._whole_from = len(self._follower.steps)
+            self._follower.time_whole()
 
     def mark(self) -> str:
         """Return the text of the mark, "" where no step was timed."""
         wait_for_gpu()
         self._read()
         timed = self._timed()
+        whole = self._known[self._whole_from + LEFT_AFTER_EMPTIED :] if self._whole_from is not None else []
         dropped = {UNSETTLED: len(self._known) - len(timed)}
-        return mark(timed[:TIMED], self._follower.steps, "after", dropped)
+        return mark(timed[:TIMED], self._follower.steps, "after", dropped, whole)
 
     def _read(self) -> None:
         while len(self._known) < len(self._follower.steps):
@@ -247,10 +281,17 @@ class Settling:
         return []
 
 
-def mark(steps: Sequence[Step], followed: Sequence[Step], where: str, dropped: Mapping[str, int]) -> str:
+def mark(
+    steps: Sequence[Step],
+    followed: Sequence[Step],
+    where: str,
+    dropped: Mapping[str, int],
+    whole: Sequence[Step] = (),
+) -> str:
     """Return the text of the mark of timed steps, "" where there are none: those of the most frequent shape.
 
-    The host's times are those of the last step of this shape that was followed and emptied.
+    If enough steps were timed as a `whole`, theirs are the steps' times, of which phases take the same shares. The
+    host's times are those of the last step of this shape that was followed and emptied.
     """
     timed = [step for step in steps if step.is_timed]
     shape = next((shape for shape, _ in Counter(step.shape for step in timed).most_common(1)), "")
@@ -263,11 +304,16 @@ def mark(steps: Sequence[Step], followed: Sequence[Step], where: str, dropped: M
     phases = dict.fromkeys(phase for step in alike for phase in step.spans_ns)
     if [*phases] == [OTHER]:  # of steps whose phases were not timed
         phases = {}
+    steps_ns = [step.spans_ns.total() for step in alike]
+    whole_ns = [step.spans_ns.total() for step in whole if step.is_timed]
+    share = 1.0
+    if len(whole_ns) >= TIMED:
+        share, steps_ns = median(whole_ns) / median(steps_ns), whole_ns
     facts = {
         "version": 1,
         "clock": "gpu" if torch.cuda.is_initialized() else "cpu",  # type: ignore[no-untyped-call]
-        "step_ns": [round(step.spans_ns.total()) for step in alike],
-        "span_ns": {phase: [round(step.spans_ns[phase]) for step in alike] for phase in phases},
+        "step_ns": [*map(round, steps_ns)],
+        "span_ns": {phase: [round(share * step.spans_ns[phase]) for step in alike] for phase in phases},
         "host_ns": {phase: ns for phase, ns in host_ns[-1].items() if ns} if host_ns else {},
         "shape": shape,
         "where": where,

@@ -321,6 +321,8 @@ class Phases:
             self._settling.step_ended()
             if self._settling.is_over:
                 self._settled()
+            elif self._settling.is_whole:
+                self._unheard.close()
 
     def _settled(self) -> None:
         """Hear no more of the program, and take the mark of the steps that were timed."""

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from itertools import count, pairwise
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 
 import pytest
@@ -58,9 +59,10 @@ def test_steps_after_the_recording_are_timed_by_the_clock_of_the_program(path):
     assert len(timed["step_ns"]) == beside.TIMED
     for number, step_ns in enumerate(timed["step_ns"]):
         assert min(abs(step_ns - own) for own in own_ns) < 2 * MS
-        assert step_ns == sum(spans[number] for spans in timed["span_ns"].values())
-        assert timed["span_ns"]["forward"][number] >= 8 * MS
-        assert timed["span_ns"]["other"][number] >= 4 * MS
+        assert timed["span_ns"]["forward"][number] > 0.6 * step_ns
+        assert timed["span_ns"]["other"][number] > 0.3 * step_ns
+    with_phases_ns = [sum(spans[number] for spans in timed["span_ns"].values()) for number in range(5)]
+    assert median(with_phases_ns) == pytest.approx(median(timed["step_ns"]), abs=10)
     assert (timed["clock"], timed["where"], timed["shape"], timed["sizes"]) == ("cpu", "after", "fbA", 8)
     assert timed["dropped"]["unsettled"] >= beside.LEAST_LEFT
     assert marks_of_times(path)["recorded"]["shapes"] == ["fbA"] * 3
@@ -378,11 +380,36 @@ def test_an_emptied_step_of_another_shape_gives_no_host_times(gpu, updates, host
     assert (emptied, found["shape"], found["host_ns"]) == (1, "bA", host_ns)
 
 
+def test_whole_steps_follow_of_which_nothing_else_is_heard(gpu):
+    """A look at the clock takes 1 ms: five of them with a step's phases, one with a whole step."""
+    _, found = followed(gpu)
+    assert (found["step_ns"], found["span_ns"]["optimizer"]) == ([MS] * 5, [MS // 5] * 5)
+    assert sum(spans[0] for spans in found["span_ns"].values()) == MS
+
+
+def test_whole_steps_are_not_timed_where_steps_differ(gpu, monkeypatch):
+    monkeypatch.setattr(beside, "AGREEMENT", 1)
+    follower = beside.Follower()
+    settling = beside.Settling(follower)
+    for number in range(40):
+        follower.backward()
+        if number % 2:
+            follower.leave()
+            follower.backward()
+        follower.updated("SGD")
+        follower.leave()
+        follower.end()
+        settling.step_ended()
+        if settling.is_over:
+            break
+    assert (settling.is_over, settling.is_whole) == (True, False)
+
+
 def test_steps_of_another_shape_and_such_that_compiled_are_not_timed(gpu, monkeypatch):
     graphs = iter([0] * 8 + [1] * 100)  # the seventh step compiles
     monkeypatch.setattr(beside, "_compiled", lambda: next(graphs))
     _, found = followed(gpu)
-    assert (len(found["step_ns"]), found["dropped"]["compiled"]) == (beside.TIMED - 1, 1)
+    assert (len(found["span_ns"]["backward"]), found["dropped"]["compiled"]) == (beside.TIMED - 1, 1)
     steps = [Step(shape, spans_ns=Counter(other=MS)) for shape in ("bA", "bbA", "bA")]
     found = json.loads(beside.mark(steps, steps, "before", {}).partition(": ")[2])
     assert (found["shape"], len(found["step_ns"]), found["dropped"]) == ("bA", 2, {"shape": 1})
