@@ -54,23 +54,6 @@ class Net(nn.Module):
         return self.head(x)
 
 
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx, gradient):
-        (x,) = ctx.saved_tensors
-        return 2 * x * gradient.sin()
-
-
-class Squared(nn.Module):
-    def forward(self, x):
-        return Square.apply(x)
-
-
 class Implicit(torch.autograd.Function):
     """Calls a module, and runs autograd, in its backward."""
 
@@ -125,18 +108,6 @@ class Branches(nn.Module):
         return left * right
 
 
-class InPlace(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner, self.mlp = nn.Linear(WIDTH, WIDTH), Mlp()
-
-    def forward(self, x):
-        changed, other = self.inner(x) * 1, self.mlp(x) * 1
-        changed[:, :4].mul_(2)
-        other.view(-1)[:5].add_(changed.view(-1)[:5])
-        return other
-
-
 def trained(model, device, step=None):
     """Return the model, and a function that runs steps of it: `step(model, x)`, or a mean and its backward."""
     model = model.to(device)
@@ -176,31 +147,6 @@ def _checkpointed_inside(*, reentrant):
     return model
 
 
-def _frozen():
-    model = Net()
-    model.layers[0].requires_grad_(False)
-    model.layers[1].mix.requires_grad_(False)
-    return model
-
-
-def _twice():
-    model = Net()
-    model.layers[2] = model.layers[0]
-    return model
-
-
-def _several(model, x):
-    for _ in range(STEPS):
-        _plain(model, x)
-
-
-def _grad(model, x):
-    parameters = [*model.head.parameters(), *model.layers[1].mlp.parameters()]
-    gradients = torch.autograd.grad(model(x).sum(), parameters)
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.grad = gradient
-
-
 def _penalty(model, x):
     y = model(x).sum()
     (gradient,) = torch.autograd.grad(y, x, create_graph=True)
@@ -213,31 +159,12 @@ def _second_derivative(model, x):
     x.grad.square().sum().backward()
 
 
-def _retained(model, x):
-    y = model(x)
-    y.sum().backward(retain_graph=True)
-    y.square().sum().backward()
-
-
-def _outputs(model, x):
-    y = model(x)
-    torch.autograd.backward([y.sum(), y.mean(), model.head(x).sum()])
-
-
 def _tensor_hooks(model, x):
     h = model.layers[0](x)
     h.register_hook(lambda gradient: gradient * gradient.cos())
     h = model.layers[1](h)
     h.register_hook(lambda gradient: (model.head(gradient).sum(), gradient)[1])
     model.head(h).sum().backward()
-
-
-def _module_hooks(device):
-    model, run = trained(Net(), device)
-    model.layers[1].register_full_backward_hook(lambda _module, _inputs, outputs: (outputs[0].sin(), None)[1])
-    model.layers[1].mlp.register_full_backward_pre_hook(lambda _module, outputs: (outputs[0].cos(),))
-    model.head.weight.register_post_accumulate_grad_hook(lambda weight: (weight.grad.mul_(1.0), None)[1])
-    return model, run
 
 
 def _forward_in_threads(model, x):
@@ -280,21 +207,6 @@ def _failing(model, x):
     model.head(x).sum().backward()
 
 
-def _recurrent(device):
-    class Cells(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.cell, self.out = nn.GRUCell(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-
-        def forward(self, x):
-            h = torch.zeros_like(x)
-            for _ in range(4):
-                h = self.cell(x, h)
-            return self.out(h)
-
-    return trained(Cells(), device)
-
-
 def _func_grad(model, x):
     def loss(weights):
         return torch.func.functional_call(model, weights, (x,)).sum()
@@ -311,25 +223,15 @@ PROGRAMS = {
     "reentrant checkpoint": lambda device: trained(Net(reentrant=True), device),
     "checkpoint inside": lambda device: trained(_checkpointed_inside(reentrant=False), device),
     "reentrant checkpoint inside": lambda device: trained(_checkpointed_inside(reentrant=True), device),
-    "frozen": lambda device: trained(_frozen(), device),
-    "twice": lambda device: trained(_twice(), device),
-    "accumulated": lambda device: trained(Net(), device, _several),
-    "grad": lambda device: trained(Net(), device, _grad),
     "penalty": lambda device: trained(Net(), device, _penalty),
     "second derivative": lambda device: trained(Net(), device, _second_derivative),
-    "retained": lambda device: trained(Net(), device, _retained),
-    "outputs": lambda device: trained(Net(), device, _outputs),
-    "function": lambda device: trained(_each(Squared), device),
     "implicit": lambda device: trained(_each(ImplicitLayer), device),
     "energy": lambda device: trained(_each(Energy), device),
     "branches": lambda device: trained(Branches(), device),
-    "in place": lambda device: trained(InPlace(), device),
     "tensor hooks": lambda device: trained(Net(), device, _tensor_hooks),
-    "module hooks": _module_hooks,
     "forward in threads": lambda device: trained(Net(), device, _forward_in_threads),
     "backward elsewhere": lambda device: trained(Net(), device, _backward_elsewhere),
     "at once": lambda device: trained(nn.ModuleList([Net(), Net()]), device, _at_once),
     "failing": lambda device: trained(Net(), device, _failing),
-    "recurrent": _recurrent,
     "func grad": lambda device: trained(Net(), device, _func_grad),
 }
