@@ -151,8 +151,11 @@ def warmed_up(workload: Workload, steps: int, follower: Follower) -> tuple[list[
     return times, follower.mark("before", {COLD: cold})
 
 
-def add_steps_alone(workload: Workload, report: Path) -> None:
-    """Run more steps, which nothing records, and add the mark of their times to a report that was just written."""
+def add_steps_alone(workload: Workload, report: Path) -> int:
+    """Run more steps, which nothing records, and add the mark of their times to a report that was just written.
+
+    Return how many.
+    """
     written, follower = Written(report), Follower()
     with detaching():
         Session(on_gpu=workload.settings.device_type == "cuda").stop(None)
@@ -162,6 +165,7 @@ def add_steps_alone(workload: Workload, report: Path) -> None:
                 settling.step_ended()
         mark = settling.mark()
     written.add_times(mark)
+    return len(follower.steps)
 
 
 def mark_text(workload: Workload) -> str:
@@ -255,7 +259,8 @@ def run(options: Mapping[str, Any]) -> None:
             print_text("\n" + str(presented(memory_document(workload), "table", None)))
         is_kept = not options["quiet"]  # a sweep drops its recordings
         if recording is not None and is_kept and "watched_by" not in row["state"]:
-            add_steps_alone(workload, Path(record_to).with_name(recording.path.name))
+            more = add_steps_alone(workload, Path(record_to).with_name(recording.path.name))
+            print_text(f"{more} more steps were run, to time a step without recording.\n")
         # nsys would count more steps as the program's, unless the sweep that asks stopped it before.
         if row_to and (options["quiet"] or "watched_by" not in row["state"]):
             row |= more_facts(workload)
