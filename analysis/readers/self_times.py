@@ -74,12 +74,16 @@ def self_times(spots: Spots, is_operator: Bools) -> tuple[Int64s, Int64s, Int64s
                     operator_of[position] = operator_of[open_rows[-1][0]]
                     end = min(end, open_rows[-1][2])
                     self_ns[position], until_ns[position] = end - start, end
-                since = start
-                for outer, until, _ in reversed(open_rows):  # ranges can end within, and operators go on
-                    self_ns[outer] -= max(0, min(end, until) - since)
-                    since = max(since, min(end, until))
-                    if operates[outer] or since >= end:
-                        break
+                outer, until, _ = open_rows[-1]
+                if start <= end <= until:  # as nearly all are
+                    self_ns[outer] -= end - start
+                else:  # ranges can end within, and operators go on
+                    since = start
+                    for outer, until, _ in reversed(open_rows):
+                        self_ns[outer] -= max(0, min(end, until) - since)
+                        since = max(since, min(end, until))
+                        if operates[outer] or since >= end:
+                            break
             open_rows.append((position, end, end if operates[position] else open_rows[-1][2]))
     itself, operator, until_ends = (np.array(column, np.int64) for column in (self_ns, operator_of, until_ns))
     return order.astype(np.int64), np.maximum(itself, 0), operator, until_ends
