@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
+from torch.torch_version import TorchVersion
 
 from ..annotate import others
 from ..annotate.replacing import replaced
@@ -22,7 +23,7 @@ NOT_SAVED = "PyTorch's profiler could not save its events next to it: is the dis
 # Else Kineto leaves CUPTI attached when a session ends, and launches of the GPU stay slower.
 DETACHING = ("TEARDOWN_CUPTI", "1")
 #: CUDA 12.6 is the first with which that is safe in programs with CUDA graphs (pytorch/kineto#1264).
-SAFE_TO_DETACH = (12, 6)
+SAFE_TO_DETACH = "12.6"
 
 
 def detaches() -> bool:
@@ -38,7 +39,7 @@ def detaching() -> Iterator[None]:
     Kineto does so at the next call of CUDA after the end, and asks the environment until then.
     """
     name, value = DETACHING
-    is_safe = tuple(map(int, (torch.version.cuda or "0").split("."))) >= SAFE_TO_DETACH
+    is_safe = TorchVersion(torch.version.cuda or "0") >= SAFE_TO_DETACH
     is_ours = is_safe and name not in os.environ
     if is_ours:
         os.environ[name] = value
