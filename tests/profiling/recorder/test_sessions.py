@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import stat
+import time
 import weakref
 from pathlib import Path
 from types import SimpleNamespace
@@ -293,6 +294,24 @@ def test_a_program_may_capture_a_graph_when_its_report_is_due(path, record):
             graph.replay()
             torch.cuda.synchronize()
         assert [event for event in profiler.events() if event.device_type == DeviceType.CUDA]
+
+
+@pytest.mark.gpu
+def test_a_recording_right_after_one_that_was_written_while_nothing_ran_sees_the_gpu(path, monkeypatch):
+    monkeypatch.setattr(recorder, "SOON_NS", 0)
+    weight = torch.ones(64, 64, device="cuda", requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for number in range(3):
+        report = path.with_name(f"{number}.sqlite")
+        with nk.record(report, warmup=1, steps=3):
+            for _ in range(4):
+                (weight @ weight).sum().backward()
+                optimizer.step()
+            for _ in range(1000):  # without a call of a module, or of CUDA
+                if report.exists():
+                    break
+                time.sleep(0.01)
+        assert nk.rank(report).report.totals.kernel_ns > 0
 
 
 @pytest.mark.parametrize(
