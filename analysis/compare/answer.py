@@ -43,7 +43,8 @@ def answer(comparison: Comparison) -> Answer:
             subject = subject.replace("takes", "take")
         return Answer("work_ns", total, _sentence(comparison, total, subject, _spread_of(total)))
     spread = max(kind.spread for kind in comparison.measured("step_ns"))
-    sentences = [_sentence(comparison, step, "a step takes {}", spread, is_alone=comparison.steps.are_alone)]
+    takes = "a step takes at most {}" if comparison.steps.are_limits else "a step takes {}"
+    sentences = [_sentence(comparison, step, takes, spread, is_alone=comparison.steps.are_alone)]
     if step.verdict != "not known":
         sentences += [_of_work(comparison), _of_limits(comparison, step)]
     return Answer("step_ns", step, " ".join(filter(None, sentences)))

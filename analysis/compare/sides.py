@@ -123,6 +123,11 @@ class Steps:
         """Where steps without recording were timed of which the times are upper limits."""
         return {one.alone_limit for one in (*self.a, *self.b) if one.alone_limit}
 
+    @property
+    def are_limits(self) -> bool:
+        """Whether steps without recording are compared, and all of their times are upper limits."""
+        return self.are_alone and all(one.alone_limit for one in (*self.a, *self.b))
+
     def side_that_may_be_faster(self, a_ns: float, b_ns: float, *, differs: bool = False) -> str:
         """Return "A" or "B" where only that side's step time is an upper limit, which leaves the verdict open.
 

@@ -478,7 +478,7 @@ def test_step_times_are_without_recording_where_both_sides_know_them(tmp_path, c
     if of_b != "known":
         assert (found["answer"]["a_ns"], found["answer"]["b_ns"]) == (60_000_000, 60_000_000)
         return
-    said = "B takes 20.0% less time: a step takes 44.0 ms, was 55.0 (5 steps a side, without recording)."
+    said = "B takes 20.0% less time: a step takes at most 44.0 ms, was 55.0 (5 steps a side, without recording)."
     assert found["answer"]["sentence"].startswith(said)
     assert found["answer"]["b_ns"] == 44_020_000
     (of_step,) = (row for row in found["steps"] if row["measure"] == "step_ns")
