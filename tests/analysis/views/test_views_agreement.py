@@ -68,12 +68,6 @@ def test_a_late_part_of_a_phase_is_counted_among_all_ranges(tmp_path):
     assert "forward: the GPU worked on for 40 ns after 2 of 2 ranges" in " ".join(answer.notes)
 
 
-def test_per_step_figures_are_means():
-    whole, mean = (by(viewed("agreement", OURS, per_step=per), "agreement", "phase") for per in (False, True))
-    assert whole["forward"]["cpu_ns"] == 2 * mean["forward"]["cpu_ns"]
-    assert mean["forward"]["ranges"] == 1
-
-
 @pytest.mark.parametrize(("timed_ns", "verdict"), [(1100, "agree"), (2000, "shorter here"), (500, "longer here")])
 def test_times_measured_elsewhere_are_compared_per_range(tmp_path, timed_ns, verdict):
     asked = subject(one_forward(tmp_path, 10, 1110), timed={"forward": timed_ns})

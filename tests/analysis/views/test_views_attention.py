@@ -44,13 +44,6 @@ def test_ratio_of_flops_is_51_2_beside_the_ratio_of_times():
     assert 1 < row["softmax_to_gemms"] < 2
 
 
-def test_per_step_figures_are_those_of_all_steps_divided():
-    whole, mean = (parts(viewed("attention", OURS, per_step=per), "forward", "rates") for per in (False, True))
-    assert whole["softmax"]["flops"] == 2 * mean["softmax"]["flops"]
-    assert whole["softmax"]["flops_per_s"] == pytest.approx(mean["softmax"]["flops_per_s"])
-    assert whole["softmax"]["bytes_per_s"] == pytest.approx(mean["softmax"]["bytes_per_s"])
-
-
 def students(tmp_path, *inner):
     """Build a report that is annotated with the assignment's three names."""
     ranges = [Range("forward", 0, 1000), Range("Computing Attention Scores", 100, 200)]
@@ -83,17 +76,6 @@ def test_of_phases_that_multiply_only_forward_and_backward_are_missed(tmp_path):
     missed = [note for note in viewed("attention", report).notes if note.startswith("No ")]
     assert [note.split()[:3] for note in missed] == [["No", "backward", "work"]]
     assert viewed("attention", OURS).notes == ()
-
-
-def test_time_of_gemms_holds_their_helpers_and_nothing_else(tmp_path):
-    ranges = [Range("forward", 0, 999), Range("computing attention scores", 5, 500)]
-    parts = [
-        launched((n, n + 5), name=name, first=n)
-        for n, name in ((10, "sgemm"), (30, "splitKreduce_kernel"), (50, "exp"))
-    ]
-    calls = {key: [row for part in parts for row in part[key]] for key in parts[0]}
-    row = by(viewed("attention", build(tmp_path, ranges=ranges, **calls)), "attention", "part")["scores"]
-    assert (row["kernel_ns"], row["gemm_ns"], row["other_ns"], row["kernels"]) == (30, 20, 10, 3)
 
 
 def test_attention_in_one_range_is_said_to_be_one(tmp_path):

@@ -5,13 +5,11 @@ from dataclasses import replace
 import pytest
 from nvtx_kernels.analysis import view
 from nvtx_kernels.analysis.errors import ReportError
-from nvtx_kernels.analysis.measures.balance import gaps_of
-from nvtx_kernels.analysis.measures.spans import Extents
 
 from tests.analysis.making import building
 from tests.analysis.making.building import Launch, Range, Work, annotation, build, launched, module, thread
-from tests.analysis.making.plain_sql import OURS, busy_within, rows, value
-from tests.analysis.making.subjects import REPORTS, attributed, by, subject, table, viewed, viewer
+from tests.analysis.making.plain_sql import OURS, rows, value
+from tests.analysis.making.subjects import by, subject, table, viewed, viewer
 
 
 def test_median_lag_is_that_of_sql():
@@ -19,20 +17,6 @@ def test_median_lag_is_that_of_sql():
     row = by(viewed("balance", OURS), "queue", "phase")["forward"]
     assert row["median_lag_ns"] == pytest.approx(lags[len(lags) // 2], rel=0.02)
     assert row["kernels"] == value(OURS, "SELECT count(*) FROM during WHERE range = 'forward'")
-
-
-@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem[:24])
-def test_gaps_and_work_fill_the_time_of_every_gpu(path):
-    if not len(attributed(path).trace.work):
-        pytest.skip("nothing ran on a GPU")
-    extents = Extents(attributed(path), include_warm_up=True)
-    whole, gaps = extents.whole(), gaps_of(attributed(path).trace, extents.gpu)
-    for gpu, start, end in zip(whole.gpu, whole.start_ns, whole.end_ns, strict=True):
-        mine = extents.gpu == gpu
-        table = attributed(path).trace.work
-        ran = sorted(zip(table.start_ns[mine].tolist(), table.end_ns[mine].tolist(), strict=True))
-        idle = int(gaps.duration_ns[gaps.gpu == gpu].sum())
-        assert busy_within(ran, int(start), int(end)) + idle == end - start
 
 
 def one_forward(tmp_path, *work):
@@ -91,14 +75,6 @@ def test_a_gap_belongs_to_the_range_that_launched_the_next_work(tmp_path):
     }  # fmt: skip
 
 
-def test_work_of_others_on_the_same_gpu_is_no_idle_time(tmp_path):
-    parts = launched((10, 20), (110, 120), (210, 220))
-    ranges = [Range("forward", 0, 150), Range("backward", 200, 300)]
-    busy = [*parts["work"], Work(None, 25, 115, "[copy]", "memcpy")]
-    report = build(tmp_path, ranges=ranges, launches=parts["launches"], work=busy)
-    assert by(viewed("balance", report), "balance", "phase")["forward"]["idle_ns"] == 6
-
-
 def test_gpus_of_two_processes_are_told_apart(tmp_path):
     first, second = launched((10, 20), (40, 50)), launched((10, 20, thread(300)), first=1)
     ranges = [Range("forward", 0, 100), Range("forward", 0, 100, thread(300))]
@@ -113,14 +89,6 @@ def test_without_phases_and_steps_the_span_is_that_of_all_work(tmp_path):
     document = viewed("balance", build(tmp_path, **launched((10, 20), (40, 50))))
     assert [(row["phase"], row["span_ns"]) for row in table(document, "balance")] == [("all work", 40)]
     assert "No range opens a phase" in " ".join(document.notes)
-
-
-def test_warm_up_is_not_measured(tmp_path):
-    ranges = [Range("warm-up", 0, 90), Range("forward", 5, 80), Range("forward", 100, 200)]
-    report = build(tmp_path, ranges=ranges, **launched((10, 20), (40, 50), (110, 120)))
-    measured, everything = (viewed("balance", report, include_warm_up=given) for given in (False, True))
-    assert table(measured, "balance")[0]["span_ns"] == 10
-    assert table(everything, "balance")[0]["span_ns"] == 50
 
 
 @pytest.mark.parametrize(("phase", "where"), [(None, "of the steps"), ("forward", "of forward")])

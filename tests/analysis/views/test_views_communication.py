@@ -18,20 +18,15 @@ from nvtx_kernels.analysis.summary.parallel import Ranked
 from nvtx_kernels.analysis.views import communication
 
 from tests.analysis.making.building import Launch, Range, Rows, Work, build, launched, process_of, thread
-from tests.analysis.making.bundled import unpacked
 from tests.analysis.making.communicating import communicating
 from tests.analysis.making.kineto import Block, Call, Program, write_kineto
 from tests.analysis.making.kineto import Work as Ran
-from tests.analysis.making.subjects import DATA, SHARED, by, screen, subject, table, viewed
+from tests.analysis.making.subjects import DATA, by, screen, subject, table, viewed
 from tests.analysis.making.traces import trace_of
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 ALL_GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
-REPORTS = [
-    *SHARED.glob("h200/fsdp2_llama.sqlite.xz"), *SHARED.glob("h200/pipeline_1f1b.sqlite.xz"),
-    *SHARED.glob("corpus/*mfu_2gpu_after.sqlite"),
-]  # fmt: skip
 
 
 def ranks_of(folder, *ranks, ranges=()):
@@ -59,18 +54,6 @@ def of_sums(report):
     return rows
 
 
-@pytest.mark.skipif(len(REPORTS) < 3, reason="needs reports of several GPUs, which are not kept here")
-@pytest.mark.parametrize("name", ["fsdp2", "pipeline", "mfu_2gpu"])
-def test_rows_of_real_reports_sum_to_overlap(tmp_path, name):
-    (path,) = (path for path in REPORTS if name in path.name)
-    rows = of_sums(unpacked(path, tmp_path))
-    assert all(row.sums.time_ns for row in rows)
-    assert {row.collective for row in rows} == {
-        "fsdp2": {"all_gather", "reduce_scatter"}, "pipeline": {"send/recv"},
-        "mfu_2gpu": {"all_to_all", "send/recv"},
-    }[name]  # fmt: skip
-
-
 KERNELS = st.lists(
     st.tuples(st.sampled_from([ALL_REDUCE, ALL_GATHER, "sgemm"]), st.integers(0, 90), st.integers(0, 30)),
     min_size=1, max_size=12,
@@ -84,13 +67,6 @@ def test_rows_sum_to_overlap_however_kernels_overlap(done):
     ]
     launches = [Launch(n, 2 * n, 2 * n + 1) for n in range(len(done))]
     of_sums(attribute(trace_of(Rows(ranges=[Range("layer 0", 0, 9)], launches=launches, work=work))))
-
-
-def test_time_in_which_two_communicate_is_given_to_the_first(tmp_path):
-    report = ranks_of(tmp_path, [("a", ALL_REDUCE, 10, 30), ("b", ALL_GATHER, 20, 40), ("c", "sgemm", 25, 35)])
-    found = by(viewed("communication", report), "communication", "range")
-    keys = ("total_ns", "time_ns", "hidden_ns")
-    assert [tuple(found[name][key] for key in keys) for name in ("a", "b")] == [(20, 20, 5), (20, 10, 5)]
 
 
 def test_the_most_exposed_module_comes_first(tmp_path):

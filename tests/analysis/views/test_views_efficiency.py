@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from nvtx_kernels.analysis.errors import ReportError
-from nvtx_kernels.analysis.measures.efficiency import counts_of, joined
+from nvtx_kernels.analysis.measures.efficiency import counts_of
 from nvtx_kernels.analysis.measures.gpu_peaks import MEASURED, PEAKS, peak_for, peak_of
 from nvtx_kernels.analysis.readers.marks import FLOPS_MARK
 from nvtx_kernels.analysis.views.efficiency import MEASURED_PEAKS, NO_COUNTS, NO_STEPS, ON_CPU, view
@@ -109,17 +109,6 @@ def test_mfu_leaves_out_what_backward_computes_again_and_hfu_does_not(tmp_path):
     assert all_["share"] == pytest.approx(6e12 / 10e-3 / 989.4e12)
 
 
-def test_what_was_counted_in_ranges_that_the_report_lacks_is_of_the_ranges_around_them(tmp_path):
-    found = summary(report(tmp_path, counted()))
-    counts = counts_of(found)
-    result = joined(found, counts)
-    rows = {(row.path, row.phase): row.figures.total for row in result.rows}
-    assert rows[("step",), "other"] == counts.whole.total * 2 == result.all_computed.total
-    assert rows[("step", "backward"), "backward"] == (3 + 1) * 10**12 * 2
-    assert result.moved.total == 10**12 * 2
-    assert result.unjoined == (("backward", "backward > recompute"),)
-
-
 def test_what_did_not_join_is_said(tmp_path):
     notes = " ".join(viewed("efficiency", report(tmp_path, counted())).notes)
     assert "FLOPs of ranges missing from the report (16.7%) are credited to the nearest enclosing range" in notes
@@ -135,15 +124,6 @@ def test_ranges_in_which_nothing_was_counted_are_refused_with_those_that_have_co
 def test_rows_of_chosen_ranges_name_their_phase(tmp_path):
     found = by(viewed("efficiency", report(tmp_path, counted()), within="layer *"), "efficiency", "range")
     assert found["layer *"]["phase"] == "forward"
-
-
-def test_more_layers_than_were_counted_are_of_the_range_around_them(tmp_path):
-    forward, backward = {"forward > layer *": [3, 0, {"bf16": 1}]}, {"backward": [1, 0, {"bf16": 5}]}
-    mark = marked({"forward": forward, "backward": backward})
-    rows = by(viewed("efficiency", report(tmp_path, mark), whole=True), "efficiency", "range")
-    assert {name: row["flops"] / 2 for name, row in rows.items()} == {
-        "step": 8, "step > forward": 3, "step > backward": 5,
-    }  # fmt: skip
 
 
 def test_a_step_that_calls_the_model_otherwise_than_the_counted_one_is_refused(tmp_path):
@@ -201,14 +181,6 @@ def test_what_a_run_states_of_its_sizes_is_used_where_nothing_was_counted():
     assert model["flops"] == pytest.approx(sum(stated.values()))
     assert any("follow from the run's sizes" in note for note in document.notes)
     assert not any("report lacks" in note for note in document.notes)
-
-
-def test_a_range_alone_keeps_its_figures(tmp_path):
-    path = report(tmp_path, counted())
-    whole = by(viewed("efficiency", path, whole=True, every_index=True), "efficiency", "range")
-    part = by(viewed("efficiency", path, whole=True, every_index=True, within="layer 1"), "efficiency", "range")
-    (row,) = part.values()
-    assert row == whole["step > forward > layer 1"]
 
 
 def test_a_cpu_has_no_peaks_and_the_screen_says_so(tmp_path):

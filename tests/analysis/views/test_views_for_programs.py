@@ -53,17 +53,6 @@ def of_level(found, level):
     return [row for row in found if row["level"] == level]
 
 
-def test_phases_and_their_categories_are_told_apart_and_sum():
-    found = table(viewed("phases", OURS, **WHOLE), "phases")
-    for whole in of_level(found, "phase"):
-        inside = [row for row in of_level(found, "category") if row["phase"] == whole["phase"]]
-        for key in ("kernel_ns", "kernels", "gemm_kernels"):
-            assert sum(row[key] for row in inside) == whole[key]
-    assert [(row["kernels"], row["gemm_kernels"]) for row in of_level(found, "phase")] == [
-        (1330, 218), (2572, 436), (3552, 0),
-    ]  # fmt: skip
-
-
 def test_parts_of_attention_name_their_phase_and_sum_to_it():
     document = viewed("attention", OURS, **WHOLE)
     found = table(document, "attention")

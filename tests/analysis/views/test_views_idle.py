@@ -16,7 +16,6 @@ from nvtx_kernels.analysis.vocabulary.calls import CALL_KINDS, CALL_RULES, kind_
 import nvtx_kernels as nk
 from tests.analysis.making.building import AUTOGRAD, MAIN, WORKER, Launch, Overhead, Range, Work, build
 from tests.analysis.making.bundled import SHARED, needs_shared
-from tests.analysis.making.plain_sql import busy_within
 from tests.analysis.making.stacks import Event, launch
 from tests.analysis.making.stacks import write as write_trace
 from tests.analysis.making.subjects import REPORTS, attributed, screen, table, viewed
@@ -199,29 +198,6 @@ def test_a_loader_outside_of_the_steps_is_idle_time_between_them(tmp_path):
 
 def test_what_warm_up_separates_is_not_between_steps(tmp_path):
     assert causes_of(steps(tmp_path, warm_up=True), between=True) == {}
-
-
-@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem[:24])
-@pytest.mark.parametrize("include_warm_up", [False, True])
-def test_pieces_add_up_to_span_less_busy(path, include_warm_up):
-    idle = idle_time(attributed(path), include_warm_up=include_warm_up)
-    assert (idle.pieces.duration_ns > 0).all()
-    assert idle.pieces.duration_ns.sum() == idle.gaps.duration_ns.sum()
-    by_gap = np.zeros(len(idle.gaps), np.int64)
-    np.add.at(by_gap, idle.pieces.gap, idle.pieces.duration_ns)
-    assert (by_gap == idle.gaps.duration_ns).all()
-
-
-@pytest.mark.parametrize("path", REPORTS[:6], ids=lambda path: path.stem[:24])
-def test_gaps_are_those_of_plain_python(path):
-    attribution = attributed(path)
-    idle, work = idle_time(attribution), attribution.trace.work
-    if not len(idle.windows) or len(idle.gpus) > 1:
-        pytest.skip("not of one GPU")
-    busy = sorted(zip(work.start_ns.tolist(), work.end_ns.tolist(), strict=True))
-    for number, (start, end) in enumerate(zip(idle.windows.start_ns, idle.windows.end_ns, strict=True)):
-        found = int(idle.gaps.duration_ns[idle.window == number].sum())
-        assert found + busy_within(busy, int(start), int(end)) == end - start
 
 
 #: The planted programs: the cause that the answer names, and ms per step of the causes.

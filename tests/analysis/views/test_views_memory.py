@@ -1,21 +1,19 @@
 """Memory by range: what is allocated, kept and freed where, the peak and its holders, and that it adds up."""
 
-import json
 from dataclasses import astuple
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nvtx_kernels.analysis import view
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.measures.memory import memory
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.views.memory import NO_MEMORY, NOT_MEASURED, OF_CUDA, OTHERS, UNEXPLAINED
 
-from tests.analysis.making.allocated import BEFORE, MB, RANGES, two_steps, with_memory
-from tests.analysis.making.building import AUTOGRAD, MAIN, Allocation, Launch, Range, Work, build, launched, thread
+from tests.analysis.making.allocated import BEFORE, MB, RANGES, two_steps
+from tests.analysis.making.building import AUTOGRAD, MAIN, Allocation, Launch, Range, Work, build, launched
 from tests.analysis.making.copies import scrubbed
 from tests.analysis.making.kineto import Block, Call, Memory, Program, operator, write_kineto
 from tests.analysis.making.kineto import Work as Kernel
@@ -63,10 +61,6 @@ def test_allocation_in_no_range_belongs_to_its_operator_as_kernels_do(tmp_path, 
     assert {row.split(" > ")[0] for row in holders} == {next(iter(expected))}
 
 
-def test_totals_are_those_of_all_steps(tmp_path):
-    assert figures(two_steps(tmp_path))["step"] == (18, 8, 18, 7)
-
-
 def test_peak_of_each_phase_has_what_was_there_when_it_began(tmp_path):
     rows = by(viewed("memory", two_steps(tmp_path)), "peaks", "phase")
     held = {phase: row["held_bytes"] / MB - BEFORE for phase, row in rows.items()}
@@ -88,34 +82,6 @@ def test_largest_allocations_say_where_they_were_freed(tmp_path):
         ("step > backward", "backward", 3 * MB, 2, "optimizer"),
         ("step > forward > layer", "forward", 2 * MB, 2, "forward"),
     ]
-
-
-def test_what_is_kept_for_the_backward_of_another_step_is_not_kept_for_its_own(tmp_path):
-    """A step without backward, such as one of evaluation, keeps nothing for that of the next."""
-    ranges = [Range("step", 0, 50), Range("forward", 5, 40), Range("step", 100, 190), Range("backward", 150, 180)]
-    allocations = [Allocation(10, MB, 1, MB), Allocation(160, -MB, 1, 0)]
-    path = build(tmp_path, ranges=ranges, allocations=allocations, **launched((12, 13), (152, 153)))
-    assert figures(path)["step > forward"] == (1, 0, 0, 1)
-
-
-def test_ranks_half_a_step_apart_keep_for_their_own_backward(tmp_path):
-    """The first rank's forward is followed by the backward of the other, which frees nothing of it."""
-    ranges, calls, allocations = [], [], []
-    for rank, begin in ((0, 0), (1, 50)):
-        on = thread(100 + rank)
-        for start in (begin, begin + 100):
-            ranges += [
-                Range("step", start, start + 99, on), Range("forward", start + 5, start + 40, on),
-                Range("backward", start + 55, start + 90, on),
-            ]  # fmt: skip
-            calls += [(start + 12, start + 13, on)]
-            allocations += [
-                Allocation(start + 10, 4 * MB, 1, 4 * MB, on, rank),
-                Allocation(start + 80, -4 * MB, 1, 0, on, rank),
-            ]
-    allocations.sort(key=lambda event: event.at)
-    path = build(tmp_path, ranges=ranges, allocations=allocations, **launched(*calls))
-    assert figures(path)["step > forward"][:2] == (16, 16)
 
 
 def test_a_change_without_an_event_is_unseen_and_in_no_range(tmp_path):
@@ -184,12 +150,6 @@ def test_a_shared_copy_has_the_same_memory(tmp_path):
     assert figures(scrubbed(path)) == figures(path)
 
 
-def test_kernels_are_where_they_were_without_memory():
-    plain, remembering = (attribute(read(path)) for path in (OURS, with_memory()))
-    assert (plain.phase == remembering.phase).all()
-    assert (plain.how == remembering.how).all()
-
-
 MOVES = st.lists(st.tuples(st.integers(0, 210), st.integers(-3, 5), st.integers(0, 4)), min_size=1, max_size=30)
 
 
@@ -244,10 +204,3 @@ def test_rows_of_chosen_ranges_say_their_phase(tmp_path):
     rows = table(viewed("memory", two_steps(tmp_path), within="layer"), "memory")
     assert [(row["range"], row["phase"]) for row in rows] == [("layer", "forward")]
     assert "phase" not in table(viewed("memory", two_steps(tmp_path)), "memory")[0]
-
-
-def test_the_command_narrows_memory(tmp_path, capsys):
-    report = str(two_steps(tmp_path))
-    assert view.main(["memory", report, "--range", "optimizer", "--format", "json"]) == 0
-    tables = {one["key"]: one["rows"] for one in json.loads(capsys.readouterr().out)["tables"]}
-    assert [row["range"] for row in tables["memory"]] == ["step > optimizer"]

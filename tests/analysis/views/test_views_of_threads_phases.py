@@ -33,16 +33,6 @@ def test_backward_that_only_its_thread_tells_is_in_every_view_by_phase(tmp_path)
     assert {row.phase: row.kernel_ns for row in summarize(found).phases} == {"forward": 10, "backward": 10}
 
 
-def test_forward_that_backward_computes_again_is_backward_in_every_view(tmp_path):
-    again = [Range("backward", 300, 700), Range("forward", 310, 390, AUTOGRAD)]
-    found = attributed(tmp_path, *again)
-    (step,) = steps_of(found)
-    times = {row.name: (row.ranges, row.kernel_ns) for row in phase_times(found)}
-    assert times == {"forward": (1, 10), "backward": (1, 10), "step": (1, 20)}
-    assert step.phase_ns[:2] == (10, 10)
-    assert {row.phase: row.kernel_ns for row in summarize(found).phases} == {"forward": 10, "backward": 10}
-
-
 def test_rows_of_one_path_say_their_phases(tmp_path):
     shown = overview(summarize(attributed(tmp_path, calls=[(300, 302), *CALLS]))).tables
     names = {str(row.values[0]) for table in shown if table.key == "ranges" for row in table.rows}

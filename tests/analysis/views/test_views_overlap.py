@@ -63,15 +63,6 @@ def test_work_that_overlaps_its_own_kind_counts_once_but_adds_up_in_the_sum(tmp_
     assert (row["hidden_share"], row["name"]) == (5 / 30, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
 
 
-def test_compute_on_another_gpu_hides_nothing(tmp_path):
-    launches = [Launch(1, 5, 9), Launch(2, 10, 14)]
-    work = [Work(1, 20, 40, ALL_REDUCE), Work(2, 20, 40, "sgemm", device=1)]
-    report = build(tmp_path, ranges=[Range("forward", 0, 99)], launches=launches, work=work)
-    found = by(viewed("overlap", report), "overlap", "gpu")
-    assert (found["GPU 0"]["hidden_ns"], found["GPU 0"]["exposed_ns"]) == (0, 20)
-    assert (found["GPU 1"]["compute_ns"], found["GPU 1"]["communication_ns"]) == (20, 0)
-
-
 @pytest.mark.parametrize("kind", ["memcpy", "memset"])
 def test_copies_and_memsets_of_an_h200_are_those_of_sql(kind):
     counted = [
