@@ -44,6 +44,13 @@ def test_ratio_of_flops_is_51_2_beside_the_ratio_of_times():
     assert 1 < row["softmax_to_gemms"] < 2
 
 
+def test_per_step_figures_are_those_of_all_steps_divided():
+    whole, mean = (parts(viewed("attention", OURS, per_step=per), "forward", "rates") for per in (False, True))
+    assert whole["softmax"]["flops"] == 2 * mean["softmax"]["flops"]
+    assert whole["softmax"]["flops_per_s"] == pytest.approx(mean["softmax"]["flops_per_s"])
+    assert whole["softmax"]["bytes_per_s"] == pytest.approx(mean["softmax"]["bytes_per_s"])
+
+
 def students(tmp_path, *inner):
     """Build a report that is annotated with the assignment's three names."""
     ranges = [Range("forward", 0, 1000), Range("Computing Attention Scores", 100, 200)]
