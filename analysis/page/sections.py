@@ -178,7 +178,7 @@ def _balance(tables: Mapping[str, Table]) -> Iterator[str]:
         where = f" on {len(bounded)} GPUs" if len(bounded) > 1 else ""
         unlaunched = f", and {share_text(least['unlaunched_share'])} of the rest is before the next launch"
         yield (
-            f"{NO_PHASE if phase == OTHER else phase} {waits}{where}: {least.get('gpu', 'the GPU')} is busy "
+            f"{NO_PHASE if phase == OTHER else phase} {waits}{where}: as recorded, {least.get('gpu', 'the GPU')} is busy "
             f"{share_text(least['busy_share'])} of {time_text(least['span_ns'])}"
             f"{unlaunched if verdict == LIMITED else ''} ({counted(least['kernels'], 'kernel')})."
         )
