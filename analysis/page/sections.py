@@ -179,7 +179,8 @@ def _balance(tables: Mapping[str, Table]) -> Iterator[str]:
         unlaunched = f", and {share_text(least['unlaunched_share'])} of the rest is before the next launch"
         yield (
             f"{NO_PHASE if phase == OTHER else phase} {waits}{where}: "
-            f"as recorded, {least.get('gpu', 'the GPU')} is busy {share_text(least['busy_share'])} of {time_text(least['span_ns'])}"
+            f"as recorded, {least.get('gpu', 'the GPU')} is busy "
+            f"{share_text(least['busy_share'])} of {time_text(least['span_ns'])}"
             f"{unlaunched if verdict == LIMITED else ''} ({counted(least['kernels'], 'kernel')})."
         )
     if all(row["verdict"] == "GPU-bound" for row in phases):

@@ -210,8 +210,8 @@ def test_a_report_with_the_data_has_a_section_of_it(name, path, said):
 def test_what_waits_is_looked_at_first_with_its_figures():
     assert drawn(DATA / "h200_train_fp32.sqlite")["look"] == [
         (
-            "optimizer is limited by the CPU: as recorded, the GPU is busy 32.3% of 16.49 ms, and 62.3% of the rest "
-            "is before the next launch (1,776 kernels).",
+            "optimizer is limited by the CPU: as recorded, the GPU is busy 32.3% of 16.49 ms, and 62.3% of the "
+            "rest is before the next launch (1,776 kernels).",
             "balance",
         ),
         ("While recorded, MFU is 29.7%: a step computes 1.6 TFLOP of the model in 80.66 ms.", "efficiency"),
