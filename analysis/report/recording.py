@@ -77,10 +77,10 @@ class Recording:
         """Return whether a timed span, of which a GPU works for this share, is an upper limit.
 
         nsys slows launches before its capture begins too, and PyTorch's profiler after it has ended, unless it was
-        detached. On an H200
-        (unrecorded.md and host_times.md in reports/h200), steps in which a GPU works for 90% or more were timed
-        within 2% of the program alone, one within 4%, as the GPU sets their pace; others at 0.87 to 1.60 times
-        its time. So a time is exact if the GPU sets the pace, else a limit. On a CPU no profiler listens any more.
+        detached. On an H200 (unrecorded.md and host_times.md in reports/h200), steps in which a GPU works for 90%
+        or more were timed within 2% of the program alone, one within 4%, as the GPU sets their pace; others at
+        0.87 to 1.60 times its time. So a time is exact if the GPU sets the pace, else a limit. On a CPU no
+        profiler listens any more.
         """
         is_slowed = bool(self.where) and self.clock == "gpu" and not self.is_detached
         return is_slowed and busy_share < GPU_BOUND_FROM

@@ -5,7 +5,7 @@
 
 At each boundary of phases is an event on the GPU's stream, or a look at the clock where no GPU is used; nothing is
 waited for, and elapsed times are read when the GPU has passed the events. After our own recording, steps are left
-out until two in a row agree; before a capture of nsys, the first two are. A last step waits for the GPU at each
+out until two in a row agree; before a capture of nsys, the first two are. Then a step waits for the GPU at each
 boundary: it has the phases' times on the host, which in others may be times of waiting for the queue. After our
 own recording, whole steps follow, of which nothing but the end is heard: looking at phases takes time, too.
 
@@ -290,8 +290,9 @@ def mark(
 ) -> str:
     """Return the text of the mark of timed steps, "" where there are none: those of the most frequent shape.
 
-    If enough steps were timed as a `whole`, theirs are the steps' times, of which phases take the same shares. The
-    host's times are those of the last step of this shape that was followed and emptied.
+    If enough steps were timed as a `whole`, the times of steps and phases are scaled so that the median step is
+    theirs: nobody saw what each of these did, and one may hold an evaluation. The host's times are those of the
+    last step of this shape that was followed and emptied.
     """
     timed = [step for step in steps if step.is_timed]
     shape = next((shape for shape, _ in Counter(step.shape for step in timed).most_common(1)), "")
@@ -306,13 +307,11 @@ def mark(
         phases = {}
     steps_ns = [step.spans_ns.total() for step in alike]
     whole_ns = [step.spans_ns.total() for step in whole if step.is_timed]
-    share = 1.0
-    if len(whole_ns) >= TIMED:
-        share, steps_ns = median(whole_ns) / median(steps_ns), whole_ns
+    share = median(whole_ns) / median(steps_ns) if len(whole_ns) >= TIMED else 1.0
     facts = {
         "version": 1,
         "clock": "gpu" if torch.cuda.is_initialized() else "cpu",  # type: ignore[no-untyped-call]
-        "step_ns": [*map(round, steps_ns)],
+        "step_ns": [round(share * ns) for ns in steps_ns],
         "span_ns": {phase: [round(share * step.spans_ns[phase]) for step in alike] for phase in phases},
         "host_ns": {phase: ns for phase, ns in host_ns[-1].items() if ns} if host_ns else {},
         "shape": shape,

@@ -57,12 +57,12 @@ def test_steps_after_the_recording_are_timed_by_the_clock_of_the_program(path):
     timed = marks_of_times(path)["unrecorded"]
     own_ns = [later - earlier for earlier, later in pairwise(ends_ns)]
     assert len(timed["step_ns"]) == beside.TIMED
-    for number, step_ns in enumerate(timed["step_ns"]):
-        assert min(abs(step_ns - own) for own in own_ns) < 2 * MS
-        assert timed["span_ns"]["forward"][number] > 0.6 * step_ns
-        assert timed["span_ns"]["other"][number] > 0.3 * step_ns
-    with_phases_ns = [sum(spans[number] for spans in timed["span_ns"].values()) for number in range(5)]
-    assert median(with_phases_ns) == pytest.approx(median(timed["step_ns"]), abs=10)
+    step_ns, span_ns = median(timed["step_ns"]), timed["span_ns"]
+    assert min(abs(step_ns - own) for own in own_ns) < 2 * MS
+    assert median(span_ns["forward"]) > 0.6 * step_ns
+    assert median(span_ns["other"]) > 0.3 * step_ns
+    for number, each_ns in enumerate(timed["step_ns"]):
+        assert sum(spans[number] for spans in span_ns.values()) == pytest.approx(each_ns, abs=10)
     assert (timed["clock"], timed["where"], timed["shape"], timed["sizes"]) == ("cpu", "after", "fbA", 8)
     assert timed["dropped"]["unsettled"] >= beside.LEAST_LEFT
     assert marks_of_times(path)["recorded"]["shapes"] == ["fbA"] * 3
@@ -123,7 +123,7 @@ def test_calls_of_step_end_timed_steps_too(path):
             two_optimizers(model, [optimizer, optimizer])
             profile.step()
     assert marks_of_times(path)["unrecorded"]["shape"] == "fbAfbA"
-    assert min(marks_of_times(path)["unrecorded"]["step_ns"]) > 16 * MS
+    assert median(marks_of_times(path)["unrecorded"]["step_ns"]) > 16 * MS
 
 
 @pytest.mark.parametrize("steps", [3, 6, 8])
@@ -385,6 +385,14 @@ def test_whole_steps_follow_of_which_nothing_else_is_heard(gpu):
     _, found = followed(gpu)
     assert (found["step_ns"], found["span_ns"]["optimizer"]) == ([MS] * 5, [MS // 5] * 5)
     assert sum(spans[0] for spans in found["span_ns"].values()) == MS
+
+
+def test_an_evaluation_in_one_of_the_whole_steps_is_not_in_the_bounds():
+    steps = [Step("fbA", spans_ns=Counter(forward=ms * MS, other=ms * MS)) for ms in (9, 10, 11)]
+    whole = [Step(spans_ns=Counter(other=ms * MS)) for ms in (10, 10, 10, 10, 500)]
+    found = json.loads(beside.mark(steps, steps, "after", {}, whole).partition(": ")[2])
+    assert found["step_ns"] == [9 * MS, 10 * MS, 11 * MS]
+    assert found["span_ns"]["forward"] == [4.5 * MS, 5 * MS, 5.5 * MS]
 
 
 def test_whole_steps_are_not_timed_where_steps_differ(gpu, monkeypatch):
