@@ -46,8 +46,8 @@ def detaching() -> Iterator[None]:
     try:
         yield
     finally:
-        if is_ours:
-            os.environ.pop(name, None)
+        if is_ours and detaches():  # torch.compile may have decided against it meanwhile, with CUDA graphs
+            del os.environ[name]
 
 
 def of_all_threads() -> Any:

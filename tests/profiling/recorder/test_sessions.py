@@ -335,6 +335,14 @@ def test_profilers_are_detached_for_the_rest_of_the_block(path, monkeypatch, cud
     assert marks_of_times(path)["unrecorded"]["is_detached"] is (during == "1")
 
 
+def test_what_decides_about_detaching_inside_the_block_stays(monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.delenv(DETACHING, raising=False)
+    with sessions.detaching():
+        monkeypatch.setenv(DETACHING, "0")  # as torch.compile does for CUDA graphs in some releases
+    assert os.environ[DETACHING] == "0"
+
+
 FORKING = """
 import atexit, os, sys, time, torch, warnings
 warnings.simplefilter("ignore")
