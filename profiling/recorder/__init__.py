@@ -99,7 +99,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         self._signals = Unwinding(record.__enter__, record.__exit__)
         # What a recording takes of its process, and what it listens to.
         self._process, self._listening = ExitStack(), ExitStack()
-        self._after = ExitStack()  # what the rest of the block has
+        self._after = ExitStack()  # what holds from the report to the end of the block
 
     def __enter__(self) -> Recording:
         try:

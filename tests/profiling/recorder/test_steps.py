@@ -222,9 +222,10 @@ def test_nothing_is_heard_after_the_block(path):
         assert len(hooks) == count
 
 
-def test_optimizers_may_have_other_hooks_when_timing_ends(path):
+def test_optimizers_may_have_other_hooks_when_timing_ends(path, monkeypatch):
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
+    monkeypatch.setattr(beside, "AGREEMENT", 1)  # however busy the machine is
     model, optimizers = made()
     updated = []
     with nk.record(path, warmup=1, steps=3):
@@ -236,7 +237,8 @@ def test_optimizers_may_have_other_hooks_when_timing_ends(path):
 
 
 @pytest.mark.parametrize("way", [nk.record, nk.profile])
-def test_the_rest_of_the_block_is_not_heard_once_steps_were_timed(path, way):
+def test_the_rest_of_the_block_is_not_heard_once_steps_were_timed(path, monkeypatch, way):
+    monkeypatch.setattr(beside, "AGREEMENT", 1)  # however busy the machine is
     model, optimizers = made()
     block_enter = torch.autograd.profiler.record_function.__enter__
     run = torch.autograd.graph._engine_run_backward
