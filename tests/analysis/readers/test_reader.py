@@ -4,34 +4,24 @@ import numpy as np
 import pytest
 from nvtx_kernels.analysis.readers import nsys_sqlite, read
 from nvtx_kernels.analysis.readers.launches import RowsById
-from nvtx_kernels.analysis.trace import KINDS
 
 from tests.analysis.making.building import (
     AUTOGRAD,
     DOMAIN_CREATE,
     MAIN,
-    MARK,
-    START_END,
     Dialect,
     Launch,
     Range,
-    Rows,
     Work,
     alter,
     build,
     launched,
-    process_of,
     thread,
-    write,
 )
 from tests.analysis.making.traces import attributed, summary
 
 STEP = [Range("step", 0, 100), Range("layer 0", 5, 50)]
 ONE_CALL = launched((10, 12))
-
-
-def names_of(trace):
-    return [trace.names[name_id] for name_id in trace.ranges.name_id]
 
 
 @pytest.mark.parametrize("year", [2020, 2022, 2024, 2026])
@@ -42,40 +32,27 @@ def test_names_are_inline_or_registered_or_both_in_one_file(tmp_path, year, regi
 
 
 OTHER = thread(200)
-CALL, PLACED = Launch(1, 10, 12), ["own: step > layer 0"]
+PLACED = ["own: step > layer 0"]
 OF_LIBRARIES = [Range("ncclAllReduce", 8, 20, domain=1), Range("my block", 8, 20, domain=2)]
 PROCESSES = {MAIN: "NCCL", OTHER: "mine"}
 OF_TWO_PROCESSES = [Range(name, -9, None, who, 1, DOMAIN_CREATE) for who, name in PROCESSES.items()]
 OF_TWO_PROCESSES += [Range("step", 0, 100, who, 1) for who in PROCESSES]
 BY_DRIVER = {"launches": [Launch(1, 10, 12, event_class=1)], "work": [Work(1, 20, 30)]}
-BY_GRAPH = {"launches": [CALL], "work": [Work(1, 20 + n, 30 + n) for n in range(3)]}
-CROSSED = [Work(1, 30, 40, process=process_of(who)) for who in (OTHER, MAIN)]
-ONE_ID = {"launches": [CALL, Launch(1, 20, 22, OTHER)], "work": CROSSED}
-# Ranges; calls and their work; the ranges of that.
+# What test_attribution_by_brute_force.py does not write: ranges; calls and their work; the ranges of that.
 TRAPS = {
     "no name": ([Range(None, 0, 100), STEP[1]], ONE_CALL, ["own:  > layer 0"]),
-    "start and end": ([*STEP, Range("request", 8, 300, event=START_END)], ONE_CALL, PLACED),
     "push with payload": ([STEP[0], Range("extended", 5, 50, event=70)], ONE_CALL, ["own: step > extended"]),
     "start with payload": ([STEP[0], Range("extended", 5, 50, event=71)], ONE_CALL, ["own: step"]),
     **{f"event {kind}": ([*STEP, Range(None, 6, 40, event=kind)], ONE_CALL, PLACED) for kind in (33, 39, 76)},
     "domain ids repeat": (OF_TWO_PROCESSES, launched((10, 12), (10, 12, OTHER)), ["outside", "own: step"]),
     "library without domain name": ([*STEP, *OF_LIBRARIES], ONE_CALL, ["own: step > layer 0 > my block"]),
-    "ids repeat": ([Range("a", 0, 100), Range("b", 0, 100, OTHER)], ONE_ID, ["own: b", "own: a"]),
     "driver": (STEP, BY_DRIVER, PLACED),
-    "graph": (STEP, BY_GRAPH, PLACED * 3),
 }
 
 
 @pytest.mark.parametrize(("ranges", "rows", "expected"), TRAPS.values(), ids=TRAPS)
 def test_work_is_attributed_past_each_trap(tmp_path, ranges, rows, expected):
     assert attributed(build(tmp_path, ranges=ranges, **rows)) == expected
-
-
-@pytest.mark.parametrize("registered", ["none", "all"])
-def test_pytorchs_suffixes_come_off_inline_and_registered_names(tmp_path, registered):
-    name = "aten::mm, seq = 12, op_id = 7, sizes = [[2, 3], [3, 4]]"
-    trace = read(build(tmp_path, Dialect(2025, registered), ranges=[Range(name, 0, 9)]))
-    assert (names_of(trace), trace.ranges.seq.tolist()) == (["aten::mm"], [12])
 
 
 def test_a_registered_name_that_is_missing_is_no_name(tmp_path):
@@ -91,42 +68,12 @@ def test_a_range_that_was_never_closed_ends_with_the_capture_and_is_counted(tmp_
     assert any("1 range was never closed" in note for note in summary(report).notes)
 
 
-def test_marks_are_no_ranges_and_start_end_ranges_are(tmp_path):
-    ranges = [*STEP, Range("here", 10, None, event=MARK), Range("request", 8, 300, event=START_END)]
-    assert names_of(read(build(tmp_path, ranges=ranges, **ONE_CALL))) == ["step", "layer 0", "request"]
-
-
-@pytest.mark.parametrize("registered", ["none", "all"])
-def test_domains_are_named_by_rows_of_their_own(tmp_path, registered):
-    named = [Range("NCCL", -9_000, None, domain=3, event=DOMAIN_CREATE)]
-    ranges = [*named, *STEP, Range("ncclAllReduce", 8, 20, domain=3)]
-    report = build(tmp_path, Dialect(2025, registered), ranges=ranges, **ONE_CALL)
-    assert {domain.domain_id: domain.name for domain in read(report).domains} == {0: "", 3: "NCCL"}
-    assert attributed(report) == ["own: step > layer 0"]
-
-
-def test_of_two_rows_of_one_call_cudas_own_counts_and_each_kernel_once(tmp_path):
-    launches = [Launch(1, 2, 40, event_class=67), Launch(1, 10, 12)]
-    report = build(tmp_path, ranges=STEP, launches=launches, work=[Work(1, 20, 30)])
-    trace = read(report)
-    assert (len(trace.work), trace.work.launch.tolist()) == (1, [1])
-    assert attributed(report) == ["own: step > layer 0"]
-
-
 @pytest.mark.parametrize("correlation", [None, 0, 99])
 def test_work_without_a_launch_is_outside_and_said_to_be(tmp_path, correlation):
     report = build(tmp_path, ranges=STEP, launches=[Launch(1, 10, 12)], work=[Work(correlation, 20, 30)])
     (row,) = summary(report).outside
     assert (row.kind, row.count, row.total_ns) == ("kernel", 1, 10)
     assert "no launch" in row.reason
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_work_is_read_and_attributed(tmp_path, kind):
-    report = build(tmp_path, ranges=STEP, **launched((10, 12), kind=kind))
-    trace = read(report)
-    assert [KINDS[number] for number in trace.work.kind] == [kind]
-    assert attributed(report) == ["own: step > layer 0"]
 
 
 def test_work_is_named_by_its_direction_or_demangled_name(tmp_path):
@@ -141,13 +88,6 @@ def test_work_is_named_by_its_direction_or_demangled_name(tmp_path):
     assert copied == [f"[CUDA memcpy {name}]" for name in directions]
 
 
-def test_rows_need_no_order(tmp_path):
-    rows = Rows([*STEP, Range("layer 1", 50, 90)], **launched((10, 12), (60, 62), (5, 6)))
-    ordered = attributed(write(tmp_path / "a.sqlite", rows))
-    turned = Rows(rows.ranges[::-1], rows.launches[::-1], rows.work[::-1])
-    assert attributed(write(tmp_path / "b.sqlite", turned)) == ordered[::-1]
-
-
 @pytest.mark.parametrize("rows_per_part", [1, 2, 5])
 def test_tables_are_read_in_parts_of_any_size(tmp_path, monkeypatch, rows_per_part):
     rows = launched(*((n, n + 1, t) for n, t in zip(range(0, 40, 3), [MAIN, AUTOGRAD] * 7, strict=True)))
@@ -155,13 +95,6 @@ def test_tables_are_read_in_parts_of_any_size(tmp_path, monkeypatch, rows_per_pa
     whole = attributed(report)
     monkeypatch.setattr(nsys_sqlite, "ROWS_PER_PART", rows_per_part)
     assert attributed(report) == whole
-
-
-def test_rows_that_somebody_deleted_leave_gaps_and_no_more(tmp_path):
-    rows = launched(*((n, n + 1) for n in range(0, 60, 3)))
-    report = build(tmp_path, ranges=[Range("step", 0, 100)], **rows)
-    alter(report, "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid BETWEEN 3 AND 17")
-    assert attributed(report) == ["own: step"] * 5
 
 
 def test_rows_that_end_before_they_start_are_left_out_and_said_to_be(tmp_path):
@@ -186,17 +119,6 @@ def test_the_clock_may_begin_anywhere(tmp_path, origin):
     ranges = [Range(f"range {t & 0xFF}", origin + 5, origin + 50, t) for t in threads]
     report = build(tmp_path, ranges=ranges, **launched(*((origin + 10, origin + 12, t) for t in threads)))
     assert attributed(report, adopt=False) == [f"own: range {t & 0xFF}" for t in threads]
-
-
-RUN_MARKS = {
-    'nvtx-kernels.run {"size": "small", "batch_size": 4}': {"size": "small", "batch_size": 4},
-    **{text: {} for text in ("nvtx-kernels.run {", "nvtx-kernels.run [1]", "nvtx-kernels.run ", "run {}")},
-}
-
-
-@pytest.mark.parametrize(("text", "run"), RUN_MARKS.items())
-def test_what_the_run_wrote_about_itself_is_read_from_its_mark(tmp_path, text, run):
-    assert read(build(tmp_path, ranges=[*STEP, Range(text, 3, None, event=MARK)])).provenance.run == run
 
 
 @pytest.mark.parametrize("impossible", [-1, 1 << 44, -(1 << 62)])
