@@ -56,7 +56,7 @@ def sentences(report: Report) -> Iterator[str]:
     """Yield sentences on why the GPU is idle: in a typical step, in one step alone, or in one long pause."""
     idle = report.idle
     if report.idle_on_cpu:
-        yield from _on_cpu(report.idle_on_cpu)
+        yield from _on_cpu(report.idle_on_cpu, report)
     if idle is None or not idle.rows:
         return
     if idle.pause:
@@ -91,7 +91,7 @@ def is_idle(report: Report) -> bool:
     return 1 - busy_share >= SAID_FROM
 
 
-def _on_cpu(idle: IdleReport) -> Iterator[str]:
+def _on_cpu(idle: IdleReport, report: Report) -> Iterator[str]:
     """Yield sentences on the program's thread outside of operators: causes with a tenth of the time or more."""
     if idle.idle_ns < SAID_FROM * idle.span_ns:
         yield from _in_one_step(idle)
@@ -104,7 +104,9 @@ def _on_cpu(idle: IdleReport) -> Iterator[str]:
         for row in said
     ]
     where = "of a typical step" if idle.per_step else "of the time"
-    outside = f"The program runs no operator for {time_in_digits(idle.idle_ns)} {where}"
+    is_alone = report.recording and report.recording.alone_ns  # the step is given without recording
+    program = "As recorded, the program" if is_alone else "The program"
+    outside = f"{program} runs no operator for {time_in_digits(idle.idle_ns)} {where}"
     yield f"{outside}{', but is ' if len(idle.rows) == 1 else ': '}{', '.join(causes)}."
     yield from _in_one_step(idle)
 

@@ -104,6 +104,13 @@ def test_the_overview_says_what_the_program_does_instead(tmp_path, operator, is_
     assert {row.cause: row.alone_step for row in rows}.get("data loading", 2) == 2
 
 
+def test_the_overview_says_so_as_recorded_where_the_step_is_told_without_recording(tmp_path):
+    path = recorded(tmp_path, STEPS, [(start, start + 50) for _, start, _ in STEPS])
+    given = nk.rank(path, unrecorded_step_ns=80 * US).report
+    for report, program in ((given, "As recorded, the program"), (nk.rank(path).report, "The program")):
+        assert f" {program} runs no operator for " in verdict(report)
+
+
 @pytest.mark.parametrize(("lasts", "is_said"), [(400, True), (110, False)])
 def test_what_one_step_alone_has_is_a_note_on_that_step(tmp_path, lasts, is_said):
     ranges = [
