@@ -42,7 +42,7 @@ from ..annotate.replacing import replaced
 from ..machine import MARK, pytorch_settings, versions
 from .beside import wait_for_gpu
 from .open_blocks import is_capturing, is_open
-from .process import Unwinding, alone, reminding
+from .process import Unwinding, alone, collect_early, reminding
 from .recording import LIMIT_VARIABLE, OPEN_BLOCK, Recording
 from .session import detaching, making_way
 from .steps import STEPS, Bounds, StepCount
@@ -174,6 +174,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
             path = self._path.with_name(trace.path.name)
             sys.stderr.write(f"process {trace.other_writer} records to {self._path}: this one, to {path}\n")
             self._path = path
+        collect_early()
         try:
             recording = Recording(trace, on_gpu=self._on_gpu, operators=self._operators, memory=self._memory)
         except RuntimeError as error:

@@ -20,6 +20,7 @@ from ..machine import MARK
 from ..recorder import Recording, record
 from ..recorder.allocation_marks import AllocationMarks
 from ..recorder.beside import wait_for_gpu
+from ..recorder.process import collect_early
 from ..recorder.written import Written
 from ..tool import captures_a_range, watcher
 
@@ -40,6 +41,7 @@ class Capture:
     def start(self, path: Path) -> Path:
         """Start to record unless nsys does; return the path, with the rank or process in its name."""
         if self.is_watched:
+            collect_early()
             return path
         # Steps are counted here: the recorder need not.
         self._recorder = record(path, warmup=0, steps=None, memory=self._memory, quiet=True)

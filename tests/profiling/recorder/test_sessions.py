@@ -213,6 +213,29 @@ def test_all_steps_are_recorded_where_that_is_asked_for(path):
     assert p.outcome.measured == nk.rank(path).report.steps == 13
 
 
+def test_python_looks_through_all_objects_before_the_measured_steps_and_not_in_them(path):
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(100)))
+    optimizer, full = torch.optim.SGD(model.parameters(), lr=0.1), []
+
+    def note(phase, info):
+        full.append(phase) if (phase, info["generation"]) == ("start", 2) else None
+
+    gc.disable()
+    held = [[] for _ in range(1_000_000)]  # so that a full collection is due
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1_000_000, 1, 1)
+    gc.enable()
+    try:
+        with nk.profile(model, optimizer, path, warmup=1, steps=8):
+            gc.set_threshold(700, 1, 1)
+            gc.callbacks.append(note)
+            train_on(torch.ones(4, 4), model, optimizer, steps=9)
+            gc.callbacks.remove(note)
+    finally:
+        gc.set_threshold(*thresholds)
+    assert (full, len(held)) == ([], 1_000_000)
+
+
 def test_record_ends_after_its_steps_without_annotation(path, capsys):
     model, optimizer = net_and_sgd()
     with nk.record(path, warmup=1, steps=2):
