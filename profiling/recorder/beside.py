@@ -307,7 +307,7 @@ def mark(
         phases = {}
     steps_ns = [step.spans_ns.total() for step in alike]
     whole_ns = [step.spans_ns.total() for step in whole if step.is_timed]
-    share = median(whole_ns) / median(steps_ns) if len(whole_ns) >= TIMED else 1.0
+    share = median(whole_ns) / median(steps_ns) if len(whole_ns) >= TIMED and median(steps_ns) else 1.0
     facts = {
         "version": 1,
         "clock": "gpu" if torch.cuda.is_initialized() else "cpu",  # type: ignore[no-untyped-call]
