@@ -6,6 +6,7 @@ HYPOTHESIS_PROFILE=search draws other examples in every run, as CI on hosted run
 what repeats it.
 """
 
+import gc
 import os
 import time
 from importlib.util import find_spec
@@ -39,6 +40,12 @@ def pytest_configure(config):
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Workers of pytest-xdist inherit it, for they must agree on what is tested.
     os.environ.setdefault(VARIABLE, str(int(time.time()) if os.environ.get("CI") else USUAL))
+
+
+def pytest_collection_finish():
+    # What is imported stays: each recording begins with a collection, which would look through all of it.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header():
