@@ -59,7 +59,7 @@ class _Attributing:
         nested = nested_ranges(trace, rules.domains)
         self.operator = nested & operator_ranges(self.facts, trace.ranges)
         chosen = nested if rules.operators == "keep" else nested & ~self.operator
-        self.ranges = trace.ranges if chosen.all() else trace.ranges.take(chosen)
+        self.ranges = trace.ranges.take(chosen)
         if rules.adopt:  # else as nsys counts them
             self.ranges = with_phases_once(trace, self.facts, self.ranges)
         self.own_ranges = self.ranges
