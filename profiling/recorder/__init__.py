@@ -28,7 +28,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ContextDecorator, ExitStack, contextmanager, suppress
+from contextlib import ContextDecorator, ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -40,7 +40,7 @@ from ..annotate import others
 from ..annotate.interrupts import Held
 from ..annotate.replacing import replaced
 from ..machine import MARK, pytorch_settings, versions
-from .beside import wait_for_gpu
+from .beside import let_cupti_detach
 from .open_blocks import is_capturing, is_open
 from .process import Unwinding, alone, collect_early, reminding
 from .recording import LIMIT_VARIABLE, OPEN_BLOCK, Recording
@@ -149,8 +149,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
                 try:
                     self._after.enter_context(detaching())
                     self._end("", goes_on=True)
-                    with suppress(RuntimeError):  # a failure of the GPU is the program's to raise
-                        wait_for_gpu()  # Kineto detaches at a call of CUDA, be it in the next session
+                    let_cupti_detach()
                     if recording.is_written:
                         written()
                 except TraceFileError as failure:

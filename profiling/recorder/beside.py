@@ -20,6 +20,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from statistics import median
@@ -338,6 +339,15 @@ def wait_for_gpu() -> None:
     """Wait until the GPU has finished its work."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
+
+
+def let_cupti_detach() -> None:
+    """Have Kineto detach CUPTI if that is due, which it does at a call of CUDA: it would end a new session.
+
+    A failure of the GPU is the program's to raise.
+    """
+    with suppress(RuntimeError):
+        wait_for_gpu()
 
 
 def between_ns(began: Any, ended: Any) -> float:

@@ -19,7 +19,7 @@ import nvtx_kernels
 from ..annotate import places
 from ..annotate.interrupts import Held
 from .backward import BackwardRanges, nodes_of
-from .beside import wait_for_gpu
+from .beside import let_cupti_detach
 from .open_blocks import is_open, may_be_open_elsewhere
 from .process import allowed_bytes, resident_bytes
 from .range_log import OUR_DOMAIN_ID, RangeLog
@@ -248,8 +248,7 @@ class Recording:
         if self.ended_early or self._pause is None:
             return
         (began_ns, reason), self._pause = self._pause, None
-        with suppress(RuntimeError):  # a failure of the GPU is the program's to raise
-            wait_for_gpu()  # if CUPTI is to be detached, before the new session and not by its first call of CUDA
+        let_cupti_detach()
         self._session = self._new_session()
         ended_ns = time.time_ns()
         self._unrecorded_ns += ended_ns - began_ns if reason == OPEN_BLOCK else 0
