@@ -345,22 +345,33 @@ def gpu(monkeypatch):
     return gpu
 
 
+def driven(settling, step):
+    """Run steps, each of which does `step` with its number, until enough are timed, or 40."""
+    follower = settling._follower
+    for number in range(40):
+        step(number)
+        follower.leave()
+        follower.end()
+        settling.step_ended()
+        if settling.is_over:
+            break
+
+
 def followed(gpu, *, captured=lambda number, emptied: False, emptied_updates=1):
     """Follow steps until enough are timed; return how many were emptied, and the mark."""
     follower = beside.Follower()
     settling, emptied = beside.Settling(follower), 0
-    for number in range(40):
+
+    def step(number):
+        nonlocal emptied
         gpu.is_captured = captured(number, follower.emptying and not emptied)
         emptied += follower.emptying
         follower.backward()
         follower.update()
         for _ in range(emptied_updates if follower.emptying else 1):
             follower.updated("SGD")
-        follower.leave()
-        follower.end()
-        settling.step_ended()
-        if settling.is_over:
-            break
+
+    driven(settling, step)
     return emptied, json.loads(settling.mark().partition(": ")[2])
 
 
@@ -399,17 +410,15 @@ def test_whole_steps_are_not_timed_where_steps_differ(gpu, monkeypatch):
     monkeypatch.setattr(beside, "AGREEMENT", 1)
     follower = beside.Follower()
     settling = beside.Settling(follower)
-    for number in range(40):
+
+    def step(number):
         follower.backward()
         if number % 2:
             follower.leave()
             follower.backward()
         follower.updated("SGD")
-        follower.leave()
-        follower.end()
-        settling.step_ended()
-        if settling.is_over:
-            break
+
+    driven(settling, step)
     assert (settling.is_over, settling.is_whole) == (True, False)
 
 
