@@ -14,7 +14,8 @@ import numpy as np
 
 from .analysis.errors import NotAReport
 from .analysis.readers import chrome_events
-from .analysis.readers.chrome_columns import Table, TraceColumns, whole_number
+from .analysis.readers.chrome_columns import Table, TraceColumns, integers, numbered, three_sizes, whole_number
+from .analysis.readers.columns import Interner
 from .analysis.readers.pytorch_trace import Assembly
 from .analysis.trace import KERNEL, Int64s, Spots
 from .profiling.recorder.seen import (
@@ -32,7 +33,7 @@ from .profiling.recorder.seen import (
 
 
 class _Args(chrome_events.Args, gc=False, frozen=True):
-    block: Any = None
+    block: msgspec.Raw = msgspec.Raw()
     registers: Any = msgspec.field(default=None, name="registers per thread")
     context: Any = None
     copied: Any = msgspec.field(default=None, name="bytes")
@@ -58,24 +59,23 @@ class _Columns(TraceColumns):
     def __init__(self) -> None:
         super().__init__()
         self.details, self.of_calls = Table(), Table()
+        self.sizes: Interner[tuple[bytes, bytes]] = Interner()  # of grids and blocks, as written
 
     def _add_work(self, events: list[Any], kind: int) -> None:
         super()._add_work(events, kind)
         of_work = [event.args for event in events]
-        sizes = np.array([(*_three(args.grid), *_three(args.block)) for args in of_work], np.int64).T
-        axes = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
         self.details.add(
-            **dict(zip(axes, sizes, strict=True)),
-            registers=_whole([args.registers for args in of_work]),
-            context=_whole([args.context for args in of_work]),
-            bytes=_whole([args.copied for args in of_work]),
-            graph_node=_whole([args.graph_node for args in of_work]),
+            sizes=numbered([(bytes(args.grid), bytes(args.block)) for args in of_work], self.sizes),
+            registers=integers([args.registers for args in of_work], 0),
+            context=integers([args.context for args in of_work], 0),
+            bytes=integers([args.copied for args in of_work], 0),
+            graph_node=integers([args.graph_node for args in of_work], 0),
         )
 
     def _add_launches(self, events: list[Any], device: int) -> None:
         super()._add_launches(events, device)
-        name = np.array([self.names(event.name) for event in events], np.int64)
-        self.of_calls.add(name=name, event_class=np.array([event.cat.endswith("driver") for event in events]))
+        is_of_driver = [event.cat.endswith("driver") for event in events]
+        self.of_calls.add(name=self._names(events, str), event_class=np.array(is_of_driver))
 
 
 def read(path: Path, spans_of: SpansOf | None = None) -> Seen:
@@ -181,6 +181,8 @@ def _calls(columns: _Columns, base_ns: int) -> Calls:
 def _work(columns: _Columns, base_ns: int) -> GpuWork:
     table, more = columns.work, columns.details
     start_ns = table["start"] + base_ns
+    written = [(*three_sizes(grid), *three_sizes(block)) for grid, block in columns.sizes]
+    sizes = np.array(written, np.int64).reshape(-1, 6)[more["sizes"]]
     return GpuWork(
         start_ns,
         np.maximum(table["end"] + base_ns, start_ns),
@@ -190,8 +192,8 @@ def _work(columns: _Columns, base_ns: int) -> GpuWork:
         more["context"],
         table["stream"],
         table["correlation"],
-        grid=np.stack([more[f"grid_{axis}"] for axis in "xyz"], axis=1),
-        block=np.stack([more[f"block_{axis}"] for axis in "xyz"], axis=1),
+        grid=sizes[:, :3],
+        block=sizes[:, 3:],
         registers=more["registers"],
         bytes=more["bytes"],
         graph_node=more["graph_node"],
@@ -218,11 +220,3 @@ def _lost_from(calls: Calls, work: GpuWork, names: list[str]) -> int | None:
     last = int(np.flatnonzero(done)[-1]) if done.any() else -1
     lost = rows[last + 1 :]
     return int(calls.start_ns[lost[0]]) if done.any() and len(lost) >= MANY_LOST else None
-
-
-def _three(size: Any) -> list[int]:
-    return size if isinstance(size, list) and len(size) == 3 else [0, 0, 0]
-
-
-def _whole(values: list[Any]) -> Int64s:
-    return np.array([whole_number(value) or 0 for value in values], np.int64)

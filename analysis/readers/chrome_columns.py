@@ -196,11 +196,11 @@ class TraceColumns:
             **_times(events),
             name=self._names(events, _NAME_OF_WORK[kind]),
             kind=np.full(len(events), kind),
-            device=_integers([_first(event.args.device, event.pid) for event in events], 0),
-            stream=_integers(list(map(_stream, events)), 0),
+            device=integers([_first(event.args.device, event.pid) for event in events], 0),
+            stream=integers(list(map(_stream, events)), 0),
             place=_places(events, self.tracks),
             correlation=_numbers(args, "correlation", -1),
-            grid=np.fromiter((_blocks(of_work.grid) for of_work in args), np.int64, len(events)),
+            grid=numbered([bytes(of_work.grid) for of_work in args], _blocks),
         )
 
     def _add_messages(self, args_of_work: list[Args]) -> None:
@@ -226,7 +226,7 @@ class TraceColumns:
         paths = [module_path(args.module, args.name, args.phase) for _, args in of_graphs]
         self.nodes.add(
             work=np.array([row for row, _ in of_graphs], np.int64),
-            node=_integers([node_id(args.graph, args.graph_node) for _, args in of_graphs], -1),
+            node=integers([node_id(args.graph, args.graph_node) for _, args in of_graphs], -1),
             path=np.array([self.module_paths(path) if path else -1 for path in paths], np.int64),
         )
 
@@ -237,7 +237,7 @@ class TraceColumns:
             place=_places(events, self.threads),
             correlation=_numbers([event.args for event in events], "correlation", -1),
             external=_external_ids(events),
-            call=_numbered([event.name for event in events], self.calls),
+            call=numbered([event.name for event in events], self.calls),
         )
 
     def _add_overhead(self, events: list[Event], _: int) -> None:
@@ -275,7 +275,7 @@ class TraceColumns:
     def _add_calls_of_functions(self) -> None:
         """Add the functions' calls that were kept."""
         if calls := self._calls_of_functions:
-            names = _numbered([event.name for event in calls], self.functions)
+            names = numbered([event.name for event in calls], self.functions)
             self.frames.add(**_times(calls), name=names, place=_places(calls, self.threads))
             self._calls_of_functions = []
 
@@ -324,7 +324,7 @@ class TraceColumns:
 
     def _names(self, events: list[Event], text: Callable[[str], str]) -> Int64s:
         """Return name ids; the text of each distinct name is made once."""
-        return _numbered([event.name for event in events], lambda name: self.names(text(name)))
+        return numbered([event.name for event in events], lambda name: self.names(text(name)))
 
 
 _NAME_OF_RANGE: dict[int, Callable[[str], str]] = {
@@ -355,7 +355,7 @@ def _times(events: list[Event]) -> dict[str, Int64s]:
     return {"start": start, "end": start + nanoseconds([event.dur for event in events])}
 
 
-def _numbered(values: Sequence[Any], number: Callable[[Any], int]) -> Int64s:
+def numbered(values: Sequence[Any], number: Callable[[Any], int]) -> Int64s:
     """Return the number of each value, made once of each distinct one."""
     numbers = {value: number(value) for value in dict.fromkeys(values)}
     return np.fromiter(map(numbers.__getitem__, values), np.int64, len(values))
@@ -363,7 +363,7 @@ def _numbered(values: Sequence[Any], number: Callable[[Any], int]) -> Int64s:
 
 def _places(events: list[Event], number: Interner[Place]) -> Int64s:
     written = [(event.pid, event.tid) for event in events]
-    return _numbered(written, lambda place: number((_id(place[0]), _id(place[1]))))
+    return numbered(written, lambda place: number((_id(place[0]), _id(place[1]))))
 
 
 def _first(value: Any, other: Any) -> Any:
@@ -372,7 +372,7 @@ def _first(value: Any, other: Any) -> Any:
 
 
 def _external_ids(events: list[Event]) -> Int64s:
-    return _integers([_first(event.args.external, event.args.old_external) for event in events], -1)
+    return integers([_first(event.args.external, event.args.old_external) for event in events], -1)
 
 
 def _stream(event: Event) -> Any:
@@ -388,11 +388,18 @@ def _count(value: Any) -> int:
     return value if is_count else -1
 
 
-def _blocks(grid: Any) -> int:
-    """Return how many blocks a grid such as `[32, 1, 2]` has; 0 where unknown."""
-    if not isinstance(grid, list) or len(grid) != 3 or not all(isinstance(size, int) for size in grid):
-        return 0
-    return min(max(0, int(grid[0] * grid[1] * grid[2])), 2**31 - 1)
+def three_sizes(text: bytes) -> tuple[int, ...]:
+    """Return the sizes of a grid or block as written, `[32, 1, 2]`; zeros where unknown."""
+    sizes = msgspec.json.decode(text) if text else None
+    if not isinstance(sizes, list) or len(sizes) != 3 or not all(isinstance(size, int) for size in sizes):
+        return 0, 0, 0
+    return tuple(sizes)
+
+
+def _blocks(grid: bytes) -> int:
+    """Return how many blocks a grid has; 0 where unknown."""
+    x, y, z = three_sizes(grid)
+    return min(max(0, x * y * z), 2**31 - 1)
 
 
 def _id(value: Any) -> Id:
@@ -410,10 +417,11 @@ def whole_number(value: Any) -> int | None:
 
 
 def _numbers(rows: Sequence[Args] | Sequence[Event], name: str, missing: int) -> Int64s:
-    return _integers(list(map(attrgetter(name), rows)), missing)
+    return integers(list(map(attrgetter(name), rows)), missing)
 
 
-def _integers(values: list[Any], missing: int) -> Int64s:
+def integers(values: list[Any], missing: int) -> Int64s:
+    """Return whole numbers, and another number for what is none."""
     present = [missing if value is None else value for value in values]
     if set(map(type, present)) == {int} and min(present) >= -LARGEST and max(present) <= LARGEST:
         return np.array(present, np.int64)

@@ -44,7 +44,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     correlation: Any = None
     device: Any = None
     stream: Any = None
-    grid: Any = None
+    grid: msgspec.Raw = msgspec.Raw()  # decoded once where many are alike
     name: Any = None  # of a process or thread, where the event names one
     sequence: Any = msgspec.field(default=None, name="Sequence number")
     forward: Any = msgspec.field(default=None, name="Fwd thread id")

@@ -14,6 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import sqlite_utils
+
 from nvtx_kernels import DOMAIN
 
 from ..errors import NotAReport
@@ -30,8 +32,8 @@ from .words import own_words
 
 Row = tuple[Any, ...]
 
-# Of columns that hold no numbers, the type in SQL, and SQLite's types of the values that they may hold.
-SQL_TYPES = {Kind.TEXT: "TEXT", Kind.LISTED: "TEXT", Kind.PAYLOAD: "BLOB"}
+# Of columns that hold no numbers, the type, and SQLite's types of the values that they may hold.
+COLUMN_TYPES: dict[Kind, type] = {Kind.TEXT: str, Kind.LISTED: str, Kind.PAYLOAD: bytes}
 VALUE_TYPES = {Kind.TEXT: ("text", "null"), Kind.LISTED: ("text", "null"), Kind.PAYLOAD: ("blob", "text", "null")}
 PRAGMAS = """
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536;
@@ -237,8 +239,7 @@ def _insert(
     database: sqlite3.Connection, table: str, columns: Columns, rows: Iterable[Row], *, key: str = ""
 ) -> int:
     """Create a table with these rows; return how many there are."""
-    sql_types = {name: SQL_TYPES.get(kind, "INTEGER") for name, kind in columns.items()}
-    named = ", ".join(f'"{name}" {type_}{" PRIMARY KEY" * (name == key)}' for name, type_ in sql_types.items())
-    database.execute(f"CREATE TABLE {table} ({named})")
+    types = {name: COLUMN_TYPES.get(kind, int) for name, kind in columns.items()}
+    sqlite_utils.Database(database).table(table).create(types, pk=key or None)
     sql = f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(columns))})"  # noqa: S608
     return database.executemany(sql, rows).rowcount

@@ -213,7 +213,8 @@ def _is_read(event: Event) -> bool:
 
 def _details(event: Event) -> Iterator[tuple[str, Any]]:
     """Yield an event's arguments that are copied."""
-    for key, value in msgspec.to_builtins(msgspec.structs.replace(event.args, dims=None)).items():
+    grid = msgspec.json.decode(event.args.grid) if bytes(event.args.grid) else None
+    for key, value in msgspec.to_builtins(msgspec.structs.replace(event.args, dims=None, grid=grid)).items():
         if value is not None:
             yield key, value
 

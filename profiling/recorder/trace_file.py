@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import sqlite_utils
 import torch
 from nvtx_kernels.analysis.support.files import Unfinished
 
@@ -70,6 +69,7 @@ VM_ID = 1 << 48
 SCHEMA_PARTS = tuple(f"EXPORT_SCHEMA_VERSION_{part}" for part in ("MAJOR", "MINOR", "MICRO"))
 
 BATCH = 10_000
+NONE_ALIKE: Mapping[str, int] = {}
 # Rows reach the file when they are committed, or are more than 16 MiB of pages: a journal would only cost time.
 PRAGMAS = ("journal_mode = OFF", "synchronous = OFF", "cache_size = 4096")
 # How the file is called until it is published: the report's name, this, and the number of the process.
@@ -84,13 +84,15 @@ class AbandonedError(TraceFileError):
     """The user pressed Ctrl-C again while the report was written."""
 
 
-def column_type(table: str, column: str) -> type:
-    """Return the Python type of a column, by its type in nsys's schema."""
-    if column in REAL_COLUMNS:
-        return float
-    if column in TEXT_COLUMNS and (table, column) not in INTEGER_EXCEPTIONS:
-        return str
-    return int
+def creating(table: str) -> str:
+    """Return SQL that creates a table of `TABLES`, with the types of nsys's schema."""
+    columns = []
+    for name in TABLES[table].split():
+        column, is_text = name.rstrip("*"), (table, name.rstrip("*")) not in INTEGER_EXCEPTIONS
+        kind = "REAL" if column in REAL_COLUMNS else "TEXT" if column in TEXT_COLUMNS and is_text else "INTEGER"
+        columns.append(f"{column} {kind}{' NOT NULL' * name.endswith('*')}")
+    key = ", PRIMARY KEY (id)" * (table == "StringIds")
+    return f"CREATE TABLE {table} ({', '.join(columns)}{key})"
 
 
 def global_tid(pid: int, tid: int) -> int:
@@ -111,6 +113,7 @@ class TraceFile:
         self.path, self._pid = Path(path).absolute(), os.getpid()
         self._strings: dict[str, int] = {}
         self._strings_written = 0
+        self._tables: set[str] = set()
         self._provisional: list[tuple[str, int]] = []
         self.is_abandoned = self._is_left = False
         if self.path.is_dir():
@@ -122,7 +125,7 @@ class TraceFile:
                 self._file.discard()
                 self.path = with_part(self.path, f"pid{self._pid}")
                 self._file = self._created()
-            self._db = sqlite_utils.Database(self._file.path)
+            self._db = sqlite3.connect(self._file.path)
             for pragma in PRAGMAS:
                 self._db.execute(f"PRAGMA {pragma}")
 
@@ -137,36 +140,32 @@ class TraceFile:
         """
         added, remaining = 0, iter(rows)
         while batch := list(itertools.islice(remaining, BATCH)):
-            # sqlite-utils' own insert takes 20 us a row, and recordings have millions. The names are ours.
             names = list(dict.fromkeys(name for row in batch for name in row))
             added += self._insert(table, names, [tuple(row.get(name) for name in names) for row in batch])
         return added
 
     def add_columns(self, table: str, **columns: Any) -> int:
-        """Append rows given as columns, arrays or lists, or one value for all rows; return how many."""
+        """Append rows given as columns, arrays or lists, or one whole number for all rows; return how many."""
         lists = {name: of.tolist() if hasattr(of, "tolist") else of for name, of in columns.items()}
-        count = next(len(of) for of in lists.values() if isinstance(of, list))
-        values = [of if isinstance(of, list) else itertools.repeat(of, count) for of in lists.values()]
-        remaining = zip(*values, strict=True)
+        alike = {name: lists.pop(name) for name, of in columns.items() if isinstance(of, int)}
+        count, remaining = len(next(iter(lists.values()))), zip(*lists.values(), strict=True)
         while batch := list(itertools.islice(remaining, BATCH)):
-            self._insert(table, [*lists], batch)
+            self._insert(table, [*lists], batch, alike)
         return count
 
-    def _insert(self, table: str, names: list[str], rows: list[tuple[Any, ...]]) -> int:
+    def _insert(
+        self, table: str, names: list[str], rows: list[tuple[Any, ...]], alike: Mapping[str, int] = NONE_ALIKE
+    ) -> int:
+        """Append rows; what is alike in all of them is a part of the statement, which takes less time."""
         if self.is_abandoned:
             raise AbandonedError(f"abandoned: {self.path} was not written")
         with self._explained():
-            target = self._db.table(table)
-            if not target.exists():
-                columns = TABLES[table].split()
-                target.create(
-                    {name.rstrip("*"): column_type(table, name.rstrip("*")) for name in columns},
-                    not_null={name.rstrip("*") for name in columns if name.endswith("*")},
-                    pk="id" if table == "StringIds" else None,
-                )
-            places = ", ".join("?" * len(names))
-            statement = f"INSERT INTO [{table}] ([{'], ['.join(names)}]) VALUES ({places})"  # noqa: S608
-            self._db.conn.executemany(statement, rows)
+            if table not in self._tables:
+                self._db.execute(creating(table))
+                self._tables.add(table)
+            values = ", ".join([*"?" * len(names), *map(str, alike.values())])
+            statement = f"INSERT INTO {table} ({', '.join([*names, *alike])}) VALUES ({values})"  # noqa: S608
+            self._db.executemany(statement, rows)
         return len(rows)
 
     def commit(self, provisional: Mapping[str, Iterable[Row]]) -> None:
@@ -182,13 +181,13 @@ class TraceFile:
         names = itertools.islice(self._strings.items(), self._strings_written, None)
         self._strings_written += self.add("StringIds", ({"id": id_, "value": name} for name, id_ in names))
         with self._explained():
-            self._db.conn.commit()
+            self._db.commit()
 
     def publish(self) -> None:
         """Write what is left to disk and rename the file into place."""
         self.commit({})
         with self._explained():
-            self._db.conn.close()
+            self._db.close()
             self._file.publish()
         with suppress(OSError):
             for pid, file in self._leftovers():
@@ -228,7 +227,7 @@ class TraceFile:
         """Leave the unfinished file where it is, as far as it was committed."""
         if self._pid == os.getpid():
             with suppress(sqlite3.Error):
-                self._db.conn.close()
+                self._db.close()
             self._is_left = True
 
     def discard(self) -> None:
@@ -236,7 +235,7 @@ class TraceFile:
         if self._pid != os.getpid() or self._is_left:
             return
         with suppress(sqlite3.Error):
-            self._db.conn.close()
+            self._db.close()
         self._file.discard()
 
     @contextmanager

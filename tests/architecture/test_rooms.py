@@ -156,6 +156,13 @@ def test_help_loads_nothing_heavy():
     assert done.stdout.splitlines() == ASKED
 
 
+def test_recording_loads_no_pandas():
+    """That would take time and 36 MB of memory of the program that is recorded."""
+    code = "import sys, nvtx_kernels as nk; nk.profile, nk.session_reader(); print('pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["False"]
+
+
 def test_profiling_is_ours_and_cprofile_still_works():
     code = "import profiling, cProfile, sys; print(profiling.__file__); cProfile.run('1 + 1')"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
