@@ -45,6 +45,7 @@ from .places import (
     everywhere,
     is_made_elsewhere,
     next_number,
+    note_not_made_by,
     places_of,
 )
 from .regions import NO_PASS, current_node, enter_innermost, pass_id, reach, running_part
@@ -79,6 +80,7 @@ class _Hooked:
         self.pass_threads: dict[Places, int] = {}
         self.tops: list[Node] = []
         self.hooks: dict[Places | None, Hooks] = {}
+        self.hooked: list[tuple[Node, Hooks, object]] = []
         self.handles: list[RemovableHandle] = []
 
     def run(self, engine: Callable[[], Any]) -> Any:
@@ -95,23 +97,33 @@ class _Hooked:
                 hooks.clear()
             for handle in self.handles:
                 handle.remove()
-        if len(self.pass_threads) == 1:  # what one thread made in the pass is known, as long as its nodes are
-            [(maker, start)] = self.pass_threads.items()
-            Call(maker, start).hold(gradients)
+        for maker, start in self.pass_threads.items():
+            self._remember(maker, start, gradients)
         return gradients
+
+    def _remember(self, maker: Places, start: int, gradients: Any) -> None:
+        """Remember what a thread made in the pass, and of the nodes that were there before that it did not."""
+        made = Call(maker, start)
+        if len(self.pass_threads) == 1:
+            made.hold(gradients)
+        maker.has_unseen |= not made.is_held  # as where gradients were accumulated
+        unsure = self.hooks.get(maker), self.hooks.get(None)
+        for node, hooks, _ in self.hooked:
+            if hooks not in unsure:
+                note_not_made_by(node, maker)
 
     def _hook_nodes(self) -> None:
         edges = [output.grad_fn if isinstance(output, torch.Tensor) else output[0] for output in self.outputs]
         self.tops += [node for node in edges if node is not None]
         if self.threads != [self.own]:
-            hooked = self._of_several_threads()
+            self.hooked = self._of_several_threads()
         elif self.is_whole:
-            hooked = self._changes()
+            self.hooked = self._changes()
         else:
             hooks, part_of = self._hooks_of(self.own), self.own.table.part_of
-            hooked = [(node, hooks, part_of(number)) for number, node in self._of_this_thread()]
-        if any(part is not None for _, _, part in hooked):
-            self._hook(hooked)
+            self.hooked = [(node, hooks, part_of(number)) for number, node in self._of_this_thread()]
+        if any(part is not None for _, _, part in self.hooked):
+            self._hook()
 
     def _of_this_thread(self) -> list[tuple[int, Node]]:
         """Return the nodes that the pass can reach, with their numbers, down to the first that were of no part."""
@@ -171,10 +183,10 @@ class _Hooked:
             self.hooks[maker] = OrderedDict({0: partial(self._before_node, part_of)})
         return self.hooks[maker]
 
-    def _hook(self, hooked: list[tuple[Node, Hooks, object]]) -> None:
+    def _hook(self) -> None:
         carried: Hooks | None = None
         with _carrying:
-            for node, hooks, part in hooked:
+            for node, hooks, part in self.hooked:
                 if self.is_kept or part is None:  # it may outlive many passes
                     self.handles.append(node.register_prehook(hooks[0]))
                     continue
@@ -191,9 +203,9 @@ class _Hooked:
 
         1. the call that is known to have returned the node;
         2. the innermost call around it that was not given it, if the number is one of that call's;
-        3. the only thread that had a part at this number and is not known to have been given the node. Below no
-           call, it must be this thread, and only threads count of whose calls some results were not seen: what
-           others returned would have been passed on the way.
+        3. the only thread that was among its parts at this number and is not known to have been given the node.
+           Below no call, it must be this thread, and only threads count of whose calls some results were not seen:
+           what others returned would have been passed on the way.
         """
         call = call_that_returned(node)
         if call is not None:
@@ -207,7 +219,7 @@ class _Hooked:
         fits = [
             places
             for places in self.threads
-            if places.table.part_of(number) and not is_made_elsewhere(node, places)
+            if places.table.covers(number) and not is_made_elsewhere(node, places)
         ]
         if origin is None:
             fits = [places for places in fits if places is self.own or places.has_unseen]

@@ -107,6 +107,11 @@ class Table:
         """Return the part that was innermost when a node got its number."""
         return part_in(self.columns, number)
 
+    def covers(self, number: int) -> bool:
+        """Return whether a number is of a part, or between those of parts."""
+        bounds, _ = self.columns
+        return bool(bounds) and bounds[0] <= number and (number < bounds[-1] or self.part_of(number) is not None)
+
     def _note_columns(self) -> None:
         """Keep the columns, which grow, for whoever asked for all."""
         if kept is not None:
@@ -168,7 +173,7 @@ class Call:
         for node in _nodes_in(arguments, 0):
             maker = call_that_returned(node)
             if maker is None or maker.places is not places:
-                node.metadata.setdefault(_NOT_MADE_BY, weakref.WeakSet()).add(places)
+                note_not_made_by(node, places)
 
     def hold(self, returned: object) -> None:
         """Have the nodes that the call made and returned hold it."""
@@ -196,6 +201,11 @@ def call_that_returned(node: Node) -> Call | None:
     """Return the outermost call that made and returned the output of a node, where that is known."""
     call: Call | None = node.metadata.get(_MADE_IN)
     return call
+
+
+def note_not_made_by(node: Node, places: Places) -> None:
+    """Note that this thread did not make a node."""
+    node.metadata.setdefault(_NOT_MADE_BY, weakref.WeakSet()).add(places)
 
 
 def is_made_elsewhere(node: Node, places: Places) -> bool:

@@ -159,6 +159,18 @@ def _second_derivative(model, x):
     x.grad.square().sum().backward()
 
 
+def _second_derivative_elsewhere(model, x):
+    """The first backward makes its nodes on another thread, as a GPU's does; both threads count from zero."""
+
+    def run():
+        loss = model(x).tanh().sum()
+        with warnings.catch_warnings(action="ignore"):
+            in_threads(partial(loss.backward, create_graph=True))
+        x.grad.square().sum().backward()
+
+    in_threads(run)
+
+
 def _tensor_hooks(model, x):
     h = model.layers[0](x)
     h.register_hook(lambda gradient: gradient * gradient.cos())
@@ -225,6 +237,7 @@ PROGRAMS = {
     "reentrant checkpoint inside": lambda device: trained(_checkpointed_inside(reentrant=True), device),
     "penalty": lambda device: trained(Net(), device, _penalty),
     "second derivative": lambda device: trained(Net(), device, _second_derivative),
+    "second derivative elsewhere": lambda device: trained(Net(), device, _second_derivative_elsewhere),
     "implicit": lambda device: trained(_each(ImplicitLayer), device),
     "energy": lambda device: trained(_each(Energy), device),
     "branches": lambda device: trained(Branches(), device),

@@ -79,9 +79,9 @@ def test_nodes_are_in_the_ranges_that_hooks_open(path, monkeypatch, name, device
     with annotate.annotate_modules(model), recorder.record(path, device=device, steps=None):
         run()
     made, opened = both.paths(both.made), both.paths(both.opened)
-    if device == "cpu":
+    if device == "cpu" and not name.endswith("derivative elsewhere"):
         assert made == opened
-    else:  # hooks cannot tell of a node that a thread of the device made, as in a second derivative, whose it is
+    else:  # hooks cannot always tell which part a node is of that another thread made in a backward
         assert [path if by_hooks else [] for path, by_hooks in zip(made, opened, strict=True)] == opened
     assert len(both.nodes) > 0 or both.hooked
     if not both.hooked:
