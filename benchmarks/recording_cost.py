@@ -3,11 +3,11 @@
     python -m benchmarks.recording_cost [--models "Llama 8" ...] [--steps 20] [--turns 1] [--output FILE]
 
 On a GPU Llama with 8 and 16 layers, GPT-2 and ResNet-50 train (those whose libraries are installed), without one a
-small GPT with eight micro-batches. Each case runs in a process of its own, the cases of a turn one after another:
-the program alone, under `torch.profiler` with its export, annotated while nothing listens, under `nk.record`, and
-under `nk.profile`. The table has the median and the slowest of the measured steps, with the median as a multiple
-of the program's alone; how long the block takes with the file, and what it adds to its steps; and the process's
-peak of memory.
+GPT with contexts of 128 and 32 tokens and eight micro-batches. Each case runs in a process of its own, the cases
+of a turn one after another: the program alone, under `torch.profiler` with its export, annotated while nothing
+listens, under `nk.record`, and under `nk.profile`. The table has the median and the slowest of the measured steps,
+with the median as a multiple of the program's alone; how long the block takes with the file, and what it adds to
+its steps; and the process's peak of memory.
 """
 
 from __future__ import annotations
@@ -108,14 +108,14 @@ class Block(nn.Module):
         return x + self.mlp(self.norm_2(x))
 
 
-def small_gpt() -> Program:
+def gpt(context: int) -> Program:
     """Return a GPT of six blocks with eight micro-batches a step, for a CPU."""
     width, vocabulary = 128, 256
     blocks = [Block(width, 4) for _ in range(6)]
     model = nn.Sequential(
         nn.Embedding(vocabulary, width), *blocks, nn.LayerNorm(width), nn.Linear(width, vocabulary)
     )
-    ids = torch.randint(0, vocabulary, (4, 32))
+    ids = torch.randint(0, vocabulary, (4, context))
 
     def loss() -> torch.Tensor:
         return nn.functional.cross_entropy(model(ids).view(-1, vocabulary), ids.view(-1))
@@ -128,9 +128,10 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "Llama 16": lambda: llama(16, 4, 512, 1024),
     "GPT-2": gpt2,
     "ResNet-50": resnet50,
-    "small GPT": small_gpt,
+    "GPT 128": lambda: gpt(128),
+    "GPT 32": lambda: gpt(32),
 }
-USUAL = {"cuda": ["Llama 8", "Llama 16", "GPT-2", "ResNet-50"], "cpu": ["small GPT"]}
+USUAL = {"cuda": ["Llama 8", "Llama 16", "GPT-2", "ResNet-50"], "cpu": ["GPT 128", "GPT 32"]}
 
 
 def wait() -> None:

@@ -40,6 +40,7 @@ from nvtx_kernels.profiling.tool import INJECTIONS
 from torch import nn
 
 from benchmarks.recording_cost import DEVICE, PROGRAMS, Program, device_name, publish, wait
+from benchmarks.recording_cost import USUAL as USUAL_TO_RECORD
 
 STEPS, BEFORE = 20, 12
 LONG = 45  # as many steps as a recording and what is timed after it need
@@ -260,9 +261,10 @@ RUNS = {
 }
 #: How many iterations of a program are one step of the answer: its second optimizer ends that.
 ITERATIONS = {"every other step": 2}
-TRAINED = {name: make for name, make in PROGRAMS.items() if name != "small GPT" or DEVICE == "cpu"} | MORE
+OF_OTHER_DEVICE = {*USUAL_TO_RECORD["cpu"]} if DEVICE == "cuda" else set()
+TRAINED = {name: make for name, make in PROGRAMS.items() if name not in OF_OTHER_DEVICE} | MORE
 ALL = [*TRAINED, *RUNS, *KINDS]
-ON_CPU = ["small GPT", "recurrent cell", "GAN", "growing sequences", "prefetched batches", "changing pace", *RUNS]
+ON_CPU = ["GPT 32", "recurrent cell", "GAN", "growing sequences", "prefetched batches", "changing pace", *RUNS]
 USUAL = [*TRAINED, *RUNS] if DEVICE == "cuda" else ON_CPU
 
 
