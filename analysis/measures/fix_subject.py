@@ -16,7 +16,7 @@ from ..attribution.causes import Attribution
 from ..kernel_names.categories import classify
 from ..support.small_numbers import distinct, ordered, rows_of_each
 from ..trace import KERNEL, Bools, Int32s, Int64s, Path
-from ..vocabulary import BACKWARD, PHASES
+from ..vocabulary import BACKWARD, PHASES, SETTING_HOOKS
 from .efficiency import Counts, counted_in, keys_of
 from .gaps import Gaps, gaps_of
 from .gpu_peaks import Peak, peak_for
@@ -166,7 +166,7 @@ class FixSubject:
         """Mark the calls before which annotation opened a backward, which takes it some time, per call."""
         ranges = self.trace.ranges
         names, domains = self.trace.names, self.trace.domains
-        named = np.array([name == BACKWARD for name in names], np.bool_)[ranges.name_id]
+        named = np.array([name in (BACKWARD, SETTING_HOOKS) for name in names], np.bool_)[ranges.name_id]
         ours = np.array([domain.name == DOMAIN for domain in domains] or [False], np.bool_)[ranges.domain]
         starts = np.sort(ranges.start_ns[named & ours])
         first = np.searchsorted(starts, np.r_[self.host.start_ns[:1], self.host.end_ns[:-1]])

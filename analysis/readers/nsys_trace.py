@@ -23,6 +23,7 @@ from ..trace import (
     MEMSET,
     PUSH_POP,
     START_END,
+    TIMELINE,
     Bools,
     Copies,
     Domain,
@@ -40,7 +41,7 @@ from ..trace import (
     Work,
     range_order,
 )
-from ..vocabulary import without_suffixes
+from ..vocabulary import SETTING_HOOKS, without_suffixes
 from .allocations import allocations, marked, plausible
 from .calls import named_calls, overhead_of
 from .columns import Columns, Encoded, Interner, gather
@@ -187,7 +188,7 @@ class _Assembly:
             has_events=len(recorded) > 0,
             copies=copies,
             calls=called,
-            overhead=self.overhead(),
+            overhead=self.overhead(ranges),
             memory=memory_events,
             facts=tuple(sorted(self.written.facts, key=attrgetter("at_ns"))),
             pauses=self.pauses(),
@@ -199,14 +200,18 @@ class _Assembly:
         start_ns, end_ns, thread = zip(*rows, strict=True) if rows else ((), (), ())
         return Spots(np.array(start_ns, np.int64), np.array(end_ns, np.int64), np.array(thread, np.int32))
 
-    def overhead(self) -> Overhead | None:
-        """Return when nsys itself kept known threads busy."""
+    def overhead(self, ranges: Ranges) -> Overhead | None:
+        """Return when nsys itself kept known threads busy, or annotation did, setting hooks."""
         numbered = {key: number for number, key in enumerate(self.thread)}
         rows = [
             (start, end, numbered[thread])
             for start, end, thread in self.tables.overhead()
             if thread in numbered and 0 <= start < end
         ]
+        number = self.name.get(SETTING_HOOKS, -1)
+        setting = np.flatnonzero((ranges.category == TIMELINE) & (ranges.name_id == number))
+        columns = (column[setting].tolist() for column in (ranges.start_ns, ranges.end_ns, ranges.thread))
+        rows += zip(*columns, strict=True)
         return overhead_of(rows) if rows else None
 
     def processes_of(self, table: Columns) -> Int32s:

@@ -19,7 +19,7 @@ from ..measures.attention_parts import NAMES as ATTENTION_PARTS
 from ..readers.nsys_tables import METADATA_TABLES
 from ..readers.sqlite import Database
 from ..readers.written import ANNOTATED
-from ..vocabulary import LIBRARY_DOMAINS, PHASES, PLAIN_WORDS, RECOMPUTE
+from ..vocabulary import LIBRARY_DOMAINS, PHASES, PLAIN_WORDS, RECOMPUTE, SETTING_HOOKS
 from ..vocabulary.range_names import PHASE_NAMES, STEP_NAMES
 
 WORDS_FILE = Path(__file__).with_name("words.txt")
@@ -53,7 +53,7 @@ def words() -> frozenset[str]:
         *(row.example for row in (*PHASE_NAMES, *STEP_NAMES)),
         *(rule.example for rule in RULES),
         *(word for names in PLAIN_WORDS.values() for word in names),
-        *(*PHASES, *LIBRARY_DOMAINS, *MEANINGS, *ATTENTION_PARTS, *ANNOTATED, RECOMPUTE),
+        *(*PHASES, *LIBRARY_DOMAINS, *MEANINGS, *ATTENTION_PARTS, *ANNOTATED, RECOMPUTE, SETTING_HOOKS),
     )
     named = {letters(word) for text in own_tables for word in WORD.findall(text)}
     tokens = {token.lower() for text in own_tables for token in TOKEN.findall(text) if not token.isdigit()}

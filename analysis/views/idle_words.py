@@ -22,7 +22,7 @@ MEANING = {
     "between kernels": "pauses between launched kernels",
     "latency": "the launch is on its way",
     "queue": "launched work waits for a stream, copy, process or batch",
-    "profiler": "the profiler writes its data",
+    "profiler": "the profiler writes its data, or annotation sets hooks",
     "unknown": "the next work has no recorded launch",
 }
 #: How a sentence names a cause whose name alone says too little.

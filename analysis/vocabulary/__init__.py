@@ -18,6 +18,8 @@ SERVING = (PREFILL, DECODE)
 PHASES = (FORWARD, BACKWARD, OPTIMIZER, *SERVING, OTHER)
 # What this project's annotation calls the range around what a backward computes again.
 RECOMPUTE = "recompute"
+#: What it calls the time in which it sets hooks for a backward, which is not the program's.
+SETTING_HOOKS = "nvtx-kernels sets hooks"
 #: What counts of FLOPs call those of element-wise operators and reductions, which are not among the others.
 ELEMENTWISE = "elementwise"
 #: Pairs of a phase and what the user calls its ranges.

@@ -153,8 +153,8 @@ def launched(*calls, lasts=10, name="kernel", kind="kernel", first=1):
 
 
 OWN_DOMAIN = 9
-MODEL_FORWARD, MODEL_BACKWARD = 1, 2
-CATEGORIES = {"model/forward": MODEL_FORWARD, "model/backward": MODEL_BACKWARD, "phase": 3}
+MODEL_FORWARD, MODEL_BACKWARD, TIMELINE = 1, 2, 4
+CATEGORIES = {"model/forward": MODEL_FORWARD, "model/backward": MODEL_BACKWARD, "phase": 3, "timeline": TIMELINE}
 
 
 def annotation(main=MAIN):

@@ -6,6 +6,7 @@ import pytest
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.measures.fixes import fixes_of
 from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.analysis.vocabulary import SETTING_HOOKS
 
 from tests.analysis.making.building import OWN_DOMAIN, Range, annotation, write
 from tests.analysis.making.simulated import (
@@ -151,14 +152,15 @@ def test_launching_is_told_where_the_cpu_limits(tmp_path):
     assert launching.alone_low_ns > 0.3 * launching.step_ns
 
 
-def test_pauses_in_which_annotation_opens_backward_are_not_the_programs(tmp_path):
+@pytest.mark.parametrize("name", ["backward", SETTING_HOOKS])
+def test_pauses_in_which_annotation_opens_backward_are_not_the_programs(tmp_path, name):
     def annotated(machine, domain):
         machine.gemms(5, 50 * US, TF32_GEMM)
         machine.wait()
         begin = machine.now
         machine.host(2 * MS)
         machine.gemms(5, 50 * US, TF32_GEMM)
-        machine.rows.ranges.append(Range("backward", begin + US, machine.now, domain=domain))
+        machine.rows.ranges.append(Range(name, begin + US, machine.now, domain=domain))
 
     def pauses(domain):
         machine = simulated(partial(annotated, domain=domain))

@@ -16,7 +16,7 @@ from nvtx_kernels.analysis.scrub import main, names
 from nvtx_kernels.analysis.scrub.allowed import Role
 from nvtx_kernels.analysis.scrub.names import Names, kernel_meaning, meaning
 from nvtx_kernels.analysis.scrub.words import TOKEN, WORD, words_of
-from nvtx_kernels.analysis.vocabulary import collapsed
+from nvtx_kernels.analysis.vocabulary import SETTING_HOOKS, collapsed
 from nvtx_kernels.analysis.vocabulary.range_names import PHASE_NAMES, STEP_NAMES
 
 from tests.analysis.making import private
@@ -29,7 +29,7 @@ KNOWN = (
     "layer 3", "block_3.attn", "/encoder/layer.0/attention/MatMul", "forward", "computing attention scores",
     "LlamaDecoderLayer", "Conv2d", "tokens: 4096, forward/backward", "FSDP::all_gather (layers.3)", "RMSNorm",
     "step[EXTEND bs=8 toks=1048576]", "autograd::engine::evaluate_function: MmBackward0", "aten::_to_copy",
-    "norm + up projection", "recompute",
+    "norm + up projection", "recompute", SETTING_HOOKS,
     "{'Module': 'model.layers.0.1.mlp', 'Inputs': [[8, 4096]]}", "nccl:all_reduce", "Optimizer.step#AdamW.step",
 )  # fmt: skip
 

@@ -11,10 +11,24 @@ from nvtx_kernels.analysis.measures.idle import CAUSES, idle_time
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.analysis.views import idle_words, verdict
+from nvtx_kernels.analysis.vocabulary import SETTING_HOOKS
 from nvtx_kernels.analysis.vocabulary.calls import CALL_KINDS, CALL_RULES, kind_of_call
 
 import nvtx_kernels as nk
-from tests.analysis.making.building import AUTOGRAD, MAIN, WORKER, Launch, Overhead, Range, Work, build
+from tests.analysis.making.building import (
+    AUTOGRAD,
+    MAIN,
+    OWN_DOMAIN,
+    START_END,
+    TIMELINE,
+    WORKER,
+    Launch,
+    Overhead,
+    Range,
+    Work,
+    annotation,
+    build,
+)
 from tests.analysis.making.bundled import SHARED, needs_shared
 from tests.analysis.making.stacks import Event, launch
 from tests.analysis.making.stacks import write as write_trace
@@ -131,6 +145,12 @@ def test_each_rule_gives_idle_time_its_cause(tmp_path, calls, work, expected):
 def test_the_profilers_own_time_is_the_profilers(tmp_path):
     flush = [Overhead(40 * US, 60 * US), Overhead(70 * US, 80 * US, WORKER)]
     path = report(tmp_path, [call(90, 95, correlation=2)], [ran(96, 99, 2)], overhead=flush)
+    assert causes_of(path) == {"launching": 55, "profiler": 20, "latency": 1}
+
+
+def test_setting_hooks_is_the_profilers(tmp_path):
+    hooks = Range(SETTING_HOOKS, 40 * US, 60 * US, domain=OWN_DOMAIN, event=START_END, category=TIMELINE)
+    path = report(tmp_path, [call(90, 95, correlation=2)], [ran(96, 99, 2)], ranges=[*annotation(), hooks])
     assert causes_of(path) == {"launching": 55, "profiler": 20, "latency": 1}
 
 

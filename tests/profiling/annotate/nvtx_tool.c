@@ -2,6 +2,7 @@
  *
  *   domain NAME | category ID NAME | string TEXT
  *   push THREAD DOMAIN CATEGORY COLOUR PAYLOAD REGISTERED TEXT | pop THREAD DOMAIN | mark DOMAIN TEXT
+ *   start ID DOMAIN TEXT | end ID DOMAIN
  *
  * Fields are separated by tabs. The layouts below are NVTX's public binary interface. */
 #define _GNU_SOURCE
@@ -11,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CALLBACKS = 1, CORE2 = 5, MARK = 1, PUSH = 4, POP = 5, CATEGORY = 8, STRING = 10, CREATE = 12 };
+enum { CALLBACKS = 1, CORE2 = 5, MARK = 1, START = 2, END = 3, PUSH = 4, POP = 5, CATEGORY = 8, STRING = 10, CREATE = 12 };
 enum { PAYLOAD_NONE = 0, PAYLOAD_INT64 = 2, PAYLOAD_DOUBLE = 3, MESSAGE_REGISTERED = 3 };
 
 typedef struct {
@@ -47,6 +48,16 @@ static int push(const char *domain, const attributes_t *event) {
 
 static int pop(const char *domain) { return fprintf(lines, "pop\t%d\t%s\n", gettid(), domain); }
 
+static uint64_t start(const char *domain, const attributes_t *event) {
+    static uint64_t started;
+    fprintf(lines, "start\t%llu\t%s\t%s\n", (unsigned long long)++started, domain, event->message);
+    return started;
+}
+
+static void end(const char *domain, uint64_t id) {
+    fprintf(lines, "end\t%llu\t%s\n", (unsigned long long)id, domain);
+}
+
 static void mark(const char *domain, const attributes_t *event) {
     fprintf(lines, "mark\t%s\t%s\n", domain, event->message);
 }
@@ -74,6 +85,8 @@ int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t)) {
     if (!(lines = fopen(getenv("NVTX_LINES"), "a")) || !callbacks->functions(CORE2, &table, &count)) return 0;
     setlinebuf(lines);
     *table[MARK] = mark;
+    *table[START] = start;
+    *table[END] = end;
     *table[PUSH] = push;
     *table[POP] = pop;
     *table[CATEGORY] = category;

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from nvtx_kernels.analysis.vocabulary import SETTING_HOOKS
 from nvtx_kernels.profiling import annotate
 
 ROOT = Path(__file__).parents[3]
@@ -131,19 +132,26 @@ def test_ranges_arrive_in_one_domain_registered_and_balanced(training):
 def test_strings_are_few_and_do_not_grow_with_steps(training):
     strings = Counter(event[1] for event in training if event[0] == "string")
     assert set(strings.values()) == {1}
-    # 4 around the layers, 18 in each, its own name; 5 phases and one mark.
-    assert len(strings) == 4 + 18 + 2 + 5 + 1
+    # 4 around the layers, 18 in each, its own name; 5 phases, one mark, and what sets hooks.
+    assert len(strings) == 4 + 18 + 2 + 5 + 1 + 1
 
 
 def test_payloads_categories_and_colours_tell_what_a_range_is(training):
     names = {event[1]: event[2] for event in training if event[0] == "category"}
     pushed = {(names[event[3]], event[4], event[5], event[7]) for event in training if event[0] == "push"}
-    assert set(names.values()) == {"phase", "model/forward", "model/backward"}
+    assert set(names.values()) == {"phase", "model/forward", "model/backward", "timeline"}
     assert {("phase", "17becf", "2", "step"), ("phase", "9467bd", "0.5", "optimizer")} <= pushed
     assert {
         ("model/forward", "2ca02c", "1", "layer 1"),
         ("model/backward", "ff7f0e", "1", "layer 1"),
     } <= pushed
+
+
+def test_the_time_of_setting_hooks_is_drawn_once_a_backward_before_its_ranges(training):
+    kinds = [(event[0], event[-1]) for event in training if event[0] in {"push", "start", "end"}]
+    begins = [place for place, event in enumerate(kinds) if event == ("start", SETTING_HOOKS)]
+    assert [kinds[place - 1][1] for place in begins] == ["backward"] * 3
+    assert [kinds[place + 1] for place in begins] == [("end", annotate.DOMAIN)] * 3
 
 
 def test_mark_arrives_in_the_domain_with_its_text(training):
