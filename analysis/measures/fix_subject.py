@@ -166,9 +166,12 @@ class FixSubject:
         """Mark the calls before which annotation opened a backward, which takes it some time, per call."""
         ranges = self.trace.ranges
         names, domains = self.trace.names, self.trace.domains
-        named = np.array([name in (BACKWARD, SETTING_HOOKS) for name in names], np.bool_)[ranges.name_id]
+        named, setting = (
+            np.array([name == of for name in names] or [False], np.bool_)[ranges.name_id]
+            for of in (BACKWARD, SETTING_HOOKS)
+        )
         ours = np.array([domain.name == DOMAIN for domain in domains] or [False], np.bool_)[ranges.domain]
-        starts = np.sort(ranges.start_ns[named & ours])
+        starts = np.sort(ranges.start_ns[(named & ours) | setting])
         first = np.searchsorted(starts, np.r_[self.host.start_ns[:1], self.host.end_ns[:-1]])
         return np.searchsorted(starts, self.host.start_ns) > first
 

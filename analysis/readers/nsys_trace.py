@@ -23,7 +23,6 @@ from ..trace import (
     MEMSET,
     PUSH_POP,
     START_END,
-    TIMELINE,
     Bools,
     Copies,
     Domain,
@@ -208,8 +207,8 @@ class _Assembly:
             for start, end, thread in self.tables.overhead()
             if thread in numbered and 0 <= start < end
         ]
-        number = self.name.get(SETTING_HOOKS, -1)
-        setting = np.flatnonzero((ranges.category == TIMELINE) & (ranges.name_id == number))
+        # By its name alone: a capture range loses what came before it, as the names of domains and categories.
+        setting = np.flatnonzero(ranges.name_id == self.name.get(SETTING_HOOKS, -1))
         columns = (column[setting].tolist() for column in (ranges.start_ns, ranges.end_ns, ranges.thread))
         rows += zip(*columns, strict=True)
         return overhead_of(rows) if rows else None
