@@ -209,8 +209,10 @@ class _Assembly:
         ]
         # By its name alone: a capture range loses what came before it, as the names of domains and categories.
         setting = np.flatnonzero(ranges.name_id == self.name.get(SETTING_HOOKS, -1))
-        columns = (column[setting].tolist() for column in (ranges.start_ns, ranges.end_ns, ranges.thread))
-        rows += zip(*columns, strict=True)
+        # The thread that will run the nodes waits, too: which one that is, is not known.
+        thread = ranges.thread[setting] if len(self.process) > 1 else np.full(len(setting), -1)
+        columns = ranges.start_ns[setting], ranges.end_ns[setting], thread
+        rows += zip(*(column.tolist() for column in columns), strict=True)
         return overhead_of(rows) if rows else None
 
     def processes_of(self, table: Columns) -> Int32s:

@@ -148,10 +148,12 @@ def test_the_profilers_own_time_is_the_profilers(tmp_path):
     assert causes_of(path) == {"launching": 55, "profiler": 20, "latency": 1}
 
 
+@pytest.mark.parametrize("thread", [MAIN, AUTOGRAD])
 @pytest.mark.parametrize("names", [annotation(), []], ids=["named", "after a capture began"])
-def test_setting_hooks_is_the_profilers(tmp_path, names):
+def test_setting_hooks_is_the_profilers(tmp_path, names, thread):
     hooks = Range(SETTING_HOOKS, 40 * US, 60 * US, domain=OWN_DOMAIN, event=START_END, category=TIMELINE)
-    path = report(tmp_path, [call(90, 95, correlation=2)], [ran(96, 99, 2)], ranges=[*names, hooks])
+    following = Launch(2, 90 * US, 95 * US, thread)
+    path = report(tmp_path, [following], [ran(96, 99, 2)], ranges=[*names, hooks])
     assert causes_of(path) == {"launching": 55, "profiler": 20, "latency": 1}
 
 
