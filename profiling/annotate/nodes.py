@@ -89,13 +89,15 @@ class _Hooked:
     def run(self, engine: Callable[[], Any]) -> Any:
         """Run the engine, and remember who made the gradients that it returns."""
         try:
-            drawing = range_stack.draw(_SETTING_HOOKS)
+            drawing = None
             try:
                 if self.threads:
+                    drawing = range_stack.draw(_SETTING_HOOKS)
                     self._hook_nodes()
             except Exception:  # annotation must not break the program
                 range_stack.say_failed("a backward has no ranges")
-            range_stack.drawn(drawing)
+            finally:
+                range_stack.drawn(drawing)
             gradients = engine()
         finally:
             for hooks in self.hooks.values():
@@ -112,9 +114,9 @@ class _Hooked:
         if len(self.pass_threads) == 1:
             made.hold(gradients)
         maker.has_unseen |= not made.is_held  # as where gradients were accumulated
-        unsure = self.hooks.get(maker), self.hooks.get(None)
+        own, unknown = self.hooks.get(maker), self.hooks.get(None)
         for node, hooks, _ in self.hooked:
-            if hooks not in unsure:
+            if hooks is not own and hooks is not unknown:
                 note_not_made_by(node, maker)
 
     def _hook_nodes(self) -> None:
@@ -129,6 +131,8 @@ class _Hooked:
             self.hooked = [(node, hooks, part_of(number)) for number, node in self._of_this_thread()]
         if any(part is not None for _, _, part in self.hooked):
             self._hook()
+        if self.is_whole:  # nothing is to be remembered
+            self.hooked.clear()
 
     def _of_this_thread(self) -> list[tuple[int, Node]]:
         """Return the nodes that the pass can reach, with their numbers, down to the first that were of no part."""

@@ -1,6 +1,7 @@
 """Backward ranges that are made of the nodes that the profiler saw: those that hooks on nodes would open."""
 
 from collections import Counter
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -79,10 +80,10 @@ def test_nodes_are_in_the_ranges_that_hooks_open(path, monkeypatch, name, device
     with annotate.annotate_modules(model), recorder.record(path, device=device, steps=None):
         run()
     made, opened = both.paths(both.made), both.paths(both.opened)
-    if device == "cpu" and not name.endswith("derivative elsewhere"):
-        assert made == opened
-    else:  # hooks cannot always tell which part a node is of that another thread made in a backward
-        assert [path if by_hooks else [] for path, by_hooks in zip(made, opened, strict=True)] == opened
+    for node, path_of_node, by_hooks in zip(both.nodes, made, opened, strict=True):
+        # Of what another thread made in a backward, hooks may not know what it is of.
+        is_of_another = device == "cuda" or (name.endswith("elsewhere") and node.maker != both.nodes[0].maker)
+        assert by_hooks == path_of_node or (is_of_another and not by_hooks), node
     assert len(both.nodes) > 0 or both.hooked
     if not both.hooked:
         assert Counter(event.name for event in both.made) == Counter(event.name for event in both.opened) != {}
@@ -180,6 +181,7 @@ def test_generated_code_of_a_model_looks_for_ranges_and_that_of_a_function_does_
 
 def test_hooks_are_set_for_nsys(hooked, monkeypatch):
     monkeypatch.setattr(range_stack, "has_tool", True)
+    monkeypatch.setattr(range_stack, "_domain", Mock())
     with annotate.listen(RangeLog(lambda: True)):
         Net()(torch.ones(4, 8)).sum().backward()
     assert len(hooked) == 1
