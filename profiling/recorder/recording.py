@@ -73,7 +73,7 @@ class Recording:
         self.ranges = RangeLog(self._sees)
         places.keep(more=True)
         self._write_names()
-        self._trace.commit({"META_DATA_EXPORT": self._metadata("", UNWRITTEN)})
+        self._trace.commit(self._metadata("", UNWRITTEN))
 
     @property
     def path(self) -> Path:
@@ -180,8 +180,7 @@ class Recording:
             self._stop("")
         self._write(now_ns)
         heap.trim()
-        self._trace.commit({})
-        self._trace.add("META_DATA_EXPORT", self._metadata(interrupted_by, self.ended_early))
+        self._trace.commit(self._metadata(interrupted_by, self.ended_early))
 
     def leave(self, error: TraceFileError) -> None:
         """Leave what could be written, with the reason why it is no report, where the report was being written."""
@@ -189,9 +188,7 @@ class Recording:
         for raised in (error, error.__cause__):
             clear_frames(raised.__traceback__ if raised else None)
         with suppress(TraceFileError):
-            self._trace.commit(
-                {"META_DATA_EXPORT": self._metadata("", f"it could not be written: {reason_of(error)}")}
-            )
+            self._trace.commit(self._metadata("", f"it could not be written: {reason_of(error)}"))
         self._trace.leave()
 
     def give_up(self) -> None:
@@ -297,8 +294,8 @@ class Recording:
                 self._pause = (self._pause[0] if self._pause else time.time_ns(), OPEN_BLOCK)
                 self._change_kind()
         self._write_names()
-        reason = self.ended_early or UNWRITTEN
-        self._trace.commit({"META_DATA_EXPORT": self._metadata("", reason)} if close_ns is None else {})
+        if close_ns is None:
+            self._trace.commit(self._metadata("", self.ended_early or UNWRITTEN))
         return count
 
     def _end_early(self, reason: str) -> None:

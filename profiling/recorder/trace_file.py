@@ -26,6 +26,7 @@ import nvtx_kernels
 
 Row = Mapping[str, int | float | str | None]
 
+METADATA = "META_DATA_EXPORT"
 # Column names of nsys 2025.3 (schema 3.20), in its order; a star is its NOT NULL.
 TABLES = {
     "StringIds": "id* value*",
@@ -57,7 +58,7 @@ TABLES = {
     "ThreadNames": "nameId* priority globalTid",
     "TARGET_INFO_GPU": "vmId* id* name totalMemory smCount computeMajor computeMinor",
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs utcTime localTime",
-    "META_DATA_EXPORT": "name* value",
+    METADATA: "name* value",
 }
 TEXT_COLUMNS = {"value", "text", "jsonText", "binaryData", "name", "utcTime", "localTime"}
 REAL_COLUMNS = {"doubleValue", "floatValue"}
@@ -114,7 +115,6 @@ class TraceFile:
         self._strings: dict[str, int] = {}
         self._strings_written = 0
         self._tables: set[str] = set()
-        self._provisional: list[tuple[str, int]] = []
         self.is_abandoned = self._is_left = False
         if self.path.is_dir():
             raise TraceFileError(f"cannot write {path}: it is a folder")
@@ -168,16 +168,13 @@ class TraceFile:
             self._db.executemany(statement, rows)
         return len(rows)
 
-    def commit(self, provisional: Mapping[str, Iterable[Row]]) -> None:
-        """Make a readable report of the rows so far and of others, by table, that the next commit removes."""
-        with self._explained():
-            for table, row_id in self._provisional:
-                self._db.execute(f"DELETE FROM [{table}] WHERE rowid = ?", (row_id,))  # noqa: S608
-        self._provisional = []
-        for table, rows in provisional.items():
-            for row in rows:
-                self.add(table, [row])
-                self._provisional.append((table, self._db.execute("SELECT last_insert_rowid()").fetchone()[0]))
+    def commit(self, metadata: Iterable[Row] = ()) -> None:
+        """Make a readable report of the rows so far, with metadata in place of what it had, if there is any."""
+        if rows := list(metadata):
+            if METADATA in self._tables:
+                with self._explained():
+                    self._db.execute(f"DELETE FROM {METADATA}")  # noqa: S608
+            self.add(METADATA, rows)
         names = itertools.islice(self._strings.items(), self._strings_written, None)
         self._strings_written += self.add("StringIds", ({"id": id_, "value": name} for name, id_ in names))
         with self._explained():
@@ -185,7 +182,7 @@ class TraceFile:
 
     def publish(self) -> None:
         """Write what is left to disk and rename the file into place."""
-        self.commit({})
+        self.commit()
         with self._explained():
             self._db.close()
             self._file.publish()
