@@ -91,8 +91,9 @@ class Written:
         return [f"Marks say what this project does not write; ignored: {ignored}."] if ignored else []
 
     def category(self, domain: Key, number: int, name: str) -> None:
-        """Take the name of a category; NVTX numbers them separately for each domain."""
-        self._categories.setdefault(domain, {})[number] = CATEGORIES.get(name, 0)
+        """Take the name of a category; NVTX numbers them separately for each domain, and 0 is none."""
+        if number:
+            self._categories.setdefault(domain, {})[number] = CATEGORIES.get(name, 0)
 
     def categories_of(self, domain: Int32s, number: NDArray[np.uint8], keys: Sequence[Key | None]) -> Int8s:
         """Return the meaning of each range's category; `keys` are of annotation's domains, None for others."""
