@@ -84,6 +84,7 @@ Id = int | str
 Place = tuple[Id, Id]
 
 _NUMBER = re.compile(r"-?\d{1,18}")
+_SIZES = msgspec.json.Decoder(tuple[int, int, int])
 _NO_DURATION = msgspec.Raw()
 # The largest number that is taken for an id.
 LARGEST = (1 << 62) - 1
@@ -388,12 +389,12 @@ def _count(value: Any) -> int:
     return value if is_count else -1
 
 
-def three_sizes(text: bytes) -> tuple[int, ...]:
+def three_sizes(text: bytes) -> tuple[int, int, int]:
     """Return the sizes of a grid or block as written, `[32, 1, 2]`; zeros where unknown."""
-    sizes = msgspec.json.decode(text) if text else None
-    if not isinstance(sizes, list) or len(sizes) != 3 or not all(isinstance(size, int) for size in sizes):
+    try:
+        return _SIZES.decode(text)
+    except msgspec.DecodeError:
         return 0, 0, 0
-    return tuple(sizes)
 
 
 def _blocks(grid: bytes) -> int:

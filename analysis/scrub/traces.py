@@ -18,7 +18,15 @@ from typing import Any
 import msgspec
 
 from ..errors import NotAReport
-from ..readers.chrome_columns import CATEGORIES, FORWARD_TO_BACKWARD, LAUNCHES, MEMORY_EVENT, RANGES, WORK
+from ..readers.chrome_columns import (
+    CATEGORIES,
+    FORWARD_TO_BACKWARD,
+    LAUNCHES,
+    MEMORY_EVENT,
+    RANGES,
+    WORK,
+    three_sizes,
+)
 from ..readers.chrome_events import LARGEST_NS, Args, Envelope, Event, TraceFile
 from ..readers.safety import identity, require_unchanged
 from ..readers.stack_frames import FRAME, MODULE, UPDATE, kind_of, range_name
@@ -213,7 +221,8 @@ def _is_read(event: Event) -> bool:
 
 def _details(event: Event) -> Iterator[tuple[str, Any]]:
     """Yield an event's arguments that are copied."""
-    grid = msgspec.json.decode(event.args.grid) if bytes(event.args.grid) else None
+    sizes = three_sizes(bytes(event.args.grid))
+    grid = list(sizes) if any(sizes) else None
     for key, value in msgspec.to_builtins(msgspec.structs.replace(event.args, dims=None, grid=grid)).items():
         if value is not None:
             yield key, value

@@ -182,6 +182,15 @@ def test_what_json_lacks_is_forgiven(tmp_path):
     assert "layer \ufffd0" in analysis.read(path).names
 
 
+@pytest.mark.parametrize(
+    "grid", [b"null", b"[4, 2]", b"[4.5, 2, 1]", b'"wide"', b'["\xe9", 2, 1]', b"[nan, 2, 1]"]
+)
+def test_a_grid_that_is_none_is_unknown(tmp_path, grid):
+    path = tmp_path / "a.json"
+    path.write_bytes(trace_text(events_of(STEP)).encode().replace(b"[4, 2, 1]", grid))
+    assert set(analysis.read(path).work.grid.tolist()) == {0}
+
+
 KERNEL = {"ph": "X", "cat": "kernel", "dur": 1}
 FOREIGN = {
     "no events": ({"a": 1}, "it has no traceEvents. Of nsys's exports, the SQLite one is read"),
