@@ -84,7 +84,7 @@ Id = int | str
 Place = tuple[Id, Id]
 
 _NUMBER = re.compile(r"-?\d{1,18}")
-_SIZES = msgspec.json.Decoder(tuple[int, int, int])
+_SIZES, NO_SIZES = msgspec.json.Decoder(tuple[int, int, int]), (0, 0, 0)
 _NO_DURATION = msgspec.Raw()
 # The largest number that is taken for an id.
 LARGEST = (1 << 62) - 1
@@ -392,9 +392,10 @@ def _count(value: Any) -> int:
 def three_sizes(text: bytes) -> tuple[int, int, int]:
     """Return the sizes of a grid or block as written, `[32, 1, 2]`; zeros where unknown."""
     try:
-        return _SIZES.decode(text)
+        sizes = _SIZES.decode(text)
     except msgspec.DecodeError:
-        return 0, 0, 0
+        return NO_SIZES
+    return sizes if max(map(abs, sizes)) <= LARGEST else NO_SIZES
 
 
 def _blocks(grid: bytes) -> int:

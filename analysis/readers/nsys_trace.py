@@ -187,7 +187,7 @@ class _Assembly:
             has_events=len(recorded) > 0,
             copies=copies,
             calls=called,
-            overhead=self.overhead(ranges),
+            overhead=self.overhead(ranges, launches),
             memory=memory_events,
             facts=tuple(sorted(self.written.facts, key=attrgetter("at_ns"))),
             pauses=self.pauses(),
@@ -199,8 +199,11 @@ class _Assembly:
         start_ns, end_ns, thread = zip(*rows, strict=True) if rows else ((), (), ())
         return Spots(np.array(start_ns, np.int64), np.array(end_ns, np.int64), np.array(thread, np.int32))
 
-    def overhead(self, ranges: Ranges) -> Overhead | None:
-        """Return when nsys itself kept known threads busy, or annotation did, setting hooks."""
+    def overhead(self, ranges: Ranges, launches: Launches) -> Overhead | None:
+        """Return when nsys itself kept known threads busy, or annotation did, setting hooks.
+
+        Which thread runs the nodes, and waits for their hooks, is not known: it can be any that launches.
+        """
         numbered = {key: number for number, key in enumerate(self.thread)}
         rows = [
             (start, end, numbered[thread])
@@ -209,10 +212,12 @@ class _Assembly:
         ]
         # By its name alone: a capture range loses what came before it, as the names of domains and categories.
         setting = np.flatnonzero(ranges.name_id == self.name.get(SETTING_HOOKS, -1))
-        # The thread that will run the nodes waits, too: which one that is, is not known.
-        thread = ranges.thread[setting] if len(self.process) > 1 else np.full(len(setting), -1)
-        columns = ranges.start_ns[setting], ranges.end_ns[setting], thread
-        rows += zip(*(column.tolist() for column in columns), strict=True)
+        process = [tid >> 24 for tid in self.thread]
+        launching = distinct(launches.thread).tolist() if len(setting) else []
+        for row in setting.tolist():
+            by = int(ranges.thread[row])
+            waiting = {by, *(thread for thread in launching if process[thread] == process[by])}
+            rows += [(int(ranges.start_ns[row]), int(ranges.end_ns[row]), thread) for thread in sorted(waiting)]
         return overhead_of(rows) if rows else None
 
     def processes_of(self, table: Columns) -> Int32s:

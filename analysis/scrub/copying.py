@@ -14,8 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import sqlite_utils
-
 from nvtx_kernels import DOMAIN
 
 from ..errors import NotAReport
@@ -239,6 +237,8 @@ def _insert(
     database: sqlite3.Connection, table: str, columns: Columns, rows: Iterable[Row], *, key: str = ""
 ) -> int:
     """Create a table with these rows; return how many there are."""
+    import sqlite_utils  # which loads pandas
+
     types = {name: COLUMN_TYPES.get(kind, int) for name, kind in columns.items()}
     sqlite_utils.Database(database).table(table).create(types, pk=key or None)
     sql = f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(columns))})"  # noqa: S608

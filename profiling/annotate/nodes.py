@@ -76,8 +76,8 @@ _UNKNOWN_CALL = _Origin(None, 0, None)
 class _Hooked:
     """A pass, while which nodes that it can reach have a hook; `is_whole` runs every node and makes none."""
 
-    def __init__(self, outputs: Iterable[Any], *, is_kept: bool, is_whole: bool) -> None:
-        self.outputs, self.is_kept, self.is_whole = outputs, is_kept, is_whole
+    def __init__(self, outputs: Iterable[Any], *, is_kept: bool, is_whole: bool, makes_nodes: bool) -> None:
+        self.outputs, self.is_kept, self.is_whole, self.makes_nodes = outputs, is_kept, is_whole, makes_nodes
         self.own = range_stack.here().places
         self.threads = [places for places in everywhere if len(places.table)]
         self.pass_threads: dict[Places, int] = {}
@@ -99,14 +99,18 @@ class _Hooked:
             finally:
                 range_stack.drawn(drawing)
             gradients = engine()
+            try:
+                for maker, start in self.pass_threads.items():
+                    self._remember(maker, start, gradients)
+            except Exception:  # nor may this
+                range_stack.say_failed("what a backward made is not known")
+            return gradients
         finally:
+            self.hooked.clear()
             for hooks in self.hooks.values():
                 hooks.clear()
             for handle in self.handles:
                 handle.remove()
-        for maker, start in self.pass_threads.items():
-            self._remember(maker, start, gradients)
-        return gradients
 
     def _remember(self, maker: Places, start: int, gradients: Any) -> None:
         """Remember what a thread made in the pass, and of the nodes that were there before that it did not."""
@@ -116,7 +120,9 @@ class _Hooked:
         maker.has_unseen |= not made.is_held  # as where gradients were accumulated
         own, unknown = self.hooks.get(maker), self.hooks.get(None)
         for node, hooks, _ in self.hooked:
-            if hooks is not own and hooks is not unknown:
+            if hooks is unknown:
+                note_not_made_by(node, made)
+            elif hooks is not own:
                 note_not_made_by(node, maker)
 
     def _hook_nodes(self) -> None:
@@ -131,13 +137,16 @@ class _Hooked:
             self.hooked = [(node, hooks, part_of(number)) for number, node in self._of_this_thread()]
         if any(part is not None for _, _, part in self.hooked):
             self._hook()
-        if self.is_whole:  # nothing is to be remembered
+        if not self.makes_nodes:  # nothing is to be remembered
             self.hooked.clear()
 
     def _of_this_thread(self) -> list[tuple[int, Node]]:
-        """Return the nodes that the pass can reach, with their numbers, down to the first that were of no part."""
+        """Return the nodes that the pass can reach, with their numbers, down to the first that were of no part.
+
+        If it makes nodes, that is all of them, which are known then from those that it makes.
+        """
         bounds, _ = self.own.table.columns
-        lowest = bounds[0] if bounds else LEAF_NUMBER
+        lowest = 0 if self.makes_nodes else bounds[0] if bounds else LEAF_NUMBER
         nodes, seen, numbered = [*self.tops], {*self.tops}, []
         for node in nodes:
             following_nodes = node.next_functions
@@ -212,14 +221,16 @@ class _Hooked:
 
         1. the call that is known to have returned the node;
         2. the innermost call around it that was not given it, if the number is one of that call's;
-        3. the only thread that was among its parts at this number and is not known to have been given the node.
-           Below no call, it must be this thread, and only threads count of whose calls some results were not seen:
-           what others returned would have been passed on the way.
+        3. the only thread that had run parts at this number and is not known to have been given the node. Below no
+           call, it must be this thread, and only threads count of whose calls some results were not seen: what
+           others returned would have been passed on the way.
         """
         call = call_that_returned(node)
         if call is not None:
             return call.places, _Origin(call, number, origin)
-        while origin is not None and origin.call is not None and is_made_elsewhere(node, origin.call.places):
+        while origin is not None and (around := origin.call) is not None:
+            if not (is_made_elsewhere(node, around.places) or is_made_elsewhere(node, around)):
+                break
             origin = origin.outer
         if origin is not None and origin.call is not None:
             if origin.call.start <= number <= origin.last:
@@ -278,7 +289,8 @@ def _watched_run(
         if not is_hooked:
             return run()
         is_whole = bool(kwargs.get("accumulate_grad")) and not create_graph and not (args and args[0])
-        return _Hooked(tensors, is_kept=keep_graph, is_whole=is_whole).run(run)
+        hooked = _Hooked(tensors, is_kept=keep_graph, is_whole=is_whole, makes_nodes=bool(create_graph))
+        return hooked.run(run)
     finally:
         for listener, token in begun:
             listener.pass_ends(token)

@@ -108,9 +108,9 @@ class Table:
         return part_in(self.columns, number)
 
     def covers(self, number: int) -> bool:
-        """Return whether a number is of a part, or between those of parts."""
+        """Return whether a node of this number was made here once the first part had run, if it was made here."""
         bounds, _ = self.columns
-        return bool(bounds) and bounds[0] <= number and (number < bounds[-1] or self.part_of(number) is not None)
+        return bool(bounds) and bounds[0] <= number
 
     def _note_columns(self) -> None:
         """Keep the columns, which grow, for whoever asked for all."""
@@ -203,14 +203,14 @@ def call_that_returned(node: Node) -> Call | None:
     return call
 
 
-def note_not_made_by(node: Node, places: Places) -> None:
-    """Note that this thread did not make a node."""
-    node.metadata.setdefault(_NOT_MADE_BY, weakref.WeakSet()).add(places)
+def note_not_made_by(node: Node, maker: Places | Call) -> None:
+    """Note that this thread, or this call, did not make a node."""
+    node.metadata.setdefault(_NOT_MADE_BY, weakref.WeakSet()).add(maker)
 
 
-def is_made_elsewhere(node: Node, places: Places) -> bool:
-    """Return whether it is known that another thread made a node."""
-    return places in node.metadata.get(_NOT_MADE_BY, ())
+def is_made_elsewhere(node: Node, maker: Places | Call) -> bool:
+    """Return whether it is known that another thread, or another call, made a node."""
+    return maker in node.metadata.get(_NOT_MADE_BY, ())
 
 
 def places_of(thread: Thread) -> Places:
