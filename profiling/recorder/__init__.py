@@ -43,7 +43,7 @@ from ..machine import MARK, pytorch_settings, versions
 from .beside import let_cupti_detach
 from .open_blocks import is_capturing, is_open
 from .process import Unwinding, alone, collect_early, reminding
-from .recording import LIMIT_VARIABLE, OPEN_BLOCK, Recording
+from .recording import LIMIT_VARIABLE, OPEN_BLOCK, Recording, failure_of
 from .session import detaching, making_way
 from .steps import STEPS, Bounds, StepCount
 from .trace_file import AbandonedError, TraceFile, TraceFileError, of_rank
@@ -135,7 +135,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         the block's end raises it.
         """
         recording = self._recording
-        if recording is None or not recording.is_owner():
+        if recording is None or not recording.is_owner() or recording.ranges.is_over:
             return
         asked_ns, log = time.time_ns(), recording.ranges
 
@@ -200,12 +200,14 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         recording, trace = self._recording, self._trace
         if recording is None or trace is None:
             return
-        self._recording = None
         if self._count is not None and not goes_on:
             self._count.close()
         if not recording.is_owner():
             self._listening.close()
+            if recording.is_inherited():
+                self._recording = None
             return
+        self._recording = None
         atexit.unregister(self._end)
         _of_thread.last = None
         with self._process, self._listening:
@@ -217,15 +219,13 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
                 recording.discard_saved()
                 sys.stderr.write(f"{error}\n")
                 return
-            except (TraceFileError, MemoryError) as error:
-                if isinstance(error, MemoryError):
-                    reason = TraceFileError(f"cannot write {self._path}: there was not enough memory.")
-                    reason.__cause__ = error
-                else:
-                    reason = error
+            except Exception as error:
+                reason = failure_of(error, self._path)
                 recording.leave(reason)
-                left = f". What was written of it is in {trace.unfinished}." if trace.unfinished.exists() else ""
-                raise TraceFileError(f"{str(reason).rstrip('.')}{left}") from error
+                text = str(reason)
+                if trace.unfinished.exists():
+                    text += f"{'' if text[-1] in '.?' else '.'} What was written of it is in {trace.unfinished}."
+                raise TraceFileError(text) from error
             recording.is_written = True
         if not self._quiet:
             sys.stderr.write(f"{recording.outcome(trace.path)}\n")

@@ -61,9 +61,15 @@ class AllocationMarks:
     def send(self) -> None:
         """End, and put what was seen into the report; once."""
         session, self._session = self._session, None
-        if session is not None:
-            for data, part, count in parts(allocations_of(session, on_gpu=torch.cuda.is_available())):
-                mark(_text(data, part=part, parts=count))
+        if session is None:
+            return
+        try:
+            allocated = allocations_of(session, on_gpu=torch.cuda.is_available())
+        except Exception as error:  # a full disk, for one, must not end the training
+            self.trouble = str(error)
+            return
+        for data, part, count in parts(allocated):
+            mark(_text(data, part=part, parts=count))
 
 
 def parts(of: Allocated) -> Iterator[tuple[str, int, int]]:

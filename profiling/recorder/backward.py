@@ -116,13 +116,13 @@ class BackwardRanges:
         for one in self._passes:
             yield one.start_ns, next(order), "_begin_pass", one
             if one.end_ns is not None:
-                yield one.end_ns, next(order), "_end_pass", one
+                yield max(one.start_ns, one.end_ns), next(order), "_end_pass", one
         for node in nodes:
             yield node.start_ns, next(order), "_reach", node
         for event in self._recomputations:
             yield event.start_ns, next(order), "_interrupt", event
             if event.end_ns is not None:
-                yield event.end_ns, next(order), "_go_on", event
+                yield max(event.start_ns, event.end_ns), next(order), "_go_on", event
         for columns in self._columns.values():
             for _, parts in columns:
                 for part in parts:

@@ -8,6 +8,7 @@ import gc
 import os
 import resource
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -60,7 +61,7 @@ class Unwinding:
 
     def begin(self) -> None:
         """Take the signals over, if this is the main thread, which handles them, and no other has done so."""
-        if threading.current_thread() is threading.main_thread():
+        if _is_main():
             for number in HELD_SIGNALS:
                 handler = signal.getsignal(number)
                 is_default = number == signal.SIGTERM and handler is signal.SIG_DFL
@@ -77,7 +78,7 @@ class Unwinding:
     def __enter__(self) -> None: ...
 
     def __exit__(self, *_error: object) -> None:
-        for number, handler in self._handlers.items():
+        for number, handler in self._handlers.items() if _is_main() else ():
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, handler)
         self.deliver()
@@ -96,6 +97,10 @@ class Unwinding:
         if not callable(handler):
             raise Terminated(128 + number)
         handler(number, frame)
+
+
+def _is_main() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
@@ -126,7 +131,13 @@ _reminded: list[Callable[[], None]] = []
 # One for all recordings: the interpreter may still call it when a recording is over.
 def _remind(_: object) -> int:
     for call in (*_reminded,):
-        call()
+        try:
+            call()
+        except Exception as error:  # what a callback from C raises, the program never sees
+            sys.stderr.write(f"recording: {error!r}\n")
+        except BaseException as error:  # a signal's handler raised it: it comes again
+            number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
+            _thread.start_new_thread(_thread.interrupt_main, (number,))
     return 0
 
 

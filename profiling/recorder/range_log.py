@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from array import array
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from ..machine import MARK as RUN_MARK
 
 OUR_DOMAIN_ID = 1
 STEP, OPTIMIZER = "step", "optimizer"
+NEVER_NS = 1 << 63
 # How the category of a module's range begins; a module may have any name, `step` too.
 OF_A_MODULE = "model/"
 # Ranges that annotation draws, and that say nothing of the program.
@@ -123,7 +125,7 @@ class RangeLog:
         self._numbers: dict[Any, int] = {}
         self._kinds: list[_Kind] = []
         self._steps: set[int] = set()
-        self._optimizers: list[Event] = []
+        self._optimizers: dict[int, list[tuple[int, int]]] = {}
 
     def push(self, name: str, payload: Payload = None, domain: str = DOMAIN) -> None:
         """Open a range on the calling thread."""
@@ -133,10 +135,7 @@ class RangeLog:
             of_label = (key.category, key.interrupts) if domain is DOMAIN else ("",)
             number = self._new_kind(key, _Kind(name, payload, domain, *of_label))
         if number in self._steps and self.on_step is not None and threading.get_ident() == self._ident:
-            kind = self._kinds[number]
-            self.on_step()  # which may take what is noted, and forget the numbers
-            number = self._numbers.get(key)
-            number = self._new_kind(key, kind) if number is None else number
+            self.on_step()
         if self.is_full:
             self.dropped += not self.is_over
             self._of_thread.dropped[domain] += 1
@@ -206,10 +205,9 @@ class RangeLog:
 
     def tells_optimizer(self, thread: int, start_ns: int, end_ns: int) -> bool:
         """Return whether a range `optimizer` of those taken last, or still open, was open at some time."""
-        return any(
-            event.thread == thread and event.start_ns <= end_ns and start_ns <= (event.end_ns or end_ns)
-            for event in self._optimizers
-        )
+        spans = self._optimizers.get(thread, [])  # one after another
+        place = bisect_right(spans, (end_ns, NEVER_NS))
+        return place > 0 and spans[place - 1][1] >= start_ns
 
     def take(self, close_ns: int | None = None) -> list[Event]:
         """Return the ended ranges and the marks, and drop them; with `close_ns`, end the open ranges then."""
@@ -217,13 +215,11 @@ class RangeLog:
         self.steps += sum(event.name == STEP for event in events if _is_of_training(event))
         still_open = (Event(at, None, log.thread, *of) for log in self._logs for of_domain in log.open.values()
                       for at, of in of_domain)  # fmt: skip
-        self._optimizers = [
-            one for one in (*events, *still_open) if one.name == OPTIMIZER and _is_of_training(one)
-        ]
-        if len(self._logs) == 1 and not self._logs[0].pairs:
-            self._kinds.clear()
-            self._numbers.clear()
-            self._steps.clear()
+        of_optimizers = (one for one in (*events, *still_open) if one.name == OPTIMIZER and _is_of_training(one))
+        self._optimizers = {}
+        for one in sorted(of_optimizers, key=lambda event: event.start_ns):
+            spans = self._optimizers.setdefault(one.thread, [])
+            spans.append((one.start_ns, NEVER_NS if one.end_ns is None else one.end_ns))
         return events
 
     def take_passes(self) -> list[Pass]:

@@ -26,7 +26,17 @@ from .range_log import OUR_DOMAIN_ID, RangeLog
 from .rows import CATEGORY_NAMED, DOMAIN_CREATED, Rows, spans_of, thread_name
 from .seen import Blocks, Seen, Spans
 from .session import LAST, Session, of_all_threads
-from .trace_file import Row, TraceFile, TraceFileError, export_metadata, global_tid, gpu_rows, start_row
+from .trace_file import (
+    AbandonedError,
+    Row,
+    TraceFile,
+    TraceFileError,
+    export_metadata,
+    global_tid,
+    gpu_rows,
+    start_row,
+    writable,
+)
 
 #: How much a process may grow before events are saved. Stopping takes six times as much as recording.
 LIMIT_VARIABLE, LIMIT_BYTES, SHARE_OF_MEMORY = "NVTX_KERNELS_RECORDER_BYTES", 1 << 30, 6
@@ -53,12 +63,20 @@ class Recording:
         self._trace = trace
         self._read = nvtx_kernels.session_reader()
         self._on_gpu, self._memory = on_gpu, memory
+        self._limit_bytes = _limit_bytes()
         # PyTorch reports allocations to the profiler of the thread that allocates, and to none of all threads.
         wants_all = (operators or not on_gpu) and not memory and _is_alone()
         self._all_threads = wants_all and of_all_threads() is not None
         self._session: Session | None = self._new_session()
         self.began_ns = self._origin_ns = self._session.started_ns
-        self._rows = Rows(trace, self._origin_ns, on_gpu=self._on_gpu, operators=operators)
+        try:
+            self._begin(operators)
+        except BaseException:
+            self.give_up()
+            raise
+
+    def _begin(self, operators: bool) -> None:
+        self._rows = Rows(self._trace, self._origin_ns, on_gpu=self._on_gpu, operators=operators)
         self._unrecorded_ns = 0
         self._failure: TraceFileError | None = None
         self._saved: list[Path] = []
@@ -66,9 +84,6 @@ class Recording:
         self._owner = (os.getpid(), threading.get_ident())
         self._pause: tuple[int, str] | None = None
         self._named: set[tuple[str, str | int]] = set()
-        self._limit_bytes = int(
-            os.environ.get(LIMIT_VARIABLE, min(LIMIT_BYTES, allowed_bytes() // SHARE_OF_MEMORY))
-        )
         self._began_bytes = resident_bytes()
         self.ranges = RangeLog(self._sees)
         places.keep(more=True)
@@ -147,6 +162,9 @@ class Recording:
                 self._end_early(reason_of(error))
             except RuntimeError as error:
                 self._end_early(f"torch.profiler did not start again: {error}")
+            except Exception as error:
+                self._failure = failure_of(error, self.path)
+                self._end_early(reason_of(self._failure))
 
     def pause(self) -> None:
         """Save what was recorded so far and stop, for a profiler that begins on this thread."""
@@ -206,6 +224,10 @@ class Recording:
     def is_owner(self) -> bool:
         """Return whether the calling process and thread are those that record."""
         return self._owner == (os.getpid(), threading.get_ident())
+
+    def is_inherited(self) -> bool:
+        """Return whether the calling process was forked off that which records."""
+        return self._owner[0] != os.getpid()
 
     def _sees(self) -> bool:
         """Return whether the profiler sees what the calling thread does, and autograd for it."""
@@ -280,11 +302,14 @@ class Recording:
             try:
                 seen = self._read(self._saved[0], all_spans)
                 self._rows.add(seen, self.ranges)
+            except AbandonedError:
+                raise
             except Exception as error:
+                cause = failure_of(error, self.path).__cause__ or error
                 kept = f"What PyTorch recorded is in {self._saved[0]}, which nvtx-kernels rank reads"
                 raise TraceFileError(
-                    f"cannot write {self.path}: {_why(error).rstrip('.')}. {kept}, without our ranges."
-                ) from error
+                    f"cannot write {self.path}: {_why(cause).rstrip('.')}. {kept}, without our ranges."
+                ) from cause
             self._saved.pop(0).unlink(missing_ok=True)
             count += len(seen.blocks) + len(seen.work) + len(seen.calls)
             if seen.lost_gpu_ns is not None:
@@ -316,7 +341,7 @@ class Recording:
         for event_type, column, numbers in of_ranges:
             for name, number in numbers.items():
                 if name and self._is_new(column, name):
-                    about: Row = {"start": 0, "eventType": event_type, "text": name, "globalTid": thread}
+                    about: Row = {"start": 0, "eventType": event_type, "text": writable(name), "globalTid": thread}
                     self._trace.add("NVTX_EVENTS", [{**about, "domainId": OUR_DOMAIN_ID, column: number}])
         for number, name in sorted(self._rows.threads.items()):
             if self._is_new("thread", number):
@@ -344,6 +369,24 @@ def _why(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "there was not enough memory"
     return str(getattr(error, "strerror", None) or error)
+
+
+def failure_of(error: Exception, path: Path) -> TraceFileError:
+    """Return the failure to write a report that an error is, or caused."""
+    if isinstance(error, TraceFileError):
+        return error
+    failure = TraceFileError(f"cannot write {path}: {_why(error)}")
+    failure.__cause__ = error
+    return failure
+
+
+def _limit_bytes() -> int:
+    """Return how much the process may grow; raises TraceFileError for a value that is no number."""
+    written = os.environ.get(LIMIT_VARIABLE)
+    try:
+        return int(written) if written else min(LIMIT_BYTES, allowed_bytes() // SHARE_OF_MEMORY)
+    except ValueError as error:
+        raise TraceFileError(f"{LIMIT_VARIABLE}={written} is no number of bytes") from error
 
 
 def reason_of(error: TraceFileError) -> str:

@@ -18,7 +18,7 @@ from .backward import ENGINE
 from .range_log import Event, RangeLog
 from .seen import Column, GpuWork, Seen, Spans
 from .session import LAST
-from .trace_file import TraceFile, global_tid
+from .trace_file import TraceFile, global_tid, writable
 
 # nsys's types of NVTX events.
 RANGE, MARK, DOMAIN_CREATED, CATEGORY_NAMED = 59, 34, 75, 33
@@ -74,7 +74,7 @@ class Rows:
     def add(self, seen: Seen, log: RangeLog) -> None:
         """Write a session, whose ranges were the last taken from the log."""
         self.threads |= {number: name for number, name in seen.threads if name or number not in self.threads}
-        names = [original_name(text) for text in seen.texts]
+        names = [writable(original_name(text)) for text in seen.texts]
         text_ids = _TextIds(self._trace, names)
         thread_ids = np.array([global_tid(self._pid, number) for number, _ in seen.threads] or [0], np.int64)
         if self._on_gpu:

@@ -19,6 +19,7 @@ from ..annotate.replacing import replaced
 LAST = "nvtx-kernels end of a session"
 # Else PyTorch 2.12 and later print `profiler_start` on stderr; no lower level holds that back.
 QUIET_KINETO = ("KINETO_LOG_LEVEL", "99")
+ENDED = "another profiler of PyTorch has ended the recording's session"
 NOT_SAVED = "PyTorch's profiler could not save its events next to it: is the disk full?"
 # Else Kineto leaves CUPTI attached when a session ends, and launches of the GPU stay slower.
 DETACHING = ("TEARDOWN_CUPTI", "1")
@@ -107,9 +108,13 @@ class Session:
 
 def _save(results: Any, path: Path) -> None:
     """Save once, as Kineto can; it raises nothing, so that what is there is looked at."""
+    if results is None:
+        raise OSError(ENDED)
     mask = os.umask(0o077)
     try:
         results.save(str(path))
+    except Exception as error:  # as for a path that is no text
+        raise OSError(NOT_SAVED) from error
     finally:
         os.umask(mask)
     try:

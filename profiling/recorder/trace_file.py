@@ -96,6 +96,11 @@ def creating(table: str) -> str:
     return f"CREATE TABLE {table} ({', '.join(columns)}{key})"
 
 
+def writable(text: str) -> str:
+    """Return a text as UTF-8 can hold it: a surrogate alone becomes a question mark."""
+    return text.encode(errors="replace").decode()
+
+
 def global_tid(pid: int, tid: int) -> int:
     """Pack a process and thread id as nsys does: host 1 from bit 48, pid from bit 24, tid below."""
     return 1 << 48 | (pid & 0xFFFFFF) << 24 | (tid & 0xFFFFFF)
@@ -176,7 +181,9 @@ class TraceFile:
                     self._db.execute(f"DELETE FROM {METADATA}")  # noqa: S608
             self.add(METADATA, rows)
         names = itertools.islice(self._strings.items(), self._strings_written, None)
-        self._strings_written += self.add("StringIds", ({"id": id_, "value": name} for name, id_ in names))
+        self._strings_written += self.add(
+            "StringIds", ({"id": id_, "value": writable(text)} for text, id_ in names)
+        )
         with self._explained():
             self._db.commit()
 

@@ -9,7 +9,8 @@ import nvtx
 import pytest
 import torch
 from nvtx_kernels.profiling import annotate, recorder
-from nvtx_kernels.profiling.recorder.trace_file import TraceFileError
+from nvtx_kernels.profiling.recorder.rows import Rows
+from nvtx_kernels.profiling.recorder.trace_file import TraceFile, TraceFileError
 from torch.profiler import record_function
 
 from tests.profiling.making.hearing import in_threads
@@ -300,3 +301,110 @@ def test_a_recording_that_runs_out_of_memory_while_it_is_written_leaves_the_reas
     assert "there was not enough memory" in done.stderr.splitlines()[-1]
     (unfinished,) = path.parent.glob("*.unfinished-*[0-9]")
     assert metadata(unfinished)["NVTX_KERNELS_ENDED_EARLY"].endswith("there was not enough memory")
+
+
+def test_waiting_for_the_end_of_a_block_adds_nothing_with_each_step(path):
+    model, x = torch.nn.Linear(4, 4), torch.ones(2, 4)
+    optimizer, depths = torch.optim.SGD(model.parameters()), []
+    with recorder.record(path, device="cpu", warmup=1, steps=2), record_function("train"):
+        for _ in range(20):
+            model(x).sum().backward()
+            optimizer.step()
+            depth, call = 0, torch.nn.Module.__call__
+            while (call := getattr(call, "__wrapped__", None)) is not None:
+                depth += 1
+            depths.append(depth)
+    assert max(depths) == depths[-1] == 1
+    assert path.exists()
+
+
+SIGNALLED = """
+import glob, os, signal, sys, threading, time, torch
+from profiling import recorder
+signal.signal(signal.SIGINT, signal.default_int_handler)
+path, number = sys.argv[1], int(sys.argv[2])
+model, x = torch.nn.Linear(4, 4), torch.ones(2, 4)
+optimizer = torch.optim.SGD(model.parameters())
+
+def send():
+    while not glob.glob(f"{path}.unfinished-{os.getpid()}-session*"):
+        time.sleep(0.0005)
+    os.kill(os.getpid(), number)
+
+try:
+    with recorder.record(path, device="cpu", warmup=0, steps=2):
+        for _ in range(2):
+            for _ in range(4000):
+                y = model(x)
+            y.sum().backward()
+            optimizer.step()
+        threading.Thread(target=send, daemon=True).start()
+        for _ in range(600):
+            time.sleep(0.01)
+except BaseException as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "Terminated")]
+)
+def test_a_signal_while_the_report_is_written_in_a_pause_reaches_the_program(path, number, raised):
+    words = [sys.executable, "-c", SIGNALLED, path, str(int(number))]
+    done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout.split() == [raised]
+    assert path.exists()
+
+
+def test_a_second_interrupt_while_rows_are_written_abandons_the_report(path, monkeypatch, capsys):
+    add = Rows.add
+
+    def interrupted(self, *args):
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+        return add(self, *args)
+
+    monkeypatch.setattr(Rows, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt), recorder.record(path, device="cpu"):
+        torch.ones(3) + 1
+    assert "abandoned" in capsys.readouterr().err
+    assert [*path.parent.iterdir()] == []
+
+
+def test_a_recording_that_cannot_begin_leaves_no_profiler(path, monkeypatch):
+    with monkeypatch.context() as broken:
+        broken.setattr(TraceFile, "commit", lambda *_: full_disk())
+        with pytest.raises(TraceFileError, match="No space left"):
+            recorder.record(path, device="cpu").__enter__()
+    with monkeypatch.context() as broken:
+        broken.setenv(recorder.LIMIT_VARIABLE, "1GB")
+        with pytest.raises(TraceFileError, match="RECORDER_BYTES=1GB is no number"):
+            recorder.record(path, device="cpu").__enter__()
+    with recorder.record(path, device="cpu"), annotate.range("again"):
+        torch.ones(3) + 1
+    assert range_names(path) == ["again"]
+
+
+def full_disk():
+    raise TraceFileError("cannot write: No space left on device")
+
+
+def test_a_name_that_utf_8_cannot_hold_is_written_with_a_question_mark(path):
+    with recorder.record(path, device="cpu"), annotate.range("file \udcff"), record_function("block \udcff"):
+        torch.ones(3) + 1
+    assert range_names(path) == ["file ?"]
+    assert rows(path, "SELECT text FROM NVTX_EVENTS WHERE text LIKE 'block%'") == [("block ?",)]
+
+
+def test_a_block_that_is_left_on_another_thread_is_written_when_its_own_ends(path):
+    def begin_and_leave_elsewhere():
+        block = recorder.record(path, device="cpu")
+        block.__enter__()
+        torch.ones(3) + 1
+        in_threads(lambda: block.__exit__(None, None, None))
+        assert not path.exists()
+
+    in_threads(begin_and_leave_elsewhere)
+    assert path.exists()
+    with recorder.record(path, device="cpu"):  # nothing is left that would refuse it
+        torch.ones(3) + 1
