@@ -125,6 +125,7 @@ class RangeLog:
         self._numbers: dict[Any, int] = {}
         self._kinds: list[_Kind] = []
         self._steps: set[int] = set()
+        # By thread and in the order of their starts: that, and the latest end until then.
         self._optimizers: dict[int, list[tuple[int, int]]] = {}
 
     def push(self, name: str, payload: Payload = None, domain: str = DOMAIN) -> None:
@@ -205,7 +206,7 @@ class RangeLog:
 
     def tells_optimizer(self, thread: int, start_ns: int, end_ns: int) -> bool:
         """Return whether a range `optimizer` of those taken last, or still open, was open at some time."""
-        spans = self._optimizers.get(thread, [])  # one after another
+        spans = self._optimizers.get(thread, [])
         place = bisect_right(spans, (end_ns, NEVER_NS))
         return place > 0 and spans[place - 1][1] >= start_ns
 
@@ -219,7 +220,8 @@ class RangeLog:
         self._optimizers = {}
         for one in sorted(of_optimizers, key=lambda event: event.start_ns):
             spans = self._optimizers.setdefault(one.thread, [])
-            spans.append((one.start_ns, NEVER_NS if one.end_ns is None else one.end_ns))
+            end_ns = NEVER_NS if one.end_ns is None else one.end_ns
+            spans.append((one.start_ns, max(end_ns, spans[-1][1] if spans else 0)))
         return events
 
     def take_passes(self) -> list[Pass]:
