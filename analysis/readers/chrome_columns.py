@@ -84,7 +84,7 @@ Id = int | str
 Place = tuple[Id, Id]
 
 _NUMBER = re.compile(r"-?\d{1,18}")
-_SIZES, NO_SIZES = msgspec.json.Decoder(tuple[int, int, int]), (0, 0, 0)
+_SIZES, _UNKNOWN_SIZES = msgspec.json.Decoder(tuple[int, int, int]), (0, 0, 0)
 _NO_DURATION = msgspec.Raw()
 # The largest number that is taken for an id.
 LARGEST = (1 << 62) - 1
@@ -394,8 +394,8 @@ def three_sizes(text: bytes) -> tuple[int, int, int]:
     try:
         sizes = _SIZES.decode(text)
     except msgspec.DecodeError:
-        return NO_SIZES
-    return sizes if max(map(abs, sizes)) <= LARGEST else NO_SIZES
+        return _UNKNOWN_SIZES
+    return sizes if max(map(abs, sizes)) <= LARGEST else _UNKNOWN_SIZES
 
 
 def _blocks(grid: bytes) -> int:

@@ -200,25 +200,33 @@ class _Assembly:
         return Spots(np.array(start_ns, np.int64), np.array(end_ns, np.int64), np.array(thread, np.int32))
 
     def overhead(self, ranges: Ranges, launches: Launches) -> Overhead | None:
-        """Return when nsys itself kept known threads busy, or annotation did, setting hooks.
-
-        Which thread runs the nodes, and waits for their hooks, is not known: it can be any that launches.
-        """
+        """Return when nsys itself kept known threads busy, or annotation did, setting hooks."""
         numbered = {key: number for number, key in enumerate(self.thread)}
         rows = [
             (start, end, numbered[thread])
             for start, end, thread in self.tables.overhead()
             if thread in numbered and 0 <= start < end
         ]
+        rows += self.setting_hooks(ranges, launches)
+        return overhead_of(rows) if rows else None
+
+    def setting_hooks(self, ranges: Ranges, launches: Launches) -> list[tuple[int, int, int]]:
+        """Return when annotation set hooks, and on which thread: (start, end, thread) rows.
+
+        Which other thread waits for that, to run the nodes, is not known: it can be any that launches.
+        """
         # By its name alone: a capture range loses what came before it, as the names of domains and categories.
         setting = np.flatnonzero(ranges.name_id == self.name.get(SETTING_HOOKS, -1))
-        process = [tid >> 24 for tid in self.thread]
-        launching = distinct(launches.thread).tolist() if len(setting) else []
-        for row in setting.tolist():
-            by = int(ranges.thread[row])
-            waiting = {by, *(thread for thread in launching if process[thread] == process[by])}
-            rows += [(int(ranges.start_ns[row]), int(ranges.end_ns[row]), thread) for thread in sorted(waiting)]
-        return overhead_of(rows) if rows else None
+        if not len(setting):
+            return []
+        process, launching = [tid >> 24 for tid in self.thread], distinct(launches.thread).tolist()
+        columns = (column[setting].tolist() for column in (ranges.start_ns, ranges.end_ns, ranges.thread))
+        return [
+            (start, end, thread)
+            for start, end, by in zip(*columns, strict=True)
+            for thread in sorted({by, *launching})
+            if process[thread] == process[by]
+        ]
 
     def processes_of(self, table: Columns) -> Int32s:
         """Return the process of each row's thread."""

@@ -13,6 +13,11 @@ from typing import Any, Self
 HELD_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+def is_main_thread() -> bool:
+    """Return whether this is the thread that handles signals, and alone may say how."""
+    return threading.current_thread() is threading.main_thread()
+
+
 class Held:
     """Let Ctrl-C and SIGTERM wait until the block has ended, if this is the main thread.
 
@@ -28,7 +33,7 @@ class Held:
     def __enter__(self) -> Self:
         while True:
             try:
-                if threading.current_thread() is threading.main_thread():
+                if is_main_thread():
                     for number in HELD_SIGNALS:
                         handler = signal.getsignal(number)
                         if handler != self._wait and (callable(handler) or handler is signal.SIG_DFL):

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ..annotate.interrupts import HELD_SIGNALS, Held
+from ..annotate.interrupts import HELD_SIGNALS, Held, is_main_thread
 from .trace_file import TraceFileError
 
 _lock = threading.Lock()
@@ -61,7 +61,7 @@ class Unwinding:
 
     def begin(self) -> None:
         """Take the signals over, if this is the main thread, which handles them, and no other has done so."""
-        if _is_main():
+        if is_main_thread():
             for number in HELD_SIGNALS:
                 handler = signal.getsignal(number)
                 is_default = number == signal.SIGTERM and handler is signal.SIG_DFL
@@ -78,7 +78,7 @@ class Unwinding:
     def __enter__(self) -> None: ...
 
     def __exit__(self, *_error: object) -> None:
-        for number, handler in self._handlers.items() if _is_main() else ():
+        for number, handler in self._handlers.items() if is_main_thread() else ():
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, handler)
         self.deliver()
@@ -97,10 +97,6 @@ class Unwinding:
         if not callable(handler):
             raise Terminated(128 + number)
         handler(number, frame)
-
-
-def _is_main() -> bool:
-    return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager

@@ -305,7 +305,7 @@ class Recording:
             except AbandonedError:
                 raise
             except Exception as error:
-                cause = failure_of(error, self.path).__cause__ or error
+                cause = (error.__cause__ if isinstance(error, TraceFileError) else None) or error
                 kept = f"What PyTorch recorded is in {self._saved[0]}, which nvtx-kernels rank reads"
                 raise TraceFileError(
                     f"cannot write {self.path}: {_why(cause).rstrip('.')}. {kept}, without our ranges."
