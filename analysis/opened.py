@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import report as reports
+from .account import Partition
 from .attribution.causes import Attribution, Rules, attribute
-from .attribution.steps import in_measured_steps
 from .measures.fixes import Fixes, fixes_beside
 from .measures.steps import StepTimes, step_times
 from .readers import read
 from .readers.requirements import require_work
 from .report import Report
-from .summary.totals import summarize
+from .summary.totals import accounted
 from .trace import Trace
 
 if TYPE_CHECKING:
@@ -52,12 +52,17 @@ class Choices:
 class Opened:
     """A report that was attributed and added up.
 
-    `attribution` and `whole` are of all its work; `report` and `counted` of what is shown, per step or in total.
+    `partition` and `whole` are of all its work; `report` and `counted` of what is shown, per step or in total.
     """
 
-    attribution: Attribution
+    partition: Partition
     whole: Report
     asked_per_step: bool | None = None
+
+    @property
+    def attribution(self) -> Attribution:
+        """The attribution of all work."""
+        return self.partition.attribution
 
     @property
     def trace(self) -> Trace:
@@ -76,20 +81,18 @@ class Opened:
 
     @cached_property
     def counted(self) -> Attribution:
-        """The work that the figures are of: in measured steps if they are per step, else all."""
-        if not self.per_step:
-            return self.attribution
-        return in_measured_steps(self.attribution, include_warm_up=self.whole.warm_up_included)
+        """The work that the figures are of: in the steps that count if they are per step, else all."""
+        return self.partition.of_counted_steps if self.per_step else self.attribution
 
     @cached_property
     def fixes(self) -> Fixes:
         """What to change first, and how much of a step is at stake; without recording, if that is known."""
-        return fixes_beside(self.attribution, self.whole.recording)
+        return fixes_beside(self.partition, self.whole.recording)
 
     @cached_property
     def step_times(self) -> StepTimes:
-        """The time of each row in every measured step, ns."""
-        return step_times(self.attribution, include_warm_up=self.whole.warm_up_included)
+        """The time of each row in every step that counts, ns."""
+        return step_times(self.partition.of_counted_steps, include_warm_up=self.whole.warm_up_included)
 
 
 def is_per_step(some: Iterable[Report], asked: bool | None = None) -> bool:
@@ -137,8 +140,9 @@ def opened(source: Source, choices: Choices = Choices()) -> Opened:
 
     Raises AnalysisError if it cannot be read, or contains no work.
     """
-    attribution = attributed(source, choices)
-    whole = summarize(
-        attribution, include_warm_up=choices.include_warm_up, unrecorded_step_ns=choices.unrecorded_step_ns
+    partition, whole = accounted(
+        attributed(source, choices),
+        include_warm_up=choices.include_warm_up,
+        unrecorded_step_ns=choices.unrecorded_step_ns,
     )
-    return Opened(attribution, whole, choices.per_step)
+    return Opened(partition, whole, choices.per_step)

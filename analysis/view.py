@@ -1,7 +1,7 @@
 """Answer one question about a report: why is the GPU idle, what does attention cost, ….
 
-nvtx-kernels view balance report.sqlite
-nvtx-kernels view balance --help
+nvtx-kernels view idle report.sqlite
+nvtx-kernels view idle --help
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _described(name: str) -> dict[str, Any]:
 
 def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
     view = VIEWS[name]
-    parser.set_defaults(view=name, range=None, kernel="", timed=[], unrecorded_step=None)
+    parser.set_defaults(view=name, range=None, kernel="", timed=[], launches=False, unrecorded_step=None)
     one_report = "an nsys export (.sqlite), a .nsys-rep, a recording or a PyTorch profiler trace"
     parser.add_argument("report", type=Path, nargs="+", help=REPORTS if view.takes_many else one_report)
     part = add_part(parser, takes_range=view.takes_range)
@@ -72,7 +72,13 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
             metavar="PHASE=TIME",
             help="a time measured elsewhere, such as forward=19.7ms (several)",
         )
-    if name in ("balance", "fix"):
+    if name == "idle":
+        part.add_argument(
+            "--launches",
+            action="store_true",
+            help="also how long after its launch call the work of each phase starts",
+        )
+    if name == "fix":
         add_unrecorded_step(part)
     add_range_rules(parser)
     shape = add_shape(parser)
@@ -115,8 +121,12 @@ def answer(options: argparse.Namespace) -> str | bytes:
 
 def _subject(path: Path, options: argparse.Namespace) -> Subject:
     """Return the subject of a view: the requested part of a report, and the work that it counts."""
-    of_view = {"detail": detail_of(options), "timed": dict(options.timed), "kernel": options.kernel}
-    of_view["unrecorded_step_ns"] = options.unrecorded_step
+    of_view: dict[str, Any] = {
+        "detail": detail_of(options),
+        "timed": dict(options.timed),
+        "kernel": options.kernel,
+    }
+    of_view |= {"launches": options.launches, "unrecorded_step_ns": options.unrecorded_step}
     opened = opened_by(path, options)
     return subject_of(options.view, opened, options.range or "", options.phase or (), **of_view)
 

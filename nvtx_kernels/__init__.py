@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from .analysis.frames.views import (
         agreement,
         attention,
-        balance,
         communication,
         compare,
         efficiency,
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
         fixes,
         idle,
         memory,
-        overlap,
-        phases,
         steps,
     )
     from .profiled import profile
@@ -47,9 +44,7 @@ if TYPE_CHECKING:
     from .profiling.recorder.seen import Reader
     from .profiling.training import integrations
 
-_VIEWS = (
-    "agreement attention balance communication compare efficiency explain fixes idle memory overlap phases steps"
-)
+_VIEWS = "agreement attention communication compare efficiency explain fixes idle memory steps"
 #: Each public name and the module that has it; those of MODULES are modules themselves.
 PUBLIC = {
     "annotate": "profiling",
@@ -69,7 +64,6 @@ __all__ = [
     "annotate",
     "annotate_modules",
     "attention",
-    "balance",
     "communication",
     "compare",
     "efficiency",
@@ -79,8 +73,6 @@ __all__ = [
     "integrations",
     "memory",
     "names",
-    "overlap",
-    "phases",
     "profile",
     "rank",
     "read",

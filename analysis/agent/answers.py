@@ -158,7 +158,7 @@ class Reports:
             raise UsageError(f"`unrecorded_step_ms` is a time above 0, not {unrecorded_step_ms:g}.")
         unrecorded_ns = None if unrecorded_step_ms is None else unrecorded_step_ms * 1e6
         of_steps = _heard(opened(self.path(report), Choices(per_step=True)))
-        found = fixes_beside(of_steps.attribution, of_steps.report.recording, unrecorded_ns)
+        found = fixes_beside(of_steps.partition, of_steps.report.recording, unrecorded_ns)
         document = fix.shown(of_steps.report, found)
         said = [f"{one.sentence}: {fix.alone(one)} of a step of {time(one.step_ns)}." for one in found.fixes[:1]]
         answer = _as_answer(replace(document, verdict=" ".join(said) or document.verdict))

@@ -37,7 +37,8 @@ class Steps:
 
     `ended_by` names what ends a step, `notes` are sentences about the choice, and `refusal` says why there are
     none although some ranges could be steps. `evaluation` marks the nodes of what was taken out of the steps, and
-    `validation` are the program's own ranges that evaluate between them.
+    `validation` are the program's own ranges that evaluate between them. If these are only some of the measured
+    steps, `number` are their places among all of those.
     """
 
     range: Int32s
@@ -47,6 +48,7 @@ class Steps:
     ended_by: str = ""
     notes: tuple[str, ...] = ()
     refusal: str = ""
+    number: Int64s | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,18 +47,29 @@ def measured_steps(attribution: Attribution, *, include_warm_up: bool = False) -
     return steps.range[include_warm_up | ~steps.warm_up]
 
 
+def step_numbers(attribution: Attribution, *, include_warm_up: bool = False) -> Int64s:
+    """Return how each of `measured_steps` is told: its place among all measured steps, int64 (steps,)."""
+    number = attribution.steps.number
+    return (
+        np.arange(len(measured_steps(attribution, include_warm_up=include_warm_up))) if number is None else number
+    )
+
+
 def step_of_nodes(attribution: Attribution, *, include_warm_up: bool) -> Int32s:
     """Return the measured step of each node, -1 for none: int32 (nodes + 1,); the last entry is for node -1."""
-    return _nearest_of(attribution, measured_steps(attribution, include_warm_up=include_warm_up))
+    return range_of_nodes(attribution, measured_steps(attribution, include_warm_up=include_warm_up))
 
 
 def nodes_in(attribution: Attribution, ranges: NDArray[np.integer]) -> Bools:
     """Mark the nodes that are in some ranges, or are these: bool (nodes,)."""
-    return _nearest_of(attribution, ranges)[:-1] >= 0
+    return range_of_nodes(attribution, ranges)[:-1] >= 0
 
 
-def _nearest_of(attribution: Attribution, ranges: NDArray[np.integer]) -> Int32s:
-    """Return which of some ranges each node is in, as its place among them, -1 for none: int32 (nodes + 1,)."""
+def range_of_nodes(attribution: Attribution, ranges: NDArray[np.integer]) -> Int32s:
+    """Return which of some ranges each node is in, as its place among them, -1 for none: int32 (nodes + 1,).
+
+    The last entry is for node -1.
+    """
     if not len(ranges):
         return np.full(len(attribution.forest) + 1, -1, np.int32)
     number = np.full(len(attribution.ranges), -1, np.int32)
@@ -66,20 +77,26 @@ def _nearest_of(attribution: Attribution, ranges: NDArray[np.integer]) -> Int32s
     return attribution.forest.nearest(number[attribution.forest.range])
 
 
-def in_measured_steps(attribution: Attribution, *, include_warm_up: bool = False) -> Attribution:
-    """Return the attribution with only the work inside measured steps, from which figures per step are computed.
+def in_steps(
+    attribution: Attribution, numbers: NDArray[np.integer], *, include_warm_up: bool = False
+) -> Attribution:
+    """Return the attribution with only the work inside some of the measured steps, of which figures are per step.
 
-    The ranges that are shown are those in a step, or around one.
+    `numbers` are their places among the measured steps, in order. The ranges that are shown are those in such a
+    step, or around one.
     """
-    of_node = step_of_nodes(attribution, include_warm_up=include_warm_up)
+    steps = measured_steps(attribution, include_warm_up=include_warm_up)[numbers]
+    of_node = range_of_nodes(attribution, steps)
     inside, home = of_node[attribution.node] >= 0, attribution.home
     rows = np.flatnonzero(inside)
     visible = attribution.forest.around(of_node[:-1] >= 0)
+    is_warm_up = np.isin(steps, attribution.steps.range[attribution.steps.warm_up])
     return replace(
         attribution,
         trace=replace(attribution.trace, work=attribution.trace.work.take(inside)),
         home=np.where(visible[home], home, -1).astype(np.int32),
         part_of=(attribution.of_all_work, attribution.rows_of_all[rows]),
+        steps=replace(attribution.steps, range=steps, warm_up=is_warm_up, number=np.asarray(numbers)),
         **{name: getattr(attribution, name)[rows] for name in ("node", "how", "phase", "unfit")},
     )
 
@@ -117,7 +134,7 @@ def updates_called_steps(attribution: Attribution) -> Bools:
     has_optimizer = of_titles(facts.opens_phase & (facts.phase == IN_OPTIMIZER), ranges).any()
     if not len(rows) or attribution.rules.step or has_optimizer:
         return none
-    inside = (_nearest_of(attribution, rows) >= 0)[attribution.node]
+    inside = (range_of_nodes(attribution, rows) >= 0)[attribution.node]
     phases_inside, phases_outside = (
         {*distinct(attribution.phase[some]).tolist()} & {IN_FORWARD, IN_BACKWARD} for some in (inside, ~inside)
     )
@@ -195,7 +212,7 @@ def _ranges_called_steps(
         titles = [f"`{called}`"] * len(names)
     number = {title: place for place, title in enumerate(dict.fromkeys(titles))}
     distinct_titles, group = [*number], np.array([number[title] for title in titles], np.int64)[name]
-    step_of_node = _nearest_of(attribution, rows)
+    step_of_node = range_of_nodes(attribution, rows)
     above = step_of_node[attribution.forest.above(home[rows])].astype(np.int64)
     lost = np.zeros(len(rows), np.bool_)
     if not called:

@@ -227,7 +227,7 @@ def compare(
 
 def _only_step(report: Report) -> Side:
     """Return the step of a report that has one; () for any other, whose steps are not known."""
-    if report.steps != 1:
+    if report.counted_steps != 1:
         return ()
     times = single_step(report)
     launches = sum(row.count for row in report.kernels if row.kind == "kernel")

@@ -15,6 +15,7 @@ from ..errors import NotAReport, ReportError
 from ..measures.steps import steps_of
 from ..opened import Opened
 from ..report import TO_HAVE_STEPS, KernelRow, Report, in_one_spelling, merged
+from ..report.limits import LAUNCH_BOUND, STEP
 from ..report.recording import LEAST_OF_TIMED
 from ..summary.file import read_step_times, read_steps
 from ..support import noise
@@ -256,22 +257,26 @@ def _kind(rows: tuple[Int64s, Int64s], launches: Sequence[Int64s], sides: tuple[
 
 
 def recorded(opened: Opened) -> Side:
-    """Return the steps of a report; () if it has none."""
-    figures = steps_of(opened.attribution, include_warm_up=opened.whole.warm_up_included)
+    """Return the steps of a report that count; () if it has none."""
+    if not opened.partition.has_steps:
+        return ()
+    figures = steps_of(opened.partition.of_counted_steps, include_warm_up=opened.whole.warm_up_included)
     launches = np.array([step.kernels for step in figures], np.int64)
     span_ns = np.array([np.nan if step.span_ns is None else step.span_ns for step in figures], np.float64)
     return _side(opened.whole, opened.step_times, launches, span_ns)
 
 
 def of_summary(path: FilePath, report: Report) -> Side:
-    """Return the steps of a summary; () if it has none."""
-    steps = read_steps(path)
-    launches = np.array([step["kernels"] for step in steps], np.int64)
-    span_ns = np.array([step["span_ns"] for step in steps], np.float64)
-    times = read_step_times(path)
-    if any(len(of_row) != len(steps) for of_row in times.values()):
+    """Return the steps of a summary that count; () if it has none."""
+    steps, times = read_steps(path), read_step_times(path)
+    counted = np.array([row.step for row in report.account.counted] if report.account else [], np.int64)
+    is_damaged = any(len(of_row) != len(steps) for of_row in times.values()) or (counted >= len(steps)).any()
+    if is_damaged:
         raise NotAReport(f"{path} is not a whole summary (its steps); write it again with `summarize`.")
-    return _side(report, times, launches, span_ns)
+    counted = np.sort(counted)
+    launches = np.array([step["kernels"] for step in steps], np.int64)[counted]
+    span_ns = np.array([step["span_ns"] for step in steps], np.float64)[counted]
+    return _side(report, {place: of_row[counted] for place, of_row in times.items()}, launches, span_ns)
 
 
 def joined(recordings: Sequence[tuple[Report, Side]], paths: Sequence[FilePath]) -> tuple[Report, Side]:
@@ -311,11 +316,11 @@ def _side(report: Report, times: Mapping[Place, Int64s], launches: Int64s, span_
         return ()
     if len(launches) == 1:
         times = single_step(report)
-    step_ns = np.full(len(launches), np.nan)
-    for row in report.step_time.compared if report.step_time else ():
-        if 0 <= row.step < len(launches):
-            step_ns[row.step] = row.own_ns
-    is_limited = any(row.phase == "step" and row.verdict == "launch-bound" for row in report.busy)
+    counted = sorted(report.account.counted, key=lambda row: row.step) if report.account else []
+    step_ns = np.array([row.own_ns for row in counted], np.float64)
+    if len(step_ns) != len(launches):
+        step_ns = np.full(len(launches), np.nan)
+    is_limited = any(row.phase == STEP and row.verdict == LAUNCH_BOUND for row in report.busy)
     cost = report.recording
     alone_ns = np.array(cost.timed_ns if cost and cost.alone_ns else (), np.float64)
     limit = cost.where if cost and cost.is_upper_limit else ""
@@ -324,7 +329,7 @@ def _side(report: Report, times: Mapping[Place, Int64s], launches: Int64s, span_
 
 def single_step(report: Report) -> dict[Place, Int64s]:
     """Return the times of the only step of a report."""
-    return {place(row): np.array([row.total_ns], np.int64) for row in (report.measured or report).kernels}
+    return {place(row): np.array([row.total_ns], np.int64) for row in (report.counted or report).kernels}
 
 
 def notes(steps: Steps) -> Iterator[str]:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
+from ..account.intervals import union
 from ..attribution.causes import Attribution
 from ..attribution.placing import ADOPTED
 from ..attribution.steps import kernels_per_step, measured_steps
 from ..errors import AnalysisError
 from ..kernel_names.arithmetic import UNKNOWN, is_fp32_convolution
 from ..measures.gpu_peaks import peak_of
-from ..measures.spans import union
 from ..opened import Opened, opened, trace_of
 from ..readers.requirements import words_of
 from ..report import LAUNCHED_OUTSIDE, NO_LAUNCH, Number, Report

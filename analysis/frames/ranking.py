@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import pandas as pd
 
+from ..account import Partition
 from ..attribution.causes import Attribution, Rules
 from ..document import Document, without_commands
 from ..measures.fixes import Fixes, fixes_beside
@@ -32,7 +33,12 @@ class Ranking:
     """
 
     report: Report
-    attribution: Attribution
+    partition: Partition
+
+    @property
+    def attribution(self) -> Attribution:
+        """Every piece of work with the ranges that caused it."""
+        return self.partition.attribution
 
     @cached_property
     def phases(self) -> pd.DataFrame:
@@ -62,7 +68,7 @@ class Ranking:
     @cached_property
     def step_times(self) -> pd.DataFrame:
         """One row per measured step with work: step, process_id, first, own_ns, window_ns and so on."""
-        return _frame(self.report.step_time.rows if self.report.step_time else ())
+        return _frame(self.report.account.rows if self.report.account and self.report.account.has_steps else ())
 
     def overview(self) -> Document:
         """Return the overview of `nvtx-kernels rank`: phases by category, the longest ranges, the accounting."""
@@ -71,7 +77,7 @@ class Ranking:
     @cached_property
     def fixes(self) -> Fixes:
         """What to change first, and how much of a step is at stake; `nvtx_kernels.fixes` has it as frames."""
-        return fixes_beside(self.attribution, self.report.recording)
+        return fixes_beside(self.partition, self.report.recording)
 
     def show(self, width: int = WIDTH) -> None:
         """Print the overview."""
@@ -81,7 +87,7 @@ class Ranking:
         """Draw phases by category, the longest ranges, and the steps; needs matplotlib (extra `plot`)."""
         from .plots import figure
 
-        steps = steps_of(self.attribution) if self.report.steps else ()
+        steps = steps_of(self.partition.of_counted_steps) if self.report.counted_steps else ()
         return figure(self.report, [step.kernel_ns for step in steps])
 
     def __repr__(self) -> str:
@@ -137,8 +143,8 @@ def ranking(source: Source, **options: Unpack[Options]) -> Ranking:
     `source` is a trace, or the path of a report to read. Raises analysis.errors.NotAReport if it cannot be read,
     or NoGpuWork if there is no work.
     """
-    report = opened_by(source, options)
-    return Ranking(report.report, report.attribution)
+    answer = opened_by(source, options)
+    return Ranking(answer.report, answer.partition)
 
 
 def _frame(rows: tuple[Any, ...]) -> pd.DataFrame:

@@ -1,11 +1,11 @@
 """Every view as frames: what the screens show, with raw values, every row and full names.
 
 >>> import nvtx_kernels as nk
->>> answer = nk.balance("report.sqlite")
->>> answer["gaps"]  # a pandas frame; answer.keys() names them all
+>>> answer = nk.idle("report.sqlite")
+>>> answer["places"]  # a pandas frame; answer.keys() names them all
 >>> answer  # in a notebook, the screen
 
-`source` is a report's path or a trace. With `per_step`, figures are divided by the measured steps; rules and
+`source` is a report's path or a trace. With `per_step`, figures are divided by the steps that count; rules and
 warm-up are those of `rank`. Raises ReportError if a report cannot answer.
 """
 
@@ -18,15 +18,14 @@ from typing import Any, Unpack
 import numpy as np
 import pandas as pd
 
-from ..attribution.causes import Attribution
-from ..attribution.places import Paths
+from ..account import Partition
+from ..account.idle import CAUSES
 from ..compare.changes import Basis, named_apart
 from ..compare.changes import compare as compared
 from ..compare.sides import recorded
 from ..compare.tables import compared as shown
 from ..document import SHORT, WHOLE, Detail, Document, seen_by, without_commands
 from ..errors import ReportError
-from ..measures.idle import CAUSES, idle_time
 from ..opened import Source
 from ..presenters import as_html, as_table
 from ..trace import Trace
@@ -65,33 +64,17 @@ class Answer(dict[str, pd.DataFrame]):
         return as_html.fragment(without_commands(self.screen()))
 
 
-def phases(source: Source, **options: Unpack[Options]) -> Answer:
-    """Return each phase's kernel time by category."""
-    return _view("phases", source, options)
+def idle(source: Source, *, pieces: bool = False, **options: Unpack[Options]) -> Answer | pd.DataFrame:
+    """Return why the GPU is idle, by cause and phase, and by range.
 
-
-def balance(source: Source, **options: Unpack[Options]) -> Answer:
-    """Return how busy the GPU is in each phase, how far launches run ahead, and the idle gaps by range."""
-    return _view("balance", source, options)
-
-
-def idle(source: Source, *, pieces: bool = False, **options: Unpack[Options]) -> pd.DataFrame:
-    """Return the GPU's idle time by the range whose work ended it, longest first; empty without idle time.
-
-    With `pieces`, a row for each stretch of one cause, in the order of GPUs and time: `gap` (a number), `gpu`,
-    `step` (from 0; -1 without steps), `between_steps`, `cause`, `range` (open on the CPU then; None for none),
-    `function` (the innermost Python function then running, of a trace with stacks; None where unknown),
-    `start_ns`, `end_ns`, and `exposed_by`, the call that waited for the GPU before host code, else None.
+    With `pieces`, return a row for each stretch of one cause in the steps that count, or without steps in all that
+    was recorded: `gpu`, `cause`, `range` (open on the CPU then; None for none), `function` (the innermost Python
+    function then running, of a trace with stacks; None where unknown), `start_ns`, `end_ns`, and `exposed_by`, the
+    call that waited for the GPU before host code, else None.
     """
     if not pieces:
-        return balance(source, **options).get("gaps", pd.DataFrame())
-    found = opened_by(source, options)
-    return _pieces(found.attribution, include_warm_up=found.whole.warm_up_included)
-
-
-def overlap(source: Source, **options: Unpack[Options]) -> Answer:
-    """Return how much communication and copying is hidden behind compute."""
-    return _view("overlap", source, options)
+        return _view("idle", source, options)
+    return _pieces(opened_by(source, options).partition)
 
 
 def communication(source: Source, **options: Unpack[Options]) -> Answer:
@@ -161,32 +144,26 @@ def _view(name: str, source: Source, options: Options, **of_view: Any) -> Answer
     return Answer(seen(WHOLE), seen)
 
 
-def _pieces(attribution: Attribution, *, include_warm_up: bool) -> pd.DataFrame:
-    if attribution.trace.provenance.unit_of_work == "CPU":
+def _pieces(partition: Partition) -> pd.DataFrame:
+    """Return the stretches of idle time of GPUs, those of one after those of another."""
+    if partition.on_cpu:
         raise ReportError(
             "The report is of a CPU: no GPU is idle in it. `nvtx-kernels view idle` shows its own time."
         )
-    found = idle_time(attribution, include_warm_up=include_warm_up)
-    pieces, window, paths = found.pieces, found.window_of_piece, Paths(found.attribution)
+    trace, paths, calls = partition.attribution.trace, partition.paths, partition.attribution.trace.calls
+    pieces = partition.idle_pieces()
     names = [PATH_SEPARATOR.join(path) or None for path in paths.names]
-    calls = attribution.trace.calls
     called = [plain_name(calls.names, place) or None for place in range(len(calls.names))] if calls else []
-    of_launch = (
-        np.append(calls.of_launch.astype(np.int64), -1)[pieces.exposed_by] if calls else np.full(len(pieces), -1)
-    )
+    of_launch = np.append(calls.of_launch.astype(np.int64), -1) if calls else np.full(1, -1)
+    exposed_by = of_launch[np.minimum(pieces.exposed_by, len(of_launch) - 1)]
     return pd.DataFrame(
         {
-            "gap": pieces.gap,
-            "gpu": np.array(found.gpus, object)[found.gaps.gpu[pieces.gap]],
-            "step": found.windows.step[window],
-            "between_steps": found.windows.between[window],
+            "gpu": np.array(partition.gpus.names, object)[pieces.gpu],
             "cause": np.array(CAUSES, object)[pieces.cause],
             "range": np.array(names, object)[paths.names_of_node[pieces.node]],
-            "function": np.array([*found.attribution.trace.frame_names, None], object)[pieces.function],
+            "function": np.array([*trace.frame_names, None], object)[pieces.function],
             "start_ns": pieces.start_ns,
             "end_ns": pieces.end_ns,
-            "exposed_by": np.array([*called, None], object)[
-                np.where(pieces.exposed_by >= 0, of_launch, len(called))
-            ],
+            "exposed_by": np.array([*called, None], object)[exposed_by],
         }
     )

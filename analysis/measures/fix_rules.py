@@ -14,14 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..account.idle import LATENCY, LAUNCHING, MODULE_LOADING
 from ..kernel_names.arithmetic import arithmetic_of, is_fp32_convolution
+from ..report.limits import CAUSE_FROM, IDLE_LIMITS_BELOW
 from ..support.small_numbers import distinct, rows_of_each
 from ..support.units import count_text, counted, time_in_digits
 from ..trace import Bools, Int8s, Int64s
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES
 from .fix_subject import AT_ONCE_NS, FixSubject
 from .host_line import SYNCHRONIZES
-from .idle import LATENCY, LAUNCHING, MODULE_LOADING
 from .replay import PAUSE_NS
 from .timeline import Floats, Timeline
 
@@ -47,9 +48,6 @@ BYTES = {"Adam": 28, "AdamW": 28, "SGD": 20, "Adagrad": 20}
 NEAR_SOFTMAX, NOT_ATTENTION = 12, ("scan", "index", "communication", "optimizer", "attention")
 #: A loss's softmax and what follows it, which lie between products where ranges tell no parts of the model.
 OF_LOSS = r"log_?softmax|nll_loss|cross_?entropy"
-#: A phase is limited by launching if the GPU's busy share is below the first, and launching's share of idle time
-#: is at least the second.
-BUSY_BELOW, LAUNCHING_FROM = 0.75, 0.5
 #: What allows TF32, and in what; and what a GPU without TF32 has.
 TF32_SETTINGS = {
     'torch.set_float32_matmul_precision("high")': "GEMMs",
@@ -435,17 +433,17 @@ def limited_by_launching(subject: FixSubject, factor: Floats | float) -> list[in
         chosen = sorted(set(distinct(phase).tolist()) - {PHASES.index(OPTIMIZER)})
     of_gap = subject.attribution.phase[gaps.next]
     busy_ns = _by_phase(phase, subject.duration_ns)
-    most_ns = BUSY_BELOW * (busy_ns + _by_phase(of_gap, gaps.duration_ns) * factor)
+    most_ns = IDLE_LIMITS_BELOW * (busy_ns + _by_phase(of_gap, gaps.duration_ns) * factor)
     if not (busy_ns < most_ns)[chosen].any():
         return []
     pieces = subject.idle_pieces
     counted = pieces.take((pieces.cause != MODULE_LOADING) & (pieces.duration_ns <= PAUSE_NS))
     idle_ns, launching_ns = (
-        _by_phase(of_gap[some.gap], some.duration_ns)
+        _by_phase(of_gap[np.searchsorted(gaps.start_ns, some.start_ns, "right") - 1], some.duration_ns)
         for some in (counted, counted.take(np.isin(counted.cause, (LAUNCHING, LATENCY))))
     )
-    limited = busy_ns < BUSY_BELOW * (busy_ns + idle_ns * factor)
-    limited &= launching_ns >= LAUNCHING_FROM * idle_ns
+    limited = busy_ns < IDLE_LIMITS_BELOW * (busy_ns + idle_ns * factor)
+    limited &= launching_ns >= CAUSE_FROM * idle_ns
     return [number for number in chosen if limited[number]]
 
 

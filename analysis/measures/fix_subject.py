@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from nvtx_kernels import DOMAIN
 
+from ..account.gaps import Gaps, gaps_of
+from ..account.idle import Pieces, pieces_of
 from ..attribution.causes import Attribution
 from ..kernel_names.categories import classify
 from ..support.small_numbers import distinct, ordered, rows_of_each
 from ..trace import KERNEL, Bools, Int32s, Int64s, Path
 from ..vocabulary import BACKWARD, PHASES, SETTING_HOOKS
 from .efficiency import Counts, counted_in, keys_of
-from .gaps import Gaps, gaps_of
 from .gpu_peaks import Peak, peak_for
-from .idle import Pieces, causes_of
 from .timeline import WAIT, Timeline
 
 #: How long the host takes between two calls where nothing keeps it, ns.
@@ -152,7 +152,7 @@ class FixSubject:
     @cached_property
     def idle_pieces(self) -> Pieces:
         """The causes of these gaps."""
-        return causes_of(self.attribution, self.gaps, self._gpu)
+        return Pieces.joined(list(pieces_of(self.attribution, self.gaps, self._gpu)))
 
     def idle_before(self, call: int) -> float:
         """Return for which share of the host's time before a call the GPU had no work."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..attribution.causes import Attribution
+from ..account import Partition
 from ..report.recording import Recording
 from ..support.units import time_in_digits
 from ..trace import Bools, Path
@@ -117,17 +117,17 @@ class _Symptom(NamedTuple):
     found: Found
 
 
-def fixes_beside(attribution: Attribution, cost: Recording | None, given_ns: float | None = None) -> Fixes:
+def fixes_beside(partition: Partition, cost: Recording | None, given_ns: float | None = None) -> Fixes:
     """Return such changes of a step without recording: as given, ns, or by a report's trusted times beside it."""
     if given_ns is not None:
-        return fixes_of(attribution, unrecorded_step_ns=given_ns)
+        return fixes_of(partition, unrecorded_step_ns=given_ns)
     if cost is None or not cost.alone_ns:
-        return fixes_of(attribution)
-    return fixes_of(attribution, unrecorded_step_ns=cost.alone_ns, least_ns=cost.least_ns, host_ns=cost.host_ns)
+        return fixes_of(partition)
+    return fixes_of(partition, unrecorded_step_ns=cost.alone_ns, least_ns=cost.least_ns, host_ns=cost.host_ns)
 
 
 def fixes_of(
-    attribution: Attribution,
+    partition: Partition,
     *,
     unrecorded_step_ns: float | None = None,
     least_ns: float | None = None,
@@ -139,10 +139,10 @@ def fixes_of(
     `least_ns`; `host_ns` the host's own time in it, by phase.
     """
     try:
-        timeline = timeline_of(attribution)
+        timeline = timeline_of(partition)
     except Refused as reason:
         return Fixes(refused=str(reason))
-    subject = FixSubject(attribution, timeline)
+    subject = FixSubject(partition.attribution, timeline)
     base = _without_annotation(subject)
     found = _factors(subject, base, unrecorded_step_ns, least_ns or unrecorded_step_ns or 0.0, host_ns or {})
     factors, fits = found.values, found.fits
@@ -152,12 +152,15 @@ def fixes_of(
     if not fits:
         unjudged.append(NO_FACTOR)
         symptoms = [symptom for symptom in symptoms if not symptom.rule.on_host]
-    recorded_ns = float(step_ns([timeline], np.ones(1))[0])
-    step = unrecorded_step_ns or recorded_ns
     steps_ns = np.sort(timeline.window.steps_ns)
+    recorded_ns = float(steps_ns.mean())
+    step = unrecorded_step_ns or recorded_ns
     low_ns, high_ns = np.interp((len(steps_ns) - 1) * np.array([0.25, 0.75]), np.arange(len(steps_ns)), steps_ns)
     spread_ns = float(high_ns - low_ns) / 2
-    weighed = _Weighed(subject, base, symptoms, factors, fits, step)
+    # Without a step of which recording is known to be no part, the replayed steps stand for those that count.
+    replayed_ns = float(step_ns([timeline], np.ones(1))[0])
+    scale = 1.0 if unrecorded_step_ns else recorded_ns / replayed_ns
+    weighed = _Weighed(subject, base, symptoms, factors, fits, step, scale)
     shown = weighed.shown(spread_ns)
     return Fixes(
         fixes=weighed.fixes(shown),
@@ -264,6 +267,7 @@ class _Weighed:
         factors: Floats,
         fits: bool,
         step: float,
+        scale: float,
     ) -> None:
         self.subject, self.base, self.symptoms, self.step = subject, base, symptoms, step
         changed = [symptom.found.change(base) for symptom in symptoms]
@@ -274,7 +278,7 @@ class _Weighed:
         self.base_ns = steps[0]
         saved, count = np.maximum(steps[0] - steps[1:], 0.0), len(symptoms)
         share = saved / self.base_ns
-        saved = saved if fits else saved * (step / self.base_ns)
+        saved = saved * (scale if fits else step / self.base_ns)
         self.share, self.saved_ns, more = share[:count], saved[:count], saved[count:]
         self.more_ns = more.max(axis=1, initial=0.0) if fits else more.min(axis=1, initial=np.inf)
         self.low_ns = self.saved_ns.min(axis=1, initial=np.inf)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 
+from ..account import Partition
 from ..attribution.causes import Attribution
-from ..attribution.steps import measured_steps
 from ..support.small_numbers import counted, distinct
 from ..support.units import count_text, share_text
 from ..trace import Bools, Int8s, Int32s, Int64s, Trace, marked
@@ -95,8 +94,7 @@ class Window:
     """The steps that are replayed: consecutive measured ones of one process, and its work on one GPU.
 
     `begin` and `end` are positions in the host's calls: a step's first, and that behind its last. `steps_ns`
-    are the times of all measured steps, from the end of one's work to that of the next; of a single step, from
-    its begin.
+    are the own times of the steps that count.
     """
 
     host: Host
@@ -108,27 +106,23 @@ class Window:
     earlier: GpuWork  # of the process and the GPU, launched before; its `call` has no meaning
 
 
-def window_of(attribution: Attribution) -> Window:
-    """Return the steps to replay: as many as `CALLS` allow, of those whose time is nearest to the median.
+def window_of(partition: Partition) -> Window:
+    """Return the steps to replay: as many as `CALLS` allow, of those whose time is nearest to a step's.
 
     Raises Refused where the report lacks what a replay needs.
     """
-    trace = attribution.of_all_work.trace
+    attribution, trace = partition.attribution, partition.attribution.trace
     if trace.provenance.unit_of_work != "GPU":
         raise Refused(ON_CPU)
     if not trace.launch_times_known:
         raise Refused(NO_LAUNCHES)
     if trace.call_name is None:
         raise Refused(NO_NAMES)
-    ranges, steps = attribution.ranges, measured_steps(attribution).astype(np.int64)
-    if not len(steps):
-        raise Refused(NO_STEPS)
-    process = trace.process_of_thread()
-    launched = trace.work.launch >= 0
-    of_step = process[ranges.thread[steps]]
-    chosen = int(np.bincount(of_step).argmax())
-    steps = steps[of_step == chosen]
-    rows = np.flatnonzero(launched & (trace.work.process == chosen))
+    if not partition.has_steps:
+        raise Refused(partition.refusal.rstrip(".") or NO_STEPS)
+    table, ranges, process = partition.table, attribution.ranges, trace.process_of_thread()
+    loop = partition.steps.loops[partition.main_loop]
+    rows = np.flatnonzero((trace.work.launch >= 0) & (trace.work.process == loop.process))
     on_gpu = trace.work.device_id[rows]
     gpus, counts = counted(on_gpu)
     rows = rows[on_gpu == gpus[counts.argmax()]] if len(rows) else rows
@@ -139,24 +133,25 @@ def window_of(attribution: Attribution) -> Window:
     if (launched_ns[1:] < launched_ns[:-1]).any():
         order = np.argsort(launched_ns, kind="stable")
         rows, launched_ns = rows[order], launched_ns[order]
+    steps = table.range[loop.rows]
     begin, end = (np.searchsorted(launched_ns, at[steps]) for at in (ranges.start_ns, ranges.end_ns))
-    steps = steps[end > begin]
-    if not len(steps):
+    of_loop = loop.rows[end > begin]
+    if not len(of_loop):
         raise Refused(NO_TIME)
-    ends_ns = _ends(attribution, rows, launched_ns, steps)
-    times_ns = np.diff(ends_ns) if len(steps) > 1 else ends_ns - ranges.start_ns[steps]
+    steps = table.range[of_loop]
     is_alone = len(trace.processes) == 1
-    of_process = np.arange(len(launches)) if is_alone else np.flatnonzero(process[launches.thread] == chosen)
+    of_process = np.arange(len(launches)) if is_alone else np.flatnonzero(process[launches.thread] == loop.process)
     begins_ns = launches.start_ns if is_alone else launches.start_ns[of_process]
     is_ordered = not (begins_ns[1:] < begins_ns[:-1]).any()
-    first, last = _nearest(attribution, steps, times_ns, begins_ns if is_ordered else np.sort(begins_ns))
+    first, last = _nearest(partition, of_loop, begins_ns if is_ordered else np.sort(begins_ns))
+    ends_ns = _ends(attribution, rows, launched_ns, steps[first : last + 1])
     from_ns, until_ns = ranges.start_ns[steps[first]], ranges.end_ns[steps[last]]
     inside = of_process[(begins_ns >= from_ns) & (begins_ns <= until_ns)]
     first_row, behind_row = np.searchsorted(launched_ns, (from_ns, until_ns + 1)).tolist()
     host = _host(trace, inside, rows[first_row:behind_row])
     work = _work(trace, rows[first_row:behind_row], host)
     _require_streams(trace, work, host)
-    if not len(work.row) or ends_ns[last] <= (ends_ns[first] if last > first else host.start_ns[0]):
+    if not len(work.row) or ends_ns[-1] <= (ends_ns[0] if last > first else host.start_ns[0]):
         raise Refused(NO_TIME)
     of_window = steps[first : last + 1]
     first_call, behind = (
@@ -164,12 +159,13 @@ def window_of(attribution: Attribution) -> Window:
     )
     before = rows[max(first_row - CALLS, 0) : first_row]
     earlier = GpuWork(before, before, *(getattr(trace.work, name)[before] for name in _OF_WORK))
-    return Window(host, work, first_call, behind, ends_ns[first : last + 1], times_ns, earlier)
+    steps_ns = table.own_ns[partition.choices[partition.main_loop].counted]
+    return Window(host, work, first_call, behind, ends_ns, steps_ns, earlier)
 
 
 def _ends(attribution: Attribution, rows: Int64s, launched_ns: Int64s, steps: Int64s) -> Int64s:
     """Return when the work launched in each step had ended on the GPU; `rows` are in the order of launches."""
-    ranges, ended_ns = attribution.ranges, attribution.of_all_work.trace.work.end_ns[rows]
+    ranges, ended_ns = attribution.ranges, attribution.trace.work.end_ns[rows]
     places = zip(
         *(np.searchsorted(launched_ns, at[steps]) for at in (ranges.start_ns, ranges.end_ns)), strict=True
     )
@@ -180,12 +176,16 @@ def _ends(attribution: Attribution, rows: Int64s, launched_ns: Int64s, steps: In
     return np.array(ends, np.int64)
 
 
-def _nearest(attribution: Attribution, steps: Int64s, times_ns: Int64s, calls_ns: Int64s) -> tuple[int, int]:
-    """Return the first and the last step of the window: consecutive, and nearest to the median time on average."""
-    ranges = attribution.ranges
-    usual_ns = median(times_ns.tolist())
+def _nearest(partition: Partition, rows: Int64s, calls_ns: Int64s) -> tuple[int, int]:
+    """Return the first and the last step of the window: consecutive, and nearest to a step's time on average.
+
+    `rows` are the steps of a loop. Nothing is taken out between two steps of a window.
+    """
+    ranges, table = partition.attribution.ranges, partition.table
+    own_ns, steps = table.own_ns[rows], table.range[rows]
+    usual_ns = float(table.own_ns[partition.choices[partition.main_loop].counted].mean())
     begin, end = (np.searchsorted(calls_ns, at[steps]) for at in (ranges.start_ns, ranges.end_ns))
-    apart = np.cumsum(np.r_[False, _interrupted(attribution, steps)])
+    apart = np.cumsum(np.r_[False, table.taken_out_ns[rows[1:]] > 0])
     windows = []
     for first in range(len(steps)):
         same = int(np.searchsorted(apart, apart[first], "right")) - 1
@@ -193,23 +193,12 @@ def _nearest(attribution: Attribution, steps: Int64s, times_ns: Int64s, calls_ns
         last = min(max(fits, first + 1), same)
         if (calls := int(end[last] - begin[first])) > MOST_CALLS:
             raise Refused(TOO_LONG.format(count_text(calls)))
-        mean_ns = times_ns[first:last].mean() if last > first else usual_ns
+        mean_ns = own_ns[first + 1 : last + 1].mean() if last > first else own_ns[first]
         windows.append((first, last, abs(mean_ns - usual_ns)))
     longest = max(last - first for first, last, _ in windows)
     long = [window for window in windows if window[1] - window[0] >= longest * LONG_ENOUGH]
     first, last, _ = min(long, key=lambda window: window[2])
     return first, last
-
-
-def _interrupted(attribution: Attribution, steps: Int64s) -> Bools:
-    """Return of each two consecutive steps whether warm-up or evaluation lies between them."""
-    whole, ranges = attribution.of_all_work, attribution.ranges
-    apart, trace = whole.steps.evaluation | whole.warm_up, whole.trace
-    if not apart.any():
-        return np.zeros(len(steps) - 1, np.bool_)
-    left_out = np.append(apart, False)[whole.node] & (trace.work.launch >= 0)
-    at_ns = np.sort(trace.launches.start_ns[trace.work.launch[left_out]])
-    return np.searchsorted(at_ns, ranges.start_ns[steps[1:]]) > np.searchsorted(at_ns, ranges.end_ns[steps[:-1]])
 
 
 def _host(trace: Trace, inside: Int64s, work: Int64s) -> Host:

@@ -13,35 +13,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..account.intervals import union
 from ..attribution.causes import Attribution
 from ..kernel_names.categories import categorize
 from ..support.small_numbers import distinct, rows_of_each
-from ..trace import GRAPH, KERNEL, KINDS, Bools, Int64s, Trace, Work
+from ..trace import GRAPH, KERNEL, KINDS, MEMCPY, MEMSET, Bools, Int64s, Trace, Work
 from ..vocabulary import PHASES
-from .spans import Extents, Intervals, kinds_of, union
+from .spans import Extents, kinds_of
 
 COMMUNICATION = "communication"
 
 
 @dataclass(frozen=True, slots=True)
-class GpuOverlap:
-    """One GPU in the windows of what is measured, ns: `busy_ns` is when any work ran in them.
-
-    Compute and communication are those of the work that is measured.
-    """
-
-    gpu: str
-    streams: int
-    span_ns: int
-    busy_ns: int
-    compute_ns: int
-    communication_ns: int
-    hidden_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class TransferOverlap:
-    """One kind of copy, memset or communication kernel on one GPU; its union, and the hidden part of that, ns."""
+class Copying:
+    """One kind of copy or memset on one GPU; its union, and the hidden part of that, ns."""
 
     gpu: str
     kind: str
@@ -52,29 +37,18 @@ class TransferOverlap:
     hidden_ns: int
 
     @property
-    def hidden_share(self) -> float:
-        """The share of its time in which compute ran too."""
-        return self.hidden_ns / self.union_ns if self.union_ns else 0.0
+    def exposed_ns(self) -> int:
+        """The time in which no compute ran."""
+        return self.union_ns - self.hidden_ns
 
 
-@dataclass(frozen=True, slots=True)
-class Overlap:
-    """A row per GPU, and a row per GPU and name of transfers (communication and copies), longest first."""
-
-    gpus: tuple[GpuOverlap, ...]
-    transfers: tuple[TransferOverlap, ...]
-
-
-def overlap(
+def copies(
     attribution: Attribution, phases: Collection[str] = PHASES, *, include_warm_up: bool = False
-) -> Overlap:
-    """Measure the overlap of the work of these phases on each GPU."""
-    gpus: list[GpuOverlap] = []
-    transfers: list[TransferOverlap] = []
-    for of_gpu in each_gpu(Extents(attribution, include_warm_up=include_warm_up), phases):
-        gpus.append(of_gpu.whole())
-        transfers += of_gpu.transfers()
-    return Overlap(tuple(gpus), tuple(sorted(transfers, key=lambda row: (-row.union_ns, row.gpu, row.name))))
+) -> list[Copying]:
+    """Return the copies and memsets of these phases on each GPU, the most exposed first."""
+    extents = Extents(attribution, include_warm_up=include_warm_up)
+    rows = [row for of_gpu in each_gpu(extents, phases) for row in of_gpu.copies()]
+    return sorted(rows, key=lambda row: (-row.exposed_ns, row.gpu, row.name))
 
 
 def each_gpu(extents: Extents, phases: Collection[str]) -> Iterator[OneGpu]:
@@ -82,7 +56,7 @@ def each_gpu(extents: Extents, phases: Collection[str]) -> Iterator[OneGpu]:
     rows = extents.kept[np.isin(extents.attribution.phase[extents.kept], kinds_of(phases))]
     communicates = communication(extents.attribution.of_all_work.trace)
     for (number,), on_gpu in rows_of_each(extents.gpu[rows]):
-        yield OneGpu(extents, phases, rows[on_gpu], communicates, number)
+        yield OneGpu(extents, rows[on_gpu], communicates, number)
 
 
 def communication(trace: Trace) -> Bools:
@@ -104,32 +78,14 @@ def communicated_ns(attribution: Attribution) -> int:
 class OneGpu:
     """The measured work of one GPU, positions in `Work`; `communicates` says it per name."""
 
-    def __init__(
-        self, extents: Extents, phases: Collection[str], rows: Int64s, communicates: Bools, number: int
-    ) -> None:
-        attribution = extents.attribution
+    def __init__(self, extents: Extents, rows: Int64s, communicates: Bools, number: int) -> None:
+        trace, everything = extents.attribution.trace, extents.attribution.of_all_work.trace.work
         self.rows, self.number, self.label = rows, number, extents.gpus[number]
-        self.names, self.work = attribution.trace.names, attribution.trace.work.take(rows)
-        everything = attribution.of_all_work.trace.work.take(extents.gpu_of_all == number)
-        _, computes = _kinds(everything, communicates)
-        self.any_compute, self.busy = _when(everything, computes), union(everything.start_ns, everything.end_ns)
-        self.communicates, self.computes = _kinds(self.work, communicates)
-        self.windows = extents.windows(number, phases)
-        if not len(self.windows):  # of a phase that no range opens
-            self.windows = union(self.work.start_ns, self.work.end_ns)
-
-    def whole(self) -> GpuOverlap:
-        """Measure everything together."""
-        communication = _when(self.work, self.communicates)
-        return GpuOverlap(
-            gpu=self.label,
-            streams=len(distinct(self.work.stream_id)),
-            span_ns=self.windows.total_ns,
-            busy_ns=self.busy.shared_with(self.windows),
-            compute_ns=_when(self.work, self.computes).total_ns,
-            communication_ns=communication.total_ns,
-            hidden_ns=communication.shared_with(self.any_compute),
-        )
+        self.names, self.work = trace.names, trace.work.take(rows)
+        everything = everything.take(extents.gpu_of_all == number)
+        computing = everything.take(_computes(everything, communicates))
+        self.any_compute = union(computing.start_ns, computing.end_ns)
+        self.communicates = (self.work.kind == KERNEL) & communicates[self.work.name_id]
 
     def shares(self) -> tuple[Int64s, Int64s, Int64s]:
         """Return the kernels that communicate, by start, and the time that each is given and its hidden part, ns.
@@ -144,28 +100,23 @@ class OneGpu:
         end = np.maximum(begin, work.end_ns[rows])
         return self.rows[rows], end - begin, self.any_compute.covered(begin, end)
 
-    def transfers(self) -> Iterator[TransferOverlap]:
-        """Measure communication and copies, by kind and name."""
-        others = self.work.take(~self.computes)
-        for (kind, name), rows in rows_of_each(others.kind, others.name_id):
-            when = _when(others, rows)
-            yield TransferOverlap(
+    def copies(self) -> Iterator[Copying]:
+        """Measure copies and memsets by kind and name."""
+        copied = self.work.take((self.work.kind == MEMCPY) | (self.work.kind == MEMSET))
+        for (kind, name), rows in rows_of_each(copied.kind, copied.name_id):
+            when = union(copied.start_ns[rows], copied.end_ns[rows])
+            yield Copying(
                 gpu=self.label,
-                kind=COMMUNICATION if kind == KERNEL else KINDS[kind],
+                kind=KINDS[kind],
                 name=self.names[name],
                 count=len(rows),
-                total_ns=int(others.duration_ns[rows].sum()),
+                total_ns=int(copied.duration_ns[rows].sum()),
                 union_ns=when.total_ns,
                 hidden_ns=when.shared_with(self.any_compute),
             )
 
 
-def _kinds(work: Work, communicates: Bools) -> tuple[Bools, Bools]:
-    """Return which work communicates, and which computes."""
-    kernel, communicating = work.kind == KERNEL, communicates[work.name_id]
-    return kernel & communicating, (kernel & ~communicating) | (work.kind == GRAPH)
-
-
-def _when(work: Work, chosen: Bools | Int64s) -> Intervals:
-    """Return when any of the chosen work runs."""
-    return union(work.start_ns[chosen], work.end_ns[chosen])
+def _computes(work: Work, communicates: Bools) -> Bools:
+    """Mark the work that computes."""
+    marked: Bools = ((work.kind == KERNEL) & ~communicates[work.name_id]) | (work.kind == GRAPH)
+    return marked

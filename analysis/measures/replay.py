@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..attribution.causes import Attribution
+from ..account import Partition
 from ..support.small_numbers import medians
 from ..support.units import share_text
 from ..trace import Bools
@@ -37,12 +37,12 @@ MISSES = "the replay of the unchanged report misses its step by {}"
 CHANGING = ("before_ns", "own_ns", "waits", "lag_ns", "gap_ns", "duration_ns", "kept")
 
 
-def timeline_of(attribution: Attribution) -> Timeline:
+def timeline_of(partition: Partition) -> Timeline:
     """Return the recorded timeline of typical steps.
 
     Raises Refused where the report lacks what a replay needs, or where its replay does not give the recorded step.
     """
-    timeline = recorded_timeline(attribution, window_of(attribution))
+    timeline = recorded_timeline(partition.attribution, window_of(partition))
     if recorded_step_ns(timeline) <= 0:
         raise Refused(NO_TIME)
     if abs(error := replay_error(timeline)) > LARGEST_ERROR:

@@ -17,12 +17,12 @@ from ..attribution.causes import Attribution
 from ..attribution.places import Instances, projections
 from ..attribution.steps import measured_steps
 from ..attribution.user_ranges import named_phases
-from ..support.small_numbers import bounds, grouped_rows, rows_of_each, summed
+from ..support.small_numbers import bounds, grouped_rows, summed
 from ..trace import KERNEL, Bools, Columns, Int32s, Int64s
 from ..vocabulary import BACKWARD, FORWARD, OTHER, PHASES, SERVING
 
-STEP, ALL = len(PHASES), len(PHASES) + 1
-NAMES = (*PHASES, "step", "all work")
+STEP = len(PHASES)
+NAMES = (*PHASES, "step")
 _SERVING = [PHASES.index(phase) for phase in SERVING]
 
 
@@ -30,45 +30,6 @@ def kinds_of(phases: Collection[str]) -> list[int]:
     """Return the positions of phases in NAMES, and of the steps where these are all phases."""
     kinds = [number for number, phase in enumerate(PHASES) if phase in phases]
     return [*kinds, STEP] if len(kinds) == len(PHASES) else kinds
-
-
-@dataclass(frozen=True, slots=True)
-class Intervals(Columns):
-    """Disjoint intervals in the order of time."""
-
-    start_ns: Int64s
-    end_ns: Int64s
-
-    @property
-    def total_ns(self) -> int:
-        """Their total length."""
-        return int((self.end_ns - self.start_ns).sum())
-
-    def covered(self, start_ns: Int64s, end_ns: Int64s) -> Int64s:
-        """Return how much of each given interval they cover, ns."""
-        before_ns = np.concatenate([[0], np.cumsum(self.end_ns - self.start_ns)])
-        return self._until(end_ns, before_ns) - self._until(start_ns, before_ns)
-
-    def shared_with(self, other: Intervals) -> int:
-        """Return how long both cover, ns."""
-        return int(self.covered(other.start_ns, other.end_ns).sum())
-
-    def _until(self, time_ns: Int64s, before_ns: Int64s) -> Int64s:
-        """Return how much they cover before each time, given how much the intervals before each of them do, ns."""
-        after = np.searchsorted(self.start_ns, time_ns, "right")
-        beyond = np.maximum(self.end_ns[after - 1] - time_ns, 0) if len(self) else np.zeros_like(time_ns)
-        return np.where(after > 0, before_ns[after] - beyond, 0)
-
-
-def union(start_ns: Int64s, end_ns: Int64s) -> Intervals:
-    """Join intervals that touch or overlap."""
-    if (start_ns[1:] < start_ns[:-1]).any():
-        order = np.argsort(start_ns, kind="stable")
-        start_ns, end_ns = start_ns[order], end_ns[order]
-    start, reach = start_ns, np.maximum.accumulate(end_ns)
-    first = np.flatnonzero(np.concatenate([[len(start) > 0], start[1:] > reach[:-1]]))
-    last = np.append(first[1:], len(start))[: len(first)] - 1
-    return Intervals(start[first], reach[last])
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +88,7 @@ class Extents:
         return self._places.forest.nearest(self._step)[self._places.of_node[self.attribution.node]]
 
     def inside(self, kind: int) -> Bools:
-        """Return, per piece of work, whether it is in a phase's ranges, in measured steps, or anywhere."""
-        if kind == ALL:
-            return self._counted
+        """Return, per piece of work, whether it is in a phase's ranges, or in measured steps."""
         return self._counted & (self.step_of >= 0 if kind == STEP else self.phase_of == kind)
 
     def spans(self, *, apart: bool = True) -> Spans:
@@ -160,41 +119,12 @@ class Extents:
         parts.append(self._unranged(kind, on, work, group))
         return Spans.joined(parts)
 
-    def whole(self) -> Spans:
-        """Return the spans of all work of each GPU, from first start to last end, divided where warm-up lies.
-
-        No range is open for them.
-        """
-        work, warm_up = self.attribution.trace.work, np.flatnonzero(self._left_out[self.attribution.node])
-        parts = []
-        for (gpu,), on_gpu in rows_of_each(self.gpu[self.kept]):
-            rows = self.kept[on_gpu]
-            warm_up_ns = np.sort(work.start_ns[warm_up[self.gpu[warm_up] == gpu]])
-            _, segment = np.unique(np.searchsorted(warm_up_ns, work.start_ns[rows]), return_inverse=True)
-            when = union(*bounds(segment, work.start_ns[rows], work.end_ns[rows], int(segment.max()) + 1))
-            number = np.searchsorted(when.start_ns, work.start_ns[rows], "right") - 1
-            kinds, on = (np.full(len(when), value, np.int32) for value in (ALL, gpu))
-            parts.append(self._unranged(kinds, on, rows, number))
-        return Spans.joined(parts)
-
     def _unranged(self, kind: Int32s, gpu: Int32s, rows: Int64s, group: Int64s) -> Spans:
         """Return the spans, by group, of pieces of work that no range of their phase is around."""
         work, no = self.attribution.trace.work, np.zeros(len(kind), np.bool_)
         start, end = bounds(group, work.start_ns[rows], work.end_ns[rows], len(kind))
         kernel_ns = np.where(work.kind[rows] == KERNEL, work.duration_ns[rows], 0)
         return Spans(kind, gpu, start, end, summed(group, kernel_ns, len(kind)), no, end, end, no)
-
-    def windows(self, gpu: int, phases: Collection[str] = PHASES) -> Intervals:
-        """Return when what is measured runs on a GPU, whose states are those of all work in that time.
-
-        These are the spans of some phases, or of the measured steps where only their work is counted, else of all
-        work but warm-up.
-        """
-        kinds = kinds_of(phases)
-        spans = self.whole() if STEP in kinds and self.attribution.part_of is None else self.spans()
-        kinds = [STEP, ALL] if STEP in kinds else kinds
-        on_gpu = spans.take(np.isin(spans.kind, kinds) & (spans.gpu == gpu))
-        return Intervals(on_gpu.start_ns, on_gpu.end_ns)
 
     @cached_property
     def _phases(self) -> Int32s:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..attribution.causes import Attribution
 from ..attribution.places import Instances, Paths, projections
-from ..attribution.steps import measured_steps, step_of_nodes
+from ..attribution.steps import measured_steps, step_numbers, step_of_nodes
 from ..report import Path
 from ..support.small_numbers import bounds, grouped_rows, rows_of_each, summed
 from ..trace import KERNEL, KINDS, Int64s
@@ -87,9 +87,10 @@ def steps_of(attribution: Attribution, *, include_warm_up: bool = False) -> tupl
     start, end = bounds(step, work.start_ns[rows], work.end_ns[rows], count)
     kernels = np.bincount(step[kernel], minlength=count)
     cpu_ns = (ranges.end_ns - ranges.start_ns)[extents.steps]
+    told = step_numbers(attribution, include_warm_up=include_warm_up).tolist()
     return tuple(
         StepFigures(
-            step=number,
+            step=told[number],
             phase_ns=tuple(phase_ns[number].tolist()),
             kernels=int(kernels[number]),
             span_ns=int(end[number]) - int(start[number]) if end[number] >= start[number] else None,
@@ -122,7 +123,8 @@ def ranges_of(
     linked[places.of_node[:-1][attribution.linked]] = True
     span_ns = np.where(places.forest.below(linked)[rows.instance], np.nan, rows.end_ns - rows.start_ns)
     (name, step), cell = grouped_rows(np.array(names, np.int64)[paths.of_node[node]], step_of_node[node])
-    columns = step, summed(cell, rows.kernel_ns, len(step)), np.bincount(cell, span_ns, len(step))
+    told = step_numbers(attribution, include_warm_up=include_warm_up)[step]
+    columns = told, summed(cell, rows.kernel_ns, len(step)), np.bincount(cell, span_ns, len(step))
     named = list(number)
     return tuple(
         RangeSteps(

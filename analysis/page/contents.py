@@ -9,6 +9,7 @@ from statistics import fmean, median, stdev
 from typing import Any, get_args
 
 from ..attribution.causes import Attribution
+from ..attribution.steps import step_numbers
 from ..compare import tables
 from ..compare.answer import answer
 from ..compare.changes import Axis, Change, Comparison, changes, compare, notes
@@ -21,8 +22,8 @@ from ..measures.gpu_peaks import peak_for
 from ..measures.steps import ranges_of
 from ..opened import Opened
 from ..report import Report, added
+from ..report.account import Account
 from ..report.recording import Recording
-from ..report.step_time import StepTime
 from ..summary.selection import naming_of, renamed
 from ..support.text import fit
 from ..support.units import count_text, share_text, time_in_digits, time_text, time_unit
@@ -77,14 +78,14 @@ def _report(opened: Opened) -> dict[str, Any]:
     """
     whole, drawn_report, attribution = opened.whole, opened.report, opened.counted
     with_warm_up = whole.warm_up_included
-    report = (whole.measured or whole) if opened.per_step else replace(whole, steps=0)
+    report = (whole.counted or whole) if opened.per_step else replace(whole, steps=0, counted_steps=0)
     accounting = headings.accounting_of(drawn_report)
-    subject, counts = Subject(drawn_report, attribution, DETAIL), counts_of(report)
+    subject, counts = Subject(drawn_report, attribution, opened.partition, DETAIL), counts_of(report)
     counted_ranges = counted_rows(subject)
     parts, look = sections(subject, counted_ranges)
     counted = graphs.counted(report)
     together = renamed(counted)
-    per = report.steps or 1
+    per = report.counted_steps or 1
     total_ns = sum(row.kernel_ns for row in counted.phases)
     unit = time_unit([time / per for time in (total_ns, *(row.inclusive_ns for row in together.ranges))])
     icicles = {"together": icicle(together)}
@@ -160,7 +161,7 @@ def _facts(report: Report, accounting: Sequence[str]) -> dict[str, Any]:
 
     A figure is a label, its text, and what it is of: the whole, each phase, GEMMs and launches.
     """
-    source, per = report.provenance, report.steps or 1
+    source, per = report.provenance, report.counted_steps or 1
     time = graphs.counted_time(report)
     of_graphs = bool(graphs.of_graphs(report))
     measured = f"{time[0].upper()}{time[1:]}" if of_graphs else headings.kernel_time(report)
@@ -176,6 +177,7 @@ def _facts(report: Report, accounting: Sequence[str]) -> dict[str, Any]:
         ("Export schema", source.schema),
         ("Unit of work", source.unit_of_work),
         ("Measured steps", report.steps or "none"),
+        ("Steps that count", report.counted_steps or "none"),
         ("Warm-up", "counted" if report.warm_up_included else "left out"),
         # Facts on each range are too many for a list.
         *(
@@ -201,7 +203,7 @@ def _facts(report: Report, accounting: Sequence[str]) -> dict[str, Any]:
             if getattr(report.totals, key)
         ],
         "figures": [
-            *step_figures(report.step_time, report.recording),
+            *step_figures(report.account, report.recording),
             (measured, time_text(total_ns / per), _scope(report)),
             *(
                 (row.phase, time_text(row.kernel_ns / per), f"{share_text(share)} of it")
@@ -214,33 +216,29 @@ def _facts(report: Report, accounting: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def step_figures(time: StepTime | None, cost: Recording | None) -> list[tuple[str, str, str]]:
+def step_figures(account: Account | None, cost: Recording | None) -> list[tuple[str, str, str]]:
     """Return the figure of a step's time, with how long a GPU works in it; none where it is not known.
 
-    It is that without recording where this is trusted.
+    It is the recorded step, with that without recording behind it where this is trusted.
     """
-    if time is None:
+    if account is None or account.step_ns is None:
         return []
+    of_what = "by the clock of the CPU"
+    if account.busy_ns is not None:
+        of_what = f"GPU busy {share_text(account.busy_ns / account.step_ns if account.step_ns else 0.0, 0)}"
     if cost and cost.alone_ns:
-        recorded = f"{time_in_digits(time.step_ns)} while recorded"
-        at_most, at_least = ("≤ ", "at least ") if cost.is_upper_limit else ("", "")
-        if cost.alone_busy_share is not None:
-            recorded = f"GPU busy {at_least}{share_text(cost.alone_busy_share, 0)}; {recorded}"
-        return [("Step time", f"{at_most}{time_in_digits(cost.alone_ns)}", recorded)]
-    if time.busy_ns is not None:
-        of_what = f"GPU busy {share_text(time.busy_ns / time.step_ns if time.step_ns else 0.0, 0)}"
-    else:
-        of_what = "by the clock of the CPU"
-    if time.is_uneven:
-        of_what += f"; ⚠ steps vary by {share_text(time.spread or 0.0, 0)}"
-    return [("Step time", time_in_digits(time.step_ns), of_what)]
+        at_most = "at most " if cost.is_upper_limit else ""
+        of_what += f"; {at_most}{time_in_digits(cost.alone_ns)} without recording"
+    if account.varies:
+        of_what += f"; ⚠ steps vary by {share_text(account.spread or 0.0, 0)}"
+    return [("Step time", time_in_digits(account.step_ns), of_what)]
 
 
 def _scope(report: Report) -> str:
     """Return over what the page's figures are counted: they are means per step where there are steps."""
-    if not report.steps:
+    if not report.counted_steps:
         return "total"
-    return f"per step, mean of {report.steps}" if report.steps > 1 else "in the one step"
+    return f"per step, mean of {report.counted_steps}" if report.counted_steps > 1 else "in the one step"
 
 
 def phases(report: Report) -> dict[str, Any]:
@@ -264,20 +262,21 @@ def steps(attribution: Attribution, report: Report) -> dict[str, Any]:
     The ranges with the most kernel time come first; `left_out` says how many are not here. Kernel time and GPU
     span of single steps are given for as many ranges as `MAX_VALUES` allows; a null is a step without the range.
     """
-    if not report.steps:
+    if not report.counted_steps:
         return {"count": 0, "ranges": [], "left_out": 0}
     range_steps = ranges_of(attribution, naming_of(report), include_warm_up=report.warm_up_included)
     ranked = sorted(range_steps, key=lambda range_: -sum(range_.kernel_ns))
+    numbers = step_numbers(attribution, include_warm_up=report.warm_up_included).tolist()
     is_step = step_matcher(report.step)
     ranges: list[dict[str, Any]] = []
     for range_ in ranked[:MAX_RANGES]:
-        count = report.steps if len(ranges) < MAX_VALUES // report.steps else 0
+        count = len(numbers) if len(ranges) < MAX_VALUES // len(numbers) else 0
         stands_for_step = range_.phase == OTHER and is_step(range_.path[-1].replace("*", "0"))
         times = {"kernel": range_.kernel_ns, "span": range_.span_ns}
         in_steps = {}
         for name, values in times.items():
             time_of_step = {step: ns for step, ns in zip(range_.steps, values, strict=True) if not isnan(ns)}
-            in_steps[f"{name}_ns"] = [time_of_step.get(step) for step in range(count)] or None
+            in_steps[f"{name}_ns"] = [time_of_step.get(step) for step in numbers[:count]] or None
         ranges.append(
             {
                 "path": path_texts(range_.path),
@@ -288,7 +287,12 @@ def steps(attribution: Attribution, report: Report) -> dict[str, Any]:
                 **in_steps,
             }
         )
-    return {"count": report.steps, "ranges": ranges, "left_out": max(0, len(ranked) - MAX_RANGES)}
+    return {
+        "count": len(numbers),
+        "numbers": numbers,
+        "ranges": ranges,
+        "left_out": max(0, len(ranked) - MAX_RANGES),
+    }
 
 
 def _statistics(values: Sequence[float]) -> dict[str, float]:

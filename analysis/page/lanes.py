@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from ..account.cells import Gpus
+from ..account.cpu import CPU_CAUSES, outside_operators, program_thread
+from ..account.gaps import gaps_between, within
+from ..account.idle import CAUSES, Pieces, pieces_of
+from ..account.intervals import Intervals, Layers, cut_at
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
-from ..measures.gaps import gaps_of
-from ..measures.idle import CAUSES, Pieces, idle_in
-from ..measures.idle_on_cpu import pieces_between
-from ..measures.idle_windows import Windows
-from ..measures.layers import Layers, cut_at
-from ..measures.spans import Extents
 from ..summary.selection import naming_of
 from ..support.small_numbers import distinct, grouped_rows, summed
 from ..support.text import fit
@@ -58,21 +57,20 @@ def lanes(shown: Shown, above: int) -> list[dict[str, Any]]:
 
 def _of_gpus(shown: Shown) -> Iterator[dict[str, Any]]:
     """Yield the gaps of each GPU by cause, from the first work to the last."""
-    extents = Extents(shown.attribution, include_warm_up=True)
-    used = distinct(extents.gpu_of_all[shown.rows]).astype(np.int32)
-    begin, end = (np.full(len(used), ns, np.int64) for ns in (shown.first_ns, shown.until_ns))
-    no_step, no = np.full(len(used), -1, np.int32), np.zeros(len(used), np.bool_)
-    gaps = gaps_of(shown.attribution.trace, extents.gpu_of_all)
-    found = idle_in(extents, gaps, Windows(used, begin, end, no_step, no), some=True)
-    for gpu in used.tolist():
-        pieces = found.pieces.take(found.gaps.gpu[found.pieces.gap] == gpu)
-        if not len(pieces):
+    work, gpus = shown.attribution.trace.work, Gpus(shown.attribution.trace)
+    strip = Intervals(np.array([shown.first_ns], np.int64), np.array([shown.until_ns], np.int64))
+    for gpu in distinct(gpus.of_work[shown.rows]).tolist():
+        rows = np.flatnonzero(gpus.of_work == gpu)
+        gaps = within(gaps_between(work, rows, gpu), strip)
+        gaps = gaps.take((gaps.start_ns >= shown.first_ns) & (gaps.end_ns <= shown.until_ns))
+        pieces = Pieces.joined([*pieces_of(shown.attribution, gaps, gpus.of_work)]) if len(gaps) else None
+        if pieces is None:
             continue
         pieces = pieces.take(np.argsort(pieces.start_ns, kind="stable"))
         causes = [CAUSES[cause] for cause in pieces.cause.tolist()]
         texts = [(cause, where, cause) for cause, where in zip(causes, _where(shown, pieces), strict=True)]
         times = pieces.start_ns, pieces.end_ns
-        yield _lane(shown, f"{extents.gpus[gpu]} idle", "idle", times, pieces.cause.astype(np.int64), texts)
+        yield _lane(shown, f"{gpus.names[gpu]} idle", "idle", times, pieces.cause.astype(np.int64), texts)
 
 
 def _where(shown: Shown, pieces: Pieces) -> Iterator[str]:
@@ -92,17 +90,24 @@ def _where(shown: Shown, pieces: Pieces) -> Iterator[str]:
 
 def _outside_operators(shown: Shown) -> Iterator[dict[str, Any]]:
     """Yield the boxes of the program on a CPU while it runs no operator."""
-    found = pieces_between(shown.attribution, shown.first_ns, shown.until_ns)
-    if not len(found):
+    attribution, work = shown.attribution, shown.attribution.trace.work
+    process = int(work.process[shown.rows[0]])
+    of_process = (
+        attribution.trace.process_of_thread()[attribution.ranges.thread[attribution.steps.range]] == process
+    )
+    strip = Intervals(np.array([shown.first_ns], np.int64), np.array([shown.until_ns], np.int64))
+    thread = program_thread(attribution, process, attribution.steps.range[of_process].astype(np.int64))
+    pieces = outside_operators(attribution, thread, strip)
+    if not len(pieces):
         return
-    paths, naming = Paths(shown.attribution), naming_of(shown.attribution.trace)
-    where = [paths.names[number] for number in paths.names_of_node[found.node].tolist()]
-    causes = found.cause.tolist()
-    key = np.unique(found.cause.astype(str), return_inverse=True)[1]
+    paths, naming = Paths(attribution), naming_of(attribution.trace)
+    where = [paths.names[number] for number in paths.names_of_node[pieces.node].tolist()]
+    causes = [CPU_CAUSES[cause] for cause in pieces.cause.tolist()]
     texts = [
         (cause, fit(label(naming(path)), LONGEST_KERNEL), cause) for cause, path in zip(causes, where, strict=True)
     ]
-    yield _lane(shown, "outside of operators", "idle", (found.start_ns, found.end_ns), key, texts)
+    times = pieces.start_ns, pieces.end_ns
+    yield _lane(shown, "outside of operators", "idle", times, pieces.cause.astype(np.int64), texts)
 
 
 def _threads(shown: Shown) -> list[int]:

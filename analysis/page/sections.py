@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from statistics import median
 from typing import Any, NamedTuple
 
 from ..document import Document, Table, by_key, without_commands
 from ..errors import ReportError
-from ..measures.steps import steps_of
 from ..presenters import cell_text
-from ..report.recording import GPU_BOUND_FROM
 from ..support.text import fit
-from ..support.units import bytes_text, counted, share_text, si_text, time_text
+from ..support.units import bytes_text, share_text, si_text, time_text
 from ..views import communication, idle, memory
-from ..views.balance import WORDS
 from ..views.registry import Subject, viewer
-from ..views.verdict import BOUNDS, NO_PHASE
-from ..vocabulary import OTHER
 from .icicle import LONGEST_KERNEL
 from .roofline import far_below
-
-#: What bounds a phase, as `view balance` says it, and of one phase and of several.
-LIMITED = "launch-bound"
-LIMITS = {**BOUNDS, LIMITED: (f"is {WORDS[LIMITED]}", f"are {WORDS[LIMITED]}")}
 
 
 class Section(NamedTuple):
@@ -41,7 +31,6 @@ class Section(NamedTuple):
 
 
 SECTIONS = {
-    "balance": Section("Does the CPU limit the GPU?", open=True, of_gpus=True),
     "idle": Section(
         "Why is the GPU idle?",
         open=True,
@@ -50,9 +39,10 @@ SECTIONS = {
     ),
     "agreement": Section("Do the clocks agree?", open=False),
     "attention": Section("What the parts of attention cost", open=True),
-    "overlap": Section("Communication and copies behind compute", open=False, of_gpus=True),
     "communication": Section(
-        "Whose communication is exposed?", open=True, absent=(communication.NOTHING, communication.ON_CPU)
+        "Which communication and copies are exposed?",
+        open=False,
+        absent=(communication.NOTHING, communication.ON_CPU),
     ),
     "efficiency": Section("How near are ranges to the peaks?", open=True),
     "memory": Section("What allocates and holds memory?", open=True, absent=(memory.NO_MEMORY,)),
@@ -88,7 +78,6 @@ def sections(
         for text in look({table.key: table for table in answer.tables})
     ]
     items += [(text, "efficiency") for text in far_below(counted_ranges)]
-    items += [(text, "steps") for text in _slowest(subject)]
     about, known_notes = {section for _, section in items}, set(subject.report.notes)
     on_gpu = subject.report.provenance.unit_of_work == "GPU"
     shown = []
@@ -164,29 +153,6 @@ def _deepest_seen(indents: Sequence[int]) -> int | None:
     return max(depths, default=0)
 
 
-def _balance(tables: Mapping[str, Table]) -> Iterator[str]:
-    """Name the phases that something else than kernels bounds, by their least busy GPU, or say that none is."""
-    rows, kernels = by_key(tables["balance"]), by_key(tables["queue"])
-    rows = [{**row, **queue} for row, queue in zip(rows, kernels, strict=True)]
-    phases = [row for row in rows if row["level"] == "phase"] or rows
-    for phase, verdict in dict.fromkeys((row["phase"], row["verdict"]) for row in phases):
-        if verdict not in LIMITS:
-            continue
-        bounded = [row for row in phases if (row["phase"], row["verdict"]) == (phase, verdict)]
-        least = min(bounded, key=lambda row: row["busy_share"])
-        waits, _ = LIMITS[verdict]
-        where = f" on {len(bounded)} GPUs" if len(bounded) > 1 else ""
-        unlaunched = f", and {share_text(least['unlaunched_share'])} of the rest is before the next launch"
-        yield (
-            f"{NO_PHASE if phase == OTHER else phase} {waits}{where}: "
-            f"as recorded, {least.get('gpu', 'the GPU')} is busy "
-            f"{share_text(least['busy_share'])} of {time_text(least['span_ns'])}"
-            f"{unlaunched if verdict == LIMITED else ''} ({counted(least['kernels'], 'kernel')})."
-        )
-    if all(row["verdict"] == "GPU-bound" for row in phases):
-        yield f"The GPU is busy for at least {GPU_BOUND_FROM:.0%} of each phase: kernels bound them."
-
-
 def _agreement(tables: Mapping[str, Table]) -> Iterator[str]:
     """Name the phases whose CPU range is far from what the GPU did, and both times."""
     rows = [row for row in by_key(tables["agreement"]) if row["cpu_ns"] is not None]
@@ -201,23 +167,11 @@ def _agreement(tables: Mapping[str, Table]) -> Iterator[str]:
             yield f"CPU range and {span} differ ({verdict}): {', '.join(times)}."
 
 
-def _overlap(tables: Mapping[str, Table]) -> Iterator[str]:
-    """Report how much communication is exposed, on the GPU with the most."""
-    rows = [row for row in by_key(tables["overlap"]) if row["communication_ns"]]
-    if not rows:
-        return
-    most = max(rows, key=lambda row: row["exposed_ns"])
-    communication_of = f"of {time_text(most['communication_ns'])} of communication on {most['gpu']}"
-    if most["exposed_ns"]:
-        yield f"{time_text(most['exposed_ns'])} {communication_of} is exposed: no compute runs at that time."
-    else:
-        yield f"None {communication_of} is exposed: compute runs at the same time."
-
-
 def _communication(tables: Mapping[str, Table]) -> Iterator[str]:
     """Name the range whose collectives are exposed the longest, of those that are."""
-    first = by_key(tables["communication"])[0]
-    if first["exposed_ns"]:
+    rows = by_key(tables["communication"]) if "communication" in tables else []
+    first = next(iter(rows), None)
+    if first and first["exposed_ns"]:
         where = fit(first["range"], LONGEST_KERNEL)
         yield (
             f"{first['collective']} of {where} is exposed the longest: {time_text(first['exposed_ns'])} of "
@@ -249,28 +203,12 @@ def _efficiency(tables: Mapping[str, Table]) -> Iterator[str]:
         )
 
 
-#: By which share a step must be slower than the median, and two clocks must differ, to be named.
+#: By which share two clocks must differ to be named.
 MUCH = 0.1
-
-
-def _slowest(subject: Subject) -> Iterator[str]:
-    """Name the step whose CPU range is the longest, and say by how much, if that is worth a look."""
-    if subject.report.steps < 3:  # of two steps, one is always the slower
-        return
-    steps = steps_of(subject.attribution, include_warm_up=subject.report.warm_up_included)
-    slowest, middle = max(steps, key=lambda step: step.cpu_ns), median(step.cpu_ns for step in steps)
-    if slowest.cpu_ns - middle < MUCH * middle or not middle:
-        return
-    yield (
-        f"step {slowest.step} is the slowest: its CPU range takes {time_text(slowest.cpu_ns)}, "
-        f"{share_text((slowest.cpu_ns - middle) / middle)} more than the median."
-    )
 
 
 #: What is to be looked at in a view's tables, the most telling view first.
 LOOK: dict[str, Callable[[Mapping[str, Table]], Iterator[str]]] = {
-    "balance": _balance,
-    "overlap": _overlap,
     "agreement": _agreement,
     "communication": _communication,
     "efficiency": _efficiency,

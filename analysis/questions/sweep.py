@@ -50,7 +50,7 @@ def answered(opened: Opened) -> Answered:
     include_warm_up = report.warm_up_included
     require_measured(report)
     groups = LaunchGroups(attribution, include_warm_up=include_warm_up)
-    counted, formulas = (report.measured or report) if opened.per_step else report, {}
+    counted, formulas = (report.counted or report) if opened.per_step else report, {}
     for phase in (FORWARD, BACKWARD):
         if longest := longest_kernel(counted, (phase,)):
             found = groups.explain(longest.kernel, phase, report=counted, naming=naming_of(counted))

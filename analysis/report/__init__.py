@@ -16,8 +16,10 @@ from ..kernel_names.spelling import spelled_like
 from ..trace import Path as Path
 from ..trace import Provenance
 from ..vocabulary.modules import agreed
+from .account import Account, idle_as_json, merged_accounts
+from .account import as_json as account_as_json
+from .limits import BusyRow, busy_rows
 from .recording import Recording, as_json
-from .step_time import StepTime, merged_step_times
 
 Number = int | float
 
@@ -93,62 +95,6 @@ class OutsideRow:
 
 
 @dataclass(frozen=True, slots=True)
-class BusyRow:
-    """How long all GPUs together were busy in one phase, in the steps (`step`), or without both in `all work`."""
-
-    phase: str
-    span_ns: Number  # per range and GPU from the first start to the last end of its work
-    busy_ns: Number  # of this, when any work ran
-    waiting_ns: Number  # of this, idle before the next work's launch had returned
-    kernels: Number
-    gpus: int
-    verdict: str  # what bounds it, by the thresholds of `view balance`
-
-
-@dataclass(frozen=True, slots=True)
-class IdleRow:
-    """One cause of idle GPUs; `median_ns` is that of a step with what follows it, or all where there are no steps.
-
-    `path` is the range with most of it, `after` the call after which most of that passed (empty: none). One step,
-    `alone_step` (from 0), has `alone_ns` more of it than any other. `function` has half of it or more.
-    """
-
-    cause: str
-    median_ns: int
-    path: Path
-    after: str
-    alone_ns: int
-    alone_step: int | None
-    function: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """One gap that holds most of the idle time, and what remains of the report without it, ns."""
-
-    duration_ns: int
-    start_ns: int  # from the begin of the GPU's first work
-    before: Path  # the range of the work before it
-    after: Path  # and of the work after it
-    rest_ns: int
-    rest_idle_ns: int
-    rest_cause: str
-    rest_cause_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class IdleReport:
-    """Why the GPUs are idle: in a typical step and between steps, or in all of the work; ns, over all GPUs."""
-
-    per_step: bool
-    idle_ns: int  # in the step, and between steps
-    span_ns: int
-    between_ns: int  # of the idle time
-    rows: tuple[IdleRow, ...]  # the most first
-    pause: Pause | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """A whole answer."""
 
@@ -158,7 +104,8 @@ class Report:
     ranges: tuple[RangeRow, ...]
     kernels: tuple[KernelRow, ...]
     outside: tuple[OutsideRow, ...] = ()
-    steps: int = 0  # measured step ranges, of all processes together
+    steps: int = 0  # measured steps with work, of all processes together
+    counted_steps: int = 0  # those of them that count for figures per step
     ranks: int = 0  # processes that have measured steps
     step: str = ""  # what the ranges counted as steps are called, if not by the usual names
     phase_names: tuple[tuple[str, str], ...] = ()  # and what the phases'
@@ -172,23 +119,26 @@ class Report:
     warm_up_ns: int = 0  # of a report per step, the work in warm-up that its totals leave out
     no_launch_ns: int = 0  # and the work without a launch, whose step is not known
     notes: tuple[str, ...] = ()
-    busy: tuple[BusyRow, ...] = ()  # none of a CPU, nor of several reports added up
-    step_time: StepTime | None = None  # None if no measured step has work
-    idle: IdleReport | None = None  # likewise
-    idle_on_cpu: IdleReport | None = None  # of a CPU: what the program's thread does outside of operators
-    recording: Recording | None = None  # what it cost; None there too, and of several reports added up
-    # The same of the work in measured steps, where some work lies in none; it follows from the rest.
-    measured: Report | None = field(default=None, compare=False, repr=False)
+    account: Account | None = None  # of a step, or of all that was recorded; None without work
+    recording: Recording | None = None  # what it cost; None without steps, and of several reports added up
+    # The same of the work in the steps that count, where some work lies in none; it follows from the rest.
+    counted: Report | None = field(default=None, compare=False, repr=False)
 
     @property
     def has_work_in_steps(self) -> bool:
-        """Whether there is work in measured steps, so that figures per step say something."""
-        return bool(self.steps and (self.measured or self).kernels)
+        """Whether there is work in steps that count, so that figures per step say something."""
+        return bool(self.counted_steps and (self.counted or self).kernels)
 
     @property
     def step_ns(self) -> Number | None:
         """How long a step takes, from the end of one step's work to the end of the next's; None if unknown."""
-        return self.step_time.step_ns if self.step_time else None
+        return self.account.step_ns if self.account else None
+
+    @property
+    def busy(self) -> tuple[BusyRow, ...]:
+        """How long the GPUs are busy in each phase, and what limits it."""
+        launches = {row.phase: row.kernels for row in self.phases}
+        return busy_rows(self.account, launches, self.recording, per_step=self.per_step)
 
     @property
     def all_warm_up(self) -> str:
@@ -208,44 +158,43 @@ NO_LAUNCH, LAUNCHED_OUTSIDE = "because the report has no launch of it", "launche
 COULD_BE_OF_TWO = "because two threads could have waited for it"
 
 # Not multiplied by the number of steps, so not divided by it either.
-_PER_LAUNCH = frozenset({"min_ns", "max_ns", "largest_ns", "gpus"})
+_PER_LAUNCH = frozenset({"min_ns", "max_ns", "largest_ns"})
 
 
 def per_step(report: Report) -> Report:
-    """Divide the figures of the work in measured steps by their number; other work is in no mean.
+    """Divide the figures of the work in the steps that count by their number; other work is in no mean.
 
-    Raises ReportError if the report has no step ranges.
+    Raises ReportError if the report has no steps.
     """
     if report.per_step:
         return report
-    if not report.steps and report.no_steps:
+    if not report.counted_steps and report.no_steps:
         raise ReportError(report.no_steps)
-    if not report.steps:
+    if not report.counted_steps:
         raise ReportError(
             "The report has no measured step ranges, so figures per step are not available. "
             f"{TO_HAVE_STEPS}, or leave out --per-step."
         )
-    measured = report.measured or report
+    counted = report.counted or report
 
     def divide(row: Row) -> Row:
         values = ((name, getattr(row, name)) for name in row.__dataclass_fields__)
         divided: Row = type(row)(
-            *(quotient(value, report.steps) if _is_sum(name, value) else value for name, value in values)
+            *(quotient(value, report.counted_steps) if _is_sum(name, value) else value for name, value in values)
         )
         return divided
 
     return replace(
         report,
-        totals=divide(measured.totals),
-        phases=tuple(map(divide, measured.phases)),
-        ranges=tuple(map(divide, measured.ranges)),
-        kernels=tuple(map(divide, measured.kernels)),
-        outside=tuple(map(divide, measured.outside)),
-        busy=tuple(map(divide, measured.busy)),
+        totals=divide(counted.totals),
+        phases=tuple(map(divide, counted.phases)),
+        ranges=tuple(map(divide, counted.ranges)),
+        kernels=tuple(map(divide, counted.kernels)),
+        outside=tuple(map(divide, counted.outside)),
         per_step=True,
         warm_up_ns=int(report.totals.excluded_ns),
         no_launch_ns=int(sum(row.total_ns for row in report.outside if row.reason == NO_LAUNCH)),
-        measured=None,
+        counted=None,
     )
 
 
@@ -263,7 +212,7 @@ def merged(reports: Sequence[Report], name: str) -> Report:
     for phase, beyond_ns, whole_ns in (row for report in reports for row in report.unaccounted):
         before = unaccounted.get(phase, (0, 0))
         unaccounted[phase] = before[0] + beyond_ns, before[1] + whole_ns
-    measured = [report.measured or report for report in reports] if any(r.measured for r in reports) else []
+    counted = [report.counted or report for report in reports] if any(r.counted for r in reports) else []
     kernels = added((row for report in reports for row in report.kernels), ("path", "phase", "kind", "kernel"))
     return replace(
         first,
@@ -274,16 +223,14 @@ def merged(reports: Sequence[Report], name: str) -> Report:
         kernels=tuple(sorted(kernels, key=lambda row: (-row.total_ns, row.path, row.kernel, row.phase))),
         outside=added((row for report in reports for row in report.outside), ("reason", "kind")),
         steps=sum(report.steps for report in reports),
+        counted_steps=sum(report.counted_steps for report in reports),
         ranks=sum(report.ranks for report in reports),
         unmeasured_ns=sum(report.unmeasured_ns for report in reports),
         unaccounted=tuple((phase, *both) for phase, both in unaccounted.items()),
         warm_up_ns=sum(report.warm_up_ns for report in reports),
-        busy=first.busy if len(reports) == 1 else (),
-        step_time=merged_step_times(report.step_time for report in reports),
-        idle=first.idle if len(reports) == 1 else None,
-        idle_on_cpu=first.idle_on_cpu if len(reports) == 1 else None,
+        account=merged_accounts(report.account for report in reports),
         recording=first.recording if len(reports) == 1 else None,
-        measured=merged(measured, name) if measured else None,
+        counted=merged(counted, name) if counted else None,
         notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
     )
 
@@ -370,43 +317,46 @@ def as_dict(row: Any) -> dict[str, Any]:
 ABOUT = ("steps", "ranks", "step", "phase_names", "per_step", "warm_up_included", "unmeasured_ns", "warm_up_ns")
 TABLES = {"phases": PhaseRow, "ranges": RangeRow, "kernels": KernelRow, "busy": BusyRow}
 
-
 #: Of a step that generates.
-OF_GENERATION = ("prefill_ns", "decode_ns", "decode_calls", "tokens", "token_ns")
+OF_GENERATION = ("prefill_ns", "decode_ns", "decode_calls", "tokens")
 
 
-def about_steps(time: StepTime | None) -> dict[str, Any]:
+def about_steps(account: Account | None) -> dict[str, Any]:
     """Return JSON's values on the time of a step; null if it is unknown."""
+    known = account if account and account.has_steps else None
     return {
-        "step_ns": time and time.step_ns,
-        "step_busy_ns": time and time.busy_ns,
-        "step_between_ns": time and time.between_ns,
-        "step_spread": time and time.spread,
-        "step_is_median": time and time.is_uneven,
-        **{name: time and getattr(time, name) for name in OF_GENERATION},
-        "taken_out_ns": time and sum(time.taken_out_ns.values()),
+        "step_ns": known and known.step_ns,
+        "step_busy_ns": known and known.busy_ns,
+        "step_between_ns": known and known.between_ns,
+        "step_spread": known and known.spread,
+        "step_is_median": known and False,
+        **{name: known and known.generation(name) for name in OF_GENERATION},
+        "token_ns": known and known.token_ns,
+        "taken_out_ns": known and sum(known.taken_out_ns.values()),
     }
 
 
 def as_object(report: Report) -> dict[str, Any]:
     """Return the whole report as JSON can hold it; docs/json.md describes it."""
-    provenance = asdict(report.provenance)
+    provenance, account = asdict(report.provenance), report.account
+    idle = idle_as_json(account) if account and not account.phases else None
     return {
         "report": {
             **{name: value for name, value in provenance.items() if name not in ("gpus", "attributes")},
             "writes": {},  # as is `split_fused`, of an earlier version
             "gpus": list(report.provenance.gpus),
             **{name: getattr(report, name) for name in ABOUT},
-            **about_steps(report.step_time),
+            **about_steps(account),
             "recording": as_json(report.recording),
             "split_fused": False,
             "phase_names": [list(pair) for pair in report.phase_names],
             "outside": [as_dict(row) for row in report.outside],
             "notes": list(report.notes),
         },
-        "idle": asdict(report.idle) if report.idle else None,
-        "idle_on_cpu": asdict(report.idle_on_cpu) if report.idle_on_cpu else None,
+        "account": account_as_json(account),
+        "idle": None if account is None or account.on_cpu else idle,
+        "idle_on_cpu": idle if account and account.on_cpu else None,
         "totals": as_dict(report.totals),
         **{name: [as_dict(row) for row in getattr(report, name)] for name in TABLES},
-        "steps": [as_dict(row) for row in report.step_time.rows] if report.step_time else [],
+        "steps": [as_dict(row) for row in account.rows] if account and account.has_steps else [],
     }

@@ -2,8 +2,8 @@
 
 The file has one table, whose rows are those of docs/json.md, of each measured step, and of each kernel that
 communicates; each column has its own type.
-`table` says which row it is, and `of` whether it is of all work or of the measured steps; a column that a row does
-not have is null. What the numbers are of stands in the file's metadata under KEY, as JSON with a version.
+`table` says which row it is, and `of` whether it is of all work or of the steps that count; a column that a row
+does not have is null. What the numbers are of stands in the file's metadata under KEY, as JSON with a version.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..account.choice import choose
 from ..attribution.causes import Attribution
 from ..attribution.steps import step_of_nodes
 from ..errors import NotAReport
@@ -27,13 +28,14 @@ from ..kernel_names.categories import categorize
 from ..measures.exchanges import COLLECTIVES, exchanges
 from ..measures.steps import StepTimes, step_times, steps_of
 from ..readers.safety import OBJECT_BYTES, require_file, require_within
-from ..report import BusyRow, KernelRow, OutsideRow, PhaseRow, RangeRow, Report
+from ..report import KernelRow, OutsideRow, PhaseRow, RangeRow, Report
+from ..report.account import NAMED, STEP
 from ..support import arrow
 from ..support.small_numbers import distinct, summed
 from ..trace import KERNEL, Provenance
 from ..vocabulary import PHASES
 
-VERSION = 1
+VERSION = 2
 KEY = b"nvtx-kernels.summary"
 
 SUMS: dict[str, type[Any]] = {
@@ -41,7 +43,6 @@ SUMS: dict[str, type[Any]] = {
     "ranges": RangeRow,
     "kernels": KernelRow,
     "outside": OutsideRow,
-    "busy": BusyRow,
 }
 #: One phase of one measured step, or with an empty phase the whole step; times in ns. `communication_ns` is the
 #: part of `kernel_ns` in collectives, where a rank also waits for the others.
@@ -74,7 +75,7 @@ ALL, MEASURED = "all", "measured"
 TYPES = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_(), tuple: pa.list_(pa.string())}
 
 
-#: The rows of one table, of all work or of the measured steps: (table, of, rows).
+#: The rows of one table, of all work or of the steps that count: (table, of, rows).
 Rows: TypeAlias = tuple[str, str, pa.Table]
 
 
@@ -117,8 +118,8 @@ TEXT_COLUMNS = [field.name for field in SCHEMA if field.type == pa.string()] + [
 
 def as_parquet(attribution: Attribution, report: Report, *, rank: int, host: str) -> bytes:
     """Return the file of a report of totals, and of the work that it sums up."""
-    reports = {ALL: report} | ({MEASURED: report.measured} if report.measured else {})
-    of_parts = [field.name for field in fields(Report) if field.name not in (*SUMS, "provenance", "measured")]
+    reports = {ALL: report} | ({MEASURED: report.counted} if report.counted else {})
+    of_parts = [field.name for field in fields(Report) if field.name not in (*SUMS, "provenance", "counted")]
     about = {
         extent: {name: getattr(part, name) for name in of_parts} | {"totals": asdict(part.totals)}
         for extent, part in reports.items()
@@ -266,11 +267,27 @@ def read_summary(path: FilePath) -> Report:
         reports: dict[str, Report] = {}
         for extent, about in head.reports.items():
             tables = {table: rows.get((extent, table), []) for table in SUMS}
+            about = about if head.version > 1 else _upgraded(about)
             reports[extent] = msgspec.convert({**about, **tables, "provenance": provenance}, Report)
     except msgspec.ValidationError as error:
         raise NotAReport(f"{path} is not a whole summary ({error}); write it again with `summarize`.") from error
-    report = replace(reports[ALL], measured=reports.get(MEASURED))
+    report = replace(reports[ALL], counted=reports.get(MEASURED))
     return replace(report, provenance=replace(report.provenance, file=path.name))
+
+
+def _upgraded(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a report's fields in a file of version 1, which has the times of steps but no account of them."""
+    rows = (about.get("step_time") or {}).get("rows", [])
+    own_ns = [row["own_ns"] for row in rows]
+    counted: list[int] = (
+        choose(own_ns, np.array([not row["first"] for row in rows]), is_first=True).counted.tolist()
+        if rows
+        else []
+    )
+    rows = [{**row, "counted": number in counted} for number, row in enumerate(rows)]
+    on_cpu = any(row["busy_ns"] is None for row in rows)
+    account = {"per": STEP, "steps_by": NAMED, "rows": rows, "gpus": [], "on_cpu": on_cpu}
+    return {**about, "counted_steps": about["steps"], "account": account if rows else None}
 
 
 def read_step_times(path: FilePath) -> StepTimes:

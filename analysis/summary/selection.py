@@ -31,8 +31,7 @@ def of_phases(report: Report, *phases: str) -> Report:
         phases=tuple(row for row in report.phases if row.phase in phases),
         ranges=tuple(row for row in report.ranges if row.phase in phases),
         kernels=tuple(row for row in report.kernels if row.phase in phases),
-        busy=tuple(row for row in report.busy if row.phase in phases),
-        idle=None,
+        account=report.account.of_phases(phases) if report.account else None,
     )
 
 

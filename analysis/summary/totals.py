@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from ..account import Partition, partition
+from ..account.sums import summed_up
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..attribution.placing import AMBIGUOUS, HOW, OUTSIDE
-from ..attribution.steps import in_measured_steps, measured_steps, nodes_in, step_of_nodes
+from ..attribution.steps import measured_steps, nodes_in, step_of_nodes
 from ..kernel_names.categories import classify
-from ..measures.balance import busy_rows, idle_of_typical_steps
-from ..measures.idle import IdleTime
-from ..measures.idle_on_cpu import cpu_idle_report, outside_operators
-from ..measures.idle_sums import idle_report
 from ..measures.recording import recording
-from ..measures.spans import Extents
-from ..measures.step_time import step_time
 from ..report import (
     COULD_BE_OF_TWO,
     LAUNCHED_OUTSIDE,
     NO_LAUNCH,
-    BusyRow,
-    IdleReport,
     KernelRow,
     OutsideRow,
     PhaseRow,
@@ -35,7 +28,6 @@ from ..report import (
     Totals,
     in_tree_order,
 )
-from ..report.recording import Recording
 from ..support.small_numbers import NEVER, bounds, distinct, grouped_rows, summed
 from ..support.threads import at_once
 from ..trace import KERNEL, KINDS
@@ -49,46 +41,37 @@ def summarize(
 ) -> Report:
     """Add up the work; what lies in warm-up ranges is left out unless asked for.
 
-    With steps, `measured` adds up their work alone, unless that is all work. Without steps there is no `measured`.
-    `unrecorded_step_ns` is how long a step takes without recording, as measured elsewhere.
+    With steps, `counted` adds up the work of those that count alone, unless that is all work. `unrecorded_step_ns`
+    is how long a step takes without recording, as measured elsewhere.
     """
+    return accounted(attribution, include_warm_up=include_warm_up, unrecorded_step_ns=unrecorded_step_ns)[1]
+
+
+def accounted(
+    attribution: Attribution, *, include_warm_up: bool = False, unrecorded_step_ns: float | None = None
+) -> tuple[Partition, Report]:
+    """Return the partition of a report's time, and the report as `summarize` does."""
+    divided = partition(attribution, include_warm_up=include_warm_up)
+    rank = attribution.trace.provenance.run.get("rank")
+    account = summed_up(divided, naming_of(attribution.trace), rank if type(rank) is int else None)
     everything = _Summary(attribution, include_warm_up)
-    everything.idle = _idle(everything)
-    everything.idle_on_cpu = _idle_on_cpu(attribution, include_warm_up)
-    if not everything.steps()[0]:
+    everything.steps, everything.counted_steps = len(account.rows) if account.has_steps else 0, 0
+    if not account.has_steps:
         (report,) = _added_up(everything)
-        return replace(everything.noted(report), no_steps=report.all_warm_up or attribution.steps.refusal)
-    time, cost = step_time(attribution, include_warm_up=include_warm_up), None
-    if time is not None:
-        cost = recording(attribution, time, unrecorded_step_ns=unrecorded_step_ns, include_warm_up=include_warm_up)
-    everything.recording = cost
-    in_steps = everything.in_steps()
-    if len(in_steps.kept) < len(everything.kept):
-        report, measured = _added_up(everything, in_steps)
-        beyond_ns = int(report.totals.work_ns - report.totals.excluded_ns - measured.totals.work_ns)
-        report = replace(report, unmeasured_ns=beyond_ns, unaccounted=_unaccounted(everything))
+        report = replace(everything.noted(report), account=account)
+        return divided, replace(report, no_steps=report.all_warm_up or divided.refusal)
+    cost = recording(divided, account, unrecorded_step_ns=unrecorded_step_ns)
+    everything.counted_steps = len(divided.counted)
+    of_steps = everything.of_steps(divided)
+    if len(of_steps.kept) < len(everything.kept):
+        report, counted = _added_up(everything, of_steps)
+        report = replace(report, unmeasured_ns=everything.in_no_step_ns(), unaccounted=_unaccounted(everything))
     else:  # the same tables, but for the warm-up in their totals
         (report,) = _added_up(everything)
-        measured = replace(report, totals=in_steps.totals(), outside=())
-    report = replace(everything.noted(report), step_time=time, recording=cost)
-    measured = replace(measured, step_time=time, recording=cost, notes=report.notes)
-    return replace(report, measured=measured if len(in_steps.work) < len(everything.work) else None)
-
-
-def _idle(everything: _Summary) -> IdleTime | None:
-    """Return the GPUs' idle time in typical steps; None for a CPU, and without measured work."""
-    trace = everything.attribution.trace
-    if trace.provenance.unit_of_work == "CPU" or not len(trace.work):
-        return None
-    return idle_of_typical_steps(everything.extents)
-
-
-def _idle_on_cpu(attribution: Attribution, include_warm_up: bool) -> IdleReport | None:
-    """Return the time of the program outside of operators; None for a GPU, and without operators."""
-    if attribution.trace.provenance.unit_of_work != "CPU" or not len(attribution.trace.work):
-        return None
-    naming = naming_of(attribution.trace)
-    return cpu_idle_report(outside_operators(attribution, naming, include_warm_up=include_warm_up))
+        counted = replace(report, totals=of_steps.totals(), outside=())
+    report = replace(everything.noted(report), account=account, recording=cost)
+    counted = replace(counted, account=account, recording=cost, notes=report.notes)
+    return divided, replace(report, counted=counted if len(of_steps.work) < len(everything.work) else None)
 
 
 def _unaccounted(everything: _Summary) -> tuple[tuple[str, int, int], ...]:
@@ -121,12 +104,10 @@ def _added_up(*summaries: _Summary) -> list[Report]:
     """Add up all tables of all summaries at once."""
     calls: list[Callable[[], Any]] = []
     for summary in summaries:
-        calls += (summary.busy, summary.ranges, summary.kernels)
+        calls += (summary.ranges, summary.kernels)
     tables_of_all = iter(at_once(calls, len(summaries[0].kept)))
-    return [
-        summary.report(*tables)
-        for summary, *tables in zip(summaries, tables_of_all, tables_of_all, tables_of_all, strict=True)
-    ]
+    pairs = zip(summaries, tables_of_all, tables_of_all, strict=True)
+    return [summary.report(ranges, kernels) for summary, ranges, kernels in pairs]
 
 
 class _Summary:
@@ -139,27 +120,23 @@ class _Summary:
         self.left_out = self.warm_up[self.node] & (not include_warm_up)
         self.kept = np.flatnonzero(~self.left_out)
         self.include_warm_up = include_warm_up
-        self.idle: IdleTime | None = None  # of typical steps
-        self.idle_on_cpu: IdleReport | None = None
-        self.recording: Recording | None = None  # what it cost, if the report has steps
+        self.steps = self.counted_steps = 0
         self.paths = paths or Paths(attribution)  # of the forest, which a part of the work shares
 
-    @cached_property
-    def extents(self) -> Extents:
-        return Extents(self.attribution, include_warm_up=self.include_warm_up)
-
-    def in_steps(self) -> _Summary:
-        """Return the summary of the work in measured steps, with the same answers about typical steps."""
-        of_steps = in_measured_steps(self.attribution, include_warm_up=self.include_warm_up)
-        summary = _Summary(of_steps, self.include_warm_up, self.paths)
-        summary.idle, summary.idle_on_cpu, summary.recording = self.idle, self.idle_on_cpu, self.recording
+    def of_steps(self, divided: Partition) -> _Summary:
+        """Return the summary of the work in the steps that count."""
+        summary = _Summary(divided.of_counted_steps, self.include_warm_up, self.paths)
+        summary.steps, summary.counted_steps = self.steps, self.counted_steps
         return summary
 
-    def report(
-        self, busy: tuple[BusyRow, ...], ranges: tuple[RangeRow, ...], kernels: tuple[KernelRow, ...]
-    ) -> Report:
+    def in_no_step_ns(self) -> int:
+        """Return the work that is in no measured step, and not in warm-up, ns."""
+        step = step_of_nodes(self.attribution, include_warm_up=self.include_warm_up)[self.node[self.kept]]
+        return int(self.duration[self.kept[step < 0]].sum())
+
+    def report(self, ranges: tuple[RangeRow, ...], kernels: tuple[KernelRow, ...]) -> Report:
         """Return the tables, and what follows from them."""
-        attribution, (steps, ranks) = self.attribution, self.steps()
+        attribution = self.attribution
         return Report(
             provenance=attribution.trace.provenance,
             totals=self.totals(),
@@ -167,14 +144,12 @@ class _Summary:
             ranges=ranges,
             kernels=kernels,
             outside=self.outside(),
-            steps=steps,
-            ranks=ranks,
+            steps=self.steps,
+            counted_steps=self.counted_steps,
+            ranks=self.ranks() if self.steps else 0,
             step=attribution.rules.step,
             phase_names=tuple(attribution.rules.phase_names),
             warm_up_included=self.include_warm_up,
-            busy=busy,
-            idle=idle_report(self.idle, self.paths, naming_of(attribution.trace)) if self.idle else None,
-            idle_on_cpu=self.idle_on_cpu,
         )
 
     def noted(self, report: Report) -> Report:
@@ -182,9 +157,6 @@ class _Summary:
         attribution = self.attribution
         sentences = notes(attribution, self.left_out, report.kernels)
         return replace(report, notes=(*attribution.trace.notes, *sentences, *of_serving(report.ranges)))
-
-    def busy(self) -> tuple[BusyRow, ...]:
-        return busy_rows(self.extents, idle=self.idle, recording=self.recording)
 
     def totals(self) -> Totals:
         kernel = self.work.kind == KERNEL
@@ -299,12 +271,12 @@ class _Summary:
         ]
         return tuple(rows)
 
-    def steps(self) -> tuple[int, int]:
-        """Count the measured steps, and the processes that they are in."""
+    def ranks(self) -> int:
+        """Count the processes that have measured steps."""
         trace = self.attribution.trace
         steps = measured_steps(self.attribution, include_warm_up=self.include_warm_up)
         threads = distinct(self.attribution.ranges.thread[steps])
-        return len(steps), len({trace.threads[thread].process for thread in threads})
+        return len({trace.threads[thread].process for thread in threads})
 
 
 def _phase(phase: str, kernels: Sequence[KernelRow]) -> PhaseRow:

@@ -1,4 +1,4 @@
-"""Communication by module and collective: time, what of it is exposed, waiting for other ranks, and bandwidth."""
+"""Communication by module and collective, and copies: time, what of it is exposed, waiting, and bandwidth."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures.communication import Communication, Sums, communicated
 from ..measures.exchanges import Exchanges, exchanges, together
+from ..measures.overlap import Copying, copies
 from ..report import Number, Path, Report, quotient
 from ..summary.parallel import Ranked
 from ..summary.selection import naming_for, naming_of, path_matcher
@@ -44,9 +45,9 @@ GPU = Column("gpu", "GPU", "name")
 
 
 def view(subject: Subject) -> Document:
-    """Show the communication of one report.
+    """Show the communication of one report, and its copies.
 
-    Raises ReportError for a report of a CPU, and for one in which nothing communicates.
+    Raises ReportError for a report of a CPU, and for one in which nothing communicates or is copied.
     """
     report = subject.report
     if report.provenance.unit_of_work == "CPU":
@@ -54,8 +55,10 @@ def view(subject: Subject) -> Document:
     require_measured(report)
     held = held_by(subject)
     communication = communicated(held, world_size=headings.world_size(report.provenance))
+    copied = copies(subject.attribution, subject.phases, include_warm_up=report.warm_up_included)
     doubts = headings.doubts_of_absence(subject.whole, subject.attribution.trace.shortfalls)
-    _require_communication(held, communication, doubts)
+    if not copied or subject.ranges:
+        _require_communication(held, communication, doubts)
     drawing = _Drawing(
         communication,
         reports=dict.fromkeys(held.gpus, (report, len(held.gpus))),
@@ -63,8 +66,34 @@ def view(subject: Subject) -> Document:
         of_pytorch=report.provenance.is_of_pytorch,
         detail=subject.detail,
     )
-    narrowed = [NARROWED.format(held.ranges)] if held.ranges else []
-    return headings.answer(report, drawing.tables(), (*narrowed, *report.notes, *drawing.notes()))
+    tables = [*drawing.tables()] if communication.rows else []
+    tables += [_copies(subject, copied, drawing)] if copied and not subject.ranges else []
+    notes = [NARROWED.format(held.ranges)] if held.ranges else []
+    notes += [*report.notes, *(drawing.notes() if communication.rows else [_absence(held, doubts)])]
+    return headings.answer(report, tables, notes)
+
+
+def _copies(subject: Subject, copied: Sequence[Copying], drawing: _Drawing) -> Table:
+    """Rank copies and memsets by the time in which no compute ran."""
+    several = len(drawing.reports) > 1
+    rows = []
+    for row in copied[: subject.detail.top]:
+        values = (row.count, row.union_ns, row.hidden_ns, row.exposed_ns)
+        figures = (drawing.each(row.gpu, value) for value in values)
+        rows.append(Row((row.name, row.gpu, *figures)))
+    columns: tuple[Column, ...] = (Column("name", "copy or memset", "name"),)
+    columns += (replace(GPU, seen_by="all" if several else "programs"),)
+    columns += headed(count="times", union_ns="time", hidden_ns="hidden", exposed_ns="exposed")
+    title = f"Copies behind compute, the most exposed first, {{unit}} {drawing.scope}"
+    caption = f"hidden: while compute ran on that GPU.{more(copied, subject.detail.top, 'row')}"
+    return Table("copies", title, columns, tuple(rows), caption)
+
+
+def _absence(held: Exchanges, doubts: str) -> str:
+    """Return why no communication is shown."""
+    if held.report_ns:
+        return ELSEWHERE.format(time_text(held.report_ns))
+    return NONE_KNOWN.format(doubts) if doubts else NOTHING
 
 
 def _require_communication(held: Exchanges, communication: Communication, doubts: str) -> None:
@@ -73,9 +102,7 @@ def _require_communication(held: Exchanges, communication: Communication, doubts
         return
     if len(held.kernels):
         raise ReportError(NO_MATCH.format(held.ranges, some_of(label(path) for path, _ in held.places)))
-    if held.report_ns:
-        raise ReportError(ELSEWHERE.format(time_text(held.report_ns)))
-    raise ReportError(NONE_KNOWN.format(doubts) if doubts else NOTHING)
+    raise ReportError(_absence(held, doubts))
 
 
 def held_by(subject: Subject) -> Exchanges:
@@ -150,7 +177,7 @@ class _Drawing:
         yield self.ranges(naming)
         columns = (GPU, *self.columns())
         rows = [Row((gpu, *self.cells(gpu, sums))) for gpu, sums in self.communication.gpus.items()]
-        title = f"Communication by GPU, {{unit}} {self.scope}"  # those of `view overlap`
+        title = f"Communication by GPU, {{unit}} {self.scope}"
         yield Table("gpus", title, columns, tuple(rows))
         if self.communication.last:
             yield self.last()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import fmean
 
 from ..document import Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures import efficiency
 from ..measures.efficiency import FAR_BELOW, NEITHER, Counts, Efficiency, Joined, counts_of
 from ..measures.gpu_peaks import Peak, peak_for
-from ..measures.steps import steps_of
 from ..report import Report, tree_order
 from ..report.recording import Recording
 from ..summary.selection import naming_for
@@ -149,8 +147,7 @@ def _every_value(row: Efficiency, peak: Peak | None) -> dict[str, object]:
 def _step(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
     """Show MFU and HFU: FLOPs of a step against what the GPU could have computed in its time."""
     report, attribution = subject.report, subject.attribution
-    steps = steps_of(attribution, include_warm_up=report.warm_up_included)
-    step_ns = fmean(max(step.cpu_ns, step.span_ns or 0) for step in steps)
+    step_ns = report.step_ns or 0.0
     time_ns = step_ns * (1 if report.per_step else report.steps)
     gpus = max(len(set(attribution.trace.work.device_id.tolist())) // max(report.ranks, 1), 1)
     rows = []

@@ -46,7 +46,7 @@ def view(subject: Subject) -> Document:
     Raises ReportError where the recorded steps cannot be replayed.
     """
     require_measured(subject.report)
-    found = fixes_beside(subject.attribution, subject.report.recording, subject.unrecorded_step_ns)
+    found = fixes_beside(subject.partition, subject.report.recording, subject.unrecorded_step_ns)
     return shown(subject.report, found)
 
 
@@ -128,7 +128,7 @@ def fix_table(found: Fixes, fixes: Sequence[Fix]) -> Table:
         figures = (fix.alone_ns, fix.alone_low_ns, share, fix.then_ns, fix.step_ns, fix.count, fix.up_to)
         words = (f"{number}. {fix.sentence}{_cited(fix)}", alone(fix), _then(found, number))
         rows.append(Row((*words, fix.rule, fix.sentence, *figures, ", ".join(fix.same_as), where)))
-    recorded = "" if found.is_unrecorded else " while recorded"
+    recorded = " without recording" if found.is_unrecorded else " while recorded"
     at_most = "at most " if found.is_upper_limit else ""
     title = f"Fix first (a step takes {at_most}{time(found.step_ns)}{recorded})"
     return Table("fixes", title, columns, tuple(rows), caption(found))

@@ -8,12 +8,6 @@ _SPAN = "from the first start to the last end of a range's work, summed over its
 _CPU_RANGE = "the range's own duration, as a timer around it sees"
 
 GLOSSARY: dict[str, dict[str, str]] = {
-    "phases": {
-        "%": "share of the phase's kernel time; in the last column, of all kernel time",
-        "no phase": "kernels that no phase contains",
-        "unknown": "kernels of unknown category",
-        "GEMM launches": "kernel launches that multiply matrices; helpers of split-K count in the time only",
-    },
     "agreement": {
         "ranges": "the phase's outermost ranges",
         "CPU range": _CPU_RANGE,
@@ -36,13 +30,16 @@ GLOSSARY: dict[str, dict[str, str]] = {
         "multiply-add; softmax 5 per score and 4 in its backward, or, written out, 1 per element of each operator",
     },
     "steps": {
-        "step time": "from the end of the last step's GPU work to the end of this one's; of the first, its own "
-        "work",
-        "idle before": "GPU idle between the step before and this step's first work",
+        "step time": "from the end of the last step's GPU work to the end of this one's; of the first step, from "
+        "the end of warm-up or from its own range",
+        "compute": "any kernel that does not communicate, or a CUDA graph, ran",
+        "communication": "a kernel that communicates, or waits for other ranks, ran without compute",
+        "copies": "a copy or memset ran without either",
+        "idle": "no work ran",
+        "operators": "of a CPU: an operator ran; idle: none did",
+        "counts": "no: the step differs from the others, or nothing shows when it began",
         "prefill, decode": "parts of a step that generates: calls of its model with many positions, and with few",
         "tokens": "decoding calls of one position each; of a batch, those of one sequence",
-        "GPU span": "from the first start to the last end of the step's work",
-        "CPU range": _CPU_RANGE,
         "spread": "(max − min) / median",
         "slowest": "the step with the most time in the range",
         "tokens/s": "all of a step's tokens over its GPU span; of all steps, over the sum of their spans",
@@ -54,34 +51,16 @@ GLOSSARY: dict[str, dict[str, str]] = {
         "each": "launches per range",
         "5·12 + 1": "five in each of 12 layers, and one more",
     },
-    "balance": {
-        "step time": "from the end of one step's GPU work to the end of the next's",
-        "between steps": "before the step's first work, as while data is loaded",
-        "GPU span": _SPAN,
-        "busy": "any kernel, copy, memset or CUDA graph ran",
-        "waiting for CPU": "idle because the next kernel was not launched yet",
-        "GPU-bound": "busy for at least 90% of the span",
-        "copy-bound, communication-bound": "the same, but only copies or communication ran for half of that time",
-        "limited by the CPU": "busy for less than 75%, and launching causes at least half of the idle time",
-        "mixed": "no single cause",
-        "lag": "from the start of a launch call to the start of its work on the GPU. A long lag means that "
-        "launches "
-        "queue behind a busy GPU (good); a few µs, that the GPU waits for the CPU",
-    },
     "idle": {
-        "span": "from the first start to the last end of the work",
-        "median step": "the idle time of this cause in the median step",
-        "one step more": "how much more the step with the most has of it than any other step; its step",
+        "idle": "no work ran on the GPU; by the phase of the range then open on the CPU",
+        "busy": "any kernel, copy, memset or CUDA graph ran",
+        "waiting for CPU": "idle because the next work was not launched yet",
+        "GPU-bound": "busy for at least 90% of the time",
+        "copy-bound, communication-bound": "the same, but only copies or communication ran for half of that time",
+        "limited by a cause": "busy for less than 75%, and the cause has at least half of the idle time",
+        "mixed": "no single cause",
         "range": "the innermost range open on the CPU",
-        "waited": "host code right after a call that waits for the GPU",
-        "1 step": "the share of the row's time that only one step has",
-    },
-    "overlap": {
-        "span": "from the first start to the last end of the work",
-        "busy": "any work ran; % is of the span",
-        "compute": "kernels except communication, and CUDA graphs",
-        "hidden": "communication or copies while any compute ran on that GPU, also compute of no step",
-        "exposed": "the rest of the communication",
+        "lag": "from the start of a launch call to the start of its work on the GPU (--launches)",
     },
     "communication": {
         "time": "any of them ran on that GPU; of several at once, the first to start counts",
@@ -108,7 +87,7 @@ GLOSSARY: dict[str, dict[str, str]] = {
         "bound": "the nearer of the two peaks; neither where both are below 25%",
         "MFU": "FLOPs of forward and backward over the step's time and the GPU's peak, without recomputation",
         "HFU": "the same with recomputation and the optimizer",
-        "time of a step": "its CPU range, or its GPU span where that is longer",
+        "time of a step": "as in `nvtx-kernels view steps`: the mean of the steps that count",
     },
     "ask": {
         "ranges": "the phase's outermost ranges",

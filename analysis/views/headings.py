@@ -67,7 +67,8 @@ def facts(report: Report) -> list[str]:
         parts.append(UNRECORDED_GPU if source.gpu_operator else NO_GPU)
     parts += run_facts(source)
     if report.steps:
-        parts.append(f"{report.steps} step{'s' if report.steps > 1 else ''}")
+        counted_steps = f"{report.counted_steps} of " if report.counted_steps < report.steps else ""
+        parts.append(f"{counted_steps}{report.steps} step{'s' if report.steps > 1 else ''}")
     return [part for part in parts if part]
 
 
@@ -192,7 +193,7 @@ def _left_out(report: Report) -> Iterator[str]:
             yield f"Left out: {time_in_digits(totals.excluded_ns)} of warm-up (--include-warmup counts it)."
         return
     between_ns, within_ns = next((row[1:] for row in report.unaccounted if not row[0]), (0, 0))
-    least_ns = LEFT_OUT_FROM * (within_ns or totals.work_ns * report.steps)
+    least_ns = LEFT_OUT_FROM * (within_ns or totals.work_ns * report.counted_steps)
     places: dict[str, Number] = {
         f"between measured steps ({COUNTED_BY_TOTALS})": between_ns,
         f"in no step: set-up or evaluation ({COUNTED_BY_TOTALS})": report.unmeasured_ns - between_ns,

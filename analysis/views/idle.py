@@ -1,138 +1,237 @@
-"""Show why the GPU is idle, by cause and by range, and when only copies or communication ran."""
+"""Show why the GPU is idle, by cause, phase and range, and what limits each phase."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
 
-import numpy as np
-
-from ..attribution.places import Paths
+from ..account.sums import IdlePlace, idle_places
 from ..document import Column, Document, Row, Table, headed
 from ..errors import ReportError
-from ..measures.idle import CAUSES, IdleTime, idle_time
-from ..measures.idle_sums import CauseSum, PlaceSum, by_cause, by_place, only_ran
-from ..measures.spans import Extents
+from ..measures.agreement import prices
+from ..measures.launch_lags import launch_lags
 from ..report import Report
+from ..report.account import IDLE, Account, GpuAccount
+from ..report.limits import LAUNCH_BOUND, UNDECIDED
+from ..report.recording import Recording
 from ..summary.selection import naming_for
 from ..support.units import time_text
-from . import headings, idle_on_cpu
-from .idle_words import MEANING
+from ..vocabulary import PHASES
+from . import headings
 from .registry import Subject
-from .rows import common_length, function_column, label, more, per_step, require_measured, share
+from .rows import (
+    common_length,
+    function_column,
+    label,
+    more,
+    per_step,
+    price_notes,
+    require_measured,
+    share,
+)
 
-#: A share of the idle time below which people see causes in one row.
-SMALL = 0.005
+#: What each cause of idle time means.
+MEANING = {
+    "launching": "the CPU launches kernels one by one",
+    "host code": "the program launches nothing",
+    "data loading": "the program waits for its next batch",
+    "synchronization": "the CPU waits for the GPU",
+    "allocation": "CUDA allocates or frees memory",
+    "copy": "the CPU is in a call that copies",
+    "module loading": "CUDA loads kernels",
+    "between kernels": "pauses between launched kernels",
+    "latency": "the launch is on its way",
+    "queue": "launched work waits for a stream, copy, process or batch",
+    "profiler": "the profiler writes its data, or annotation sets hooks",
+    "no more work": "the GPU has no later work",
+    "unknown": "the next work has no recorded launch",
+    "Python": "the program's own code, between operators",
+    "waiting": "the program waits",
+}
+MIXED = "mixed"
+#: What people read for what limits a phase; programs get it unchanged.
+WORDS = {LAUNCH_BOUND: "launching", UNDECIDED: MIXED}
 NEVER_IDLE = "The GPU is never idle in what is measured."
+NEVER_OUTSIDE = "The program always runs an operator in what is measured."
+UNKNOWN = "The cause of {} is unknown: the launch of the next work was not recorded."
+LAGS = "A long lag is good: launches queue. At a few µs the GPU waits for the CPU."
 
 
 def view(subject: Subject) -> Document:
-    """Show why the GPU is idle.
+    """Show why the GPU is idle, or on a CPU what the program does outside of operators.
 
-    Raises ReportError for a selection without work, and for a GPU that is never idle.
+    Raises ReportError for a selection without work, and where nothing is ever idle.
     """
     report = subject.report
     require_measured(report)
-    if report.provenance.unit_of_work == "CPU":
-        return idle_on_cpu.view(subject)
-    idle = idle_time(subject.attribution, subject.phases, include_warm_up=report.warm_up_included)
-    if not len(idle.pieces):
-        raise ReportError(NEVER_IDLE)
-    extents = Extents(subject.attribution, include_warm_up=report.warm_up_included)
-    naming, paths = naming_for(subject.detail, report), Paths(idle.attribution)
-    tables = [_windows(report, idle), _causes(report, idle, whole=subject.detail.whole)]
-    tables.append(_places(subject, by_place(idle, paths, naming)))
-    alone = only_ran(extents, idle, paths, naming)
-    if alone:
-        common = 0 if subject.detail.whole else common_length(row.path for row in alone)
-        rows = tuple(
-            Row((row.kind, label(row.path, common), per_step(report, row.time_ns)))
-            for row in alone[: subject.detail.top]
-        )
-        title = f"GPU busy with copies or communication only, {{unit}} {headings.scope(report)}"
-        caption = more(alone, subject.detail.top, "range").strip()
-        columns = headed("kind", range="range that launched it", time_ns="time")
-        tables.append(Table("alone", title, columns, rows, caption))
-    return headings.answer(report, tables, [*report.notes, *_doubts(idle)])
+    account = report.account
+    if account is None or not any(gpu.idle_ns for gpu in account.gpus):
+        raise ReportError(NEVER_OUTSIDE if account and account.on_cpu else NEVER_IDLE)
+    places = idle_places(subject.partition, naming_for(subject.detail, report), subject.phases)
+    tables = [_by_cause(account)] if subject.detail.whole else [*_causes(account)]
+    tables += [*_limits(report)] if not account.on_cpu else []
+    tables.append(_places(subject, account, places))
+    tables += [_lags(subject)] if subject.launches else []
+    notes = [*report.notes, *_doubts(account)]
+    notes += price_notes(report, prices(subject.attribution, include_warm_up=report.warm_up_included))
+    return headings.answer(report, tables, notes)
 
 
-def _doubts(idle: IdleTime) -> list[str]:
-    unknown_ns = int(idle.pieces.duration_ns[idle.pieces.cause == CAUSES.index("unknown")].sum())
-    if unknown_ns:
-        return [f"The cause of {time_text(unknown_ns)} is unknown: the launch of the next work was not recorded."]
-    return []
+def _per(account: Account) -> str:
+    """Return what the figures of an account are per: they are always means of steps that count."""
+    return "per step" if account.has_steps else "in all that was recorded"
 
 
-def _windows(report: Report, idle: IdleTime) -> Table:
-    """Show how the windows are divided: span = busy + idle, by block and GPU."""
-    windows = idle.windows
-    of_window = np.bincount(idle.window, idle.gaps.duration_ns, len(windows)).astype(np.int64)
-    rows = []
-    for between in (False, True):
-        for gpu, name in enumerate(idle.gpus):
-            some = (windows.between == between) & (windows.gpu == gpu)
-            span_ns, idle_ns = int(windows.duration_ns[some].sum()), int(of_window[some].sum())
-            if span_ns:
-                block = "between steps" if between else "step" if (windows.step >= 0).any() else "all work"
-                figures = (span_ns, span_ns - idle_ns, idle_ns)
-                scaled = (per_step(report, ns) for ns in figures)
-                rows.append(Row((block, *[name] * (len(idle.gpus) > 1), *scaled, share(idle_ns, span_ns))))
-    columns = headed("block", **({"gpu": "GPU"} if len(idle.gpus) > 1 else {}), span_ns="span", busy_ns="busy")
-    columns += headed(idle_ns="idle", idle_share="idle %")
-    title = f"GPU busy and idle, {{unit}} {headings.scope(report)}"
-    return Table("windows", title, columns, tuple(rows), "span: from the first start to the last end of the work.")
+def _gpu_steps(account: Account) -> int:
+    """Return how many steps of all GPUs figures are means of; one of each GPU where no steps are known."""
+    return max(sum(gpu.steps for gpu in account.gpus), 1)
 
 
-def _causes(report: Report, idle: IdleTime, *, whole: bool) -> Table:
-    """Show the causes, the largest typical one first; the column of idle time adds up to span less busy."""
-    causes = by_cause(idle)
-    total_ns, has_steps = sum(row.idle_ns for row in causes), bool((idle.windows.step >= 0).any())
-    between = any(row.between_ns for row in causes)
-    everything_ns = total_ns + sum(row.between_ns for row in causes)
-    small = [row for row in causes if row.idle_ns + row.between_ns < SMALL * everything_ns and not whole]
-    shown = [row for row in causes if row not in small] if len(small) > 1 else causes
-    lines = [_cause_row(report, row, total_ns, between=between, has_steps=has_steps) for row in shown]
-    if len(small) > 1:
-        idle_ns, between_ns, median_ns = (
-            sum(getattr(row, name) for row in small) for name in ("idle_ns", "between_ns", "median_ns")
-        )
-        rest = CauseSum("other causes", idle_ns, between_ns, median_ns, 0, None)
-        lines.append(_cause_row(report, rest, total_ns, between=between, has_steps=has_steps))
-    columns = headed("cause", idle_ns="idle", share="%")
-    columns += headed(between_ns="between steps") if between else ()
-    columns += (
-        headed(median_ns="median step", alone_ns="one step more", alone_step="its step") if has_steps else ()
+def _mean_of(account: Account) -> str:
+    """Return the end of a title over figures that are means of several GPUs."""
+    return f", mean of {len(account.gpus)} GPUs" if len(account.gpus) > 1 else ""
+
+
+def _idle_by_cause(gpu: GpuAccount) -> dict[str, dict[str, float]]:
+    """Return the idle time of a GPU in a step by cause and phase, ns, the largest cause first."""
+    causes: dict[str, dict[str, float]] = {}
+    for part in gpu.parts:
+        if part.kind == IDLE:
+            phases = causes.setdefault(part.what, {})
+            phases[part.phase] = phases.get(part.phase, 0) + part.total_ns / gpu.steps
+    return dict(sorted(causes.items(), key=lambda item: -sum(item[1].values())))
+
+
+def _causes(account: Account) -> Iterator[Table]:
+    """Yield the causes of each GPU's idle time by phase; rows and columns add up to its idle time in a step."""
+    for number, gpu in enumerate(account.gpus):
+        causes = _idle_by_cause(gpu)
+        phases = [phase for phase in PHASES if any(phase in of_cause for of_cause in causes.values())]
+        own_ns = gpu.total_own_ns / gpu.steps
+        rows = [_row(cause, of_cause, phases, own_ns) for cause, of_cause in causes.items()]
+        together = {phase: sum(of_cause.get(phase, 0) for of_cause in causes.values()) for phase in phases}
+        rows.append(_row("sum", together, phases, own_ns, strong=True))
+        columns = headed("cause", **{f"{phase}_ns": headings.phase(phase) for phase in phases})
+        columns += headed(idle_ns="idle", share="%")
+        glosses = "; ".join(f"{cause}: {MEANING[cause]}" for cause in [*causes][:2])
+        on_gpu = f" of {gpu.gpu}" if len(account.gpus) > 1 else ""
+        what = "Time outside of operators" if account.on_cpu else "Idle time"
+        title = f"{what}{on_gpu} by cause and phase, {{unit}} {_per(account)}"
+        caption = f"{glosses}." if number == 0 else ""
+        step = "the step" if account.has_steps else "the time"
+        yield Table("idle", title, columns, tuple(rows), f"% is of {step}. {caption}".strip())
+
+
+def _row(
+    cause: str, phases_ns: Mapping[str, float], phases: list[str], own_ns: float, *, strong: bool = False
+) -> Row:
+    idle_ns = sum(phases_ns.values())
+    return Row(
+        (cause, *(phases_ns.get(phase, 0) for phase in phases), idle_ns, share(idle_ns, own_ns)), strong=strong
     )
-    glosses = "; ".join(f"{row.cause}: {MEANING[row.cause]}" for row in shown[:2])
-    title = f"Idle time by cause, {{unit}} {headings.scope(report)}"
-    return Table("idle", title, columns, tuple(lines), f"{glosses}.")
 
 
-def _cause_row(report: Report, row: CauseSum, total_ns: int, *, between: bool, has_steps: bool) -> Row:
-    cells: tuple[Any, ...] = (row.cause, per_step(report, row.idle_ns), share(row.idle_ns, total_ns))
-    cells += (per_step(report, row.between_ns),) if between else ()
-    cells += (row.median_ns, row.alone_ns, "" if row.alone_step is None else row.alone_step) if has_steps else ()
-    return Row(cells)
+def _by_cause(account: Account) -> Table:
+    """Return a row for each GPU, cause and phase, for programs."""
+    rows = [
+        Row((gpu.gpu, cause, phase, ns, share(ns, gpu.total_own_ns / gpu.steps)))
+        for gpu in account.gpus
+        for cause, phases in _idle_by_cause(gpu).items()
+        for phase, ns in phases.items()
+    ]
+    return Table(
+        "idle", f"Idle time {_per(account)}", headed("gpu", "cause", "phase", "idle_ns", "share"), tuple(rows)
+    )
 
 
-def _places(subject: Subject, places: Sequence[PlaceSum]) -> Table:
-    """Rank causes in ranges by their idle time, in steps and between them."""
-    report, detail = subject.report, subject.detail
-    total_ns = sum(row.idle_ns + row.between_ns for row in places)
-    common = 0 if detail.whole else common_length(row.path for row in places)
-    rows, has_functions = [], any(row.function for row in places)
-    for row in places[: detail.top]:
-        idle_ns = row.idle_ns + row.between_ns
-        figures = (per_step(report, idle_ns), share(idle_ns, total_ns), per_step(report, row.gaps), row.largest_ns)
-        waited = row.waited_ns / idle_ns if row.waited_ns else ""
-        alone = row.alone_ns / idle_ns if row.alone_step is not None else ""
-        where = label(row.path, common), row.function
-        rows.append(Row((row.cause, *where, *figures, waited, row.waited_for, alone)))
-    columns = (*headed("cause", "range"), function_column(has_functions))
-    columns += headed(idle_ns="idle", share="%", gaps="gaps", largest_ns="largest", waited_share="waited %")
-    columns += (Column("waited_for", "call", seen_by="programs"), *headed(alone_share="1 step %"))
-    title = f"Idle time by cause and range, {{unit}} {headings.scope(report)}"
-    calls = ", ".join(dict.fromkeys(row.waited_for for row in places[: detail.top] if row.waited_for))
-    waited = f" waited: right after {calls}." if calls else ""
-    caption = waited + more(places, detail.top, "row" if has_functions else "range")
-    return Table("places", title, columns, tuple(rows), caption.strip())
+def _limits(report: Report) -> Iterator[Table]:
+    """Yield how long each phase takes on the GPUs, for how long they are busy in it, and what limits it."""
+    account = report.account
+    assert account is not None
+    steps = _gpu_steps(account) / (len(account.counted) if report.per_step else 1)
+    rows = []
+    for row in report.busy:
+        figures = (row.span_ns / steps, row.busy_ns / steps, share(row.busy_ns, row.span_ns))
+        idle = ((row.span_ns - row.busy_ns) / steps, row.waiting_ns / steps)
+        is_sum = row.phase not in PHASES
+        words = (row.verdict, WORDS.get(row.verdict, row.verdict))
+        rows.append(Row((headings.phase(row.phase), *figures, *idle, *words), strong=is_sum))
+    columns = headed("phase", time_ns="time", busy_ns="busy", busy_share="%", idle_ns="idle")
+    columns += headed(waiting_ns="waiting for CPU")
+    columns += (
+        Column("verdict", "limited by", seen_by="programs"),
+        Column("limit", "limited by", seen_by="people"),
+    )
+    caption = "waiting for CPU: the next work was not launched yet." + _without_recording(report.recording)
+    title = f"What limits each phase, {{unit}} {_per(account)}{_mean_of(account)}"
+    yield Table("limits", title, columns, tuple(rows), caption)
+
+
+def _without_recording(cost: Recording | None) -> str:
+    """Return how busy a GPU is without recording, by which the limits are judged; "" if it is not known."""
+    if cost is None or not cost.alone_ns or cost.alone_busy_share is None:
+        return ""
+    spans = {"step": cost.alone_busy_share} | {name: phase.busy_share for name, phase in cost.phases.items()}
+    parts = []
+    for name, busy_share in spans.items():
+        at_least = "at least " if cost.is_limit(busy_share) else ""
+        parts.append(f"{headings.phase(name)} {at_least}{busy_share:.0%}")
+    return f" limited by: as without recording, where the GPU is busy: {', '.join(parts)}."
+
+
+def _places(subject: Subject, account: Account, places: list[IdlePlace]) -> Table:
+    """Rank causes in ranges by their idle time."""
+    detail = subject.detail
+    total_ns = sum(place.total_ns for place in places)
+    steps = _gpu_steps(account)
+    common = 0 if detail.whole else common_length(place.path for place in places)
+    has_functions = any(place.function for place in places)
+    rows = [
+        Row(
+            (
+                place.cause,
+                label(place.path, common),
+                place.function,
+                place.total_ns / steps,
+                share(place.total_ns, total_ns),
+                place.after,
+            )
+        )
+        for place in places[: detail.top]
+    ]
+    columns = (
+        *headed("cause", "range"),
+        function_column(has_functions),
+        *headed(idle_ns="idle", share="%", after="after"),
+    )
+    what = "Time outside of operators" if account.on_cpu else "Idle time"
+    per = f"{_per(account)}{_mean_of(account)}"
+    caption = f"% is of the {what[0].lower()}{what[1:]}. after: the call that waited for the GPU before."
+    caption = caption if any(place.after for place in places[: detail.top]) else caption.partition(" after")[0]
+    columns = columns if "after" in caption or detail.whole else columns[:-1]
+    rows = [row if len(columns) == len(row.values) else Row(row.values[:-1]) for row in rows]
+    cut = more(places, detail.top, "row" if has_functions else "range")
+    return Table("places", f"{what} by range, {{unit}} {per}", columns, tuple(rows), caption + cut)
+
+
+def _lags(subject: Subject) -> Table:
+    """Show how long after its launch call work starts, by phase."""
+    rows = [
+        Row(
+            (
+                headings.phase(lags.phase),
+                per_step(subject.report, lags.launches),
+                lags.median_ns,
+                lags.p95_ns,
+            )
+        )
+        for lags in launch_lags(subject.attribution, subject.phases)
+    ]
+    columns = headed("phase", "launches", median_lag_ns="median lag", p95_lag_ns="95% below")
+    title = f"Launches {headings.over_steps(subject.report)}, and the lag from launch to start, {{unit}}"
+    return Table("launches", title, columns, tuple(rows), LAGS)
+
+
+def _doubts(account: Account) -> Iterator[str]:
+    unknown_ns = sum(gpu.total_ns(kind=IDLE, what="unknown") for gpu in account.gpus)
+    if unknown_ns:
+        yield UNKNOWN.format(time_text(unknown_ns))

@@ -16,7 +16,7 @@ from ..readers import STACKS
 from ..report import KernelRow, Path, RangeRow, Report, added, as_object
 from ..summary.selection import naming_for, renamed
 from ..vocabulary import OTHER, PATH_SEPARATOR, is_function
-from . import graphs, headings, verdict
+from . import account, graphs, headings, verdict
 from .fix import as_object as fixes_as_object
 from .fix import first, unsure
 from .phases import WITHOUT_GRAPHS, phases
@@ -64,7 +64,7 @@ def overview(
     elif by == "range":
         tables = [range_tree(report, detail.top)]
     else:
-        tables = [*first(found), phases(report), ranges_with_kernels(report, detail)]
+        tables = [*account.tables(report), *first(found), phases(report), ranges_with_kernels(report, detail)]
     has_kernels = any(row.kind in RANKED for row in report.kernels)
     tables = [table for table in tables if table.rows and (has_kernels or by == "range")]
     empty = NO_RANGES if by == "range" else NO_KERNELS

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..document import Document, Kind, Row, Table, headed
+from ..document import Kind, Row, Table, headed
 from ..report import KernelRow, Number, Report, added
 from ..support.units import time_text
 from ..vocabulary import OTHER
 from . import graphs, headings
-from .registry import Subject
-from .rows import count_of, kernels_of, longest_first, require_measured, share, time_of
+from .rows import kernels_of, longest_first, share
 
 OUTSIDE_STEPS = "all: with {} of kernels in no phase, outside the measured steps."
 #: A category with less than this share of every phase shows 0.0% everywhere.
 LEAST_SHOWN = 0.0005
 WITHOUT_GRAPHS = "sum: without CUDA graphs launched whole."
-
-
-def view(subject: Subject) -> Document:
-    """Show kernel time by phase and category."""
-    report = subject.report
-    require_measured(report)
-    table = by_phase(report) if subject.detail.whole else phases(report)
-    return headings.answer(report, [table], report.notes)
 
 
 def phases(report: Report) -> Table:
@@ -35,8 +26,8 @@ def phases(report: Report) -> Table:
     several = len(names) != 1
     other_ns = _of_no_phase(report)
     # Where all work of no phase lies outside the measured steps, a column of it says nothing.
-    measured_ns = _of_no_phase(report.measured) if report.measured else other_ns
-    is_outside = len(names) > 1 and any(other_ns) and not any(measured_ns)
+    counted_ns = _of_no_phase(report.counted) if report.counted else other_ns
+    is_outside = len(names) > 1 and any(other_ns) and not any(counted_ns)
     columns_of = [name for name in names if not (is_outside and name == OTHER)]
     others = [row.category for row in longest_first(added(kernels, ("category",))) if row.category != "gemm"]
     times = {(row.category, row.phase): row.total_ns for row in added(kernels, ("category", "phase"))}
@@ -88,24 +79,3 @@ def _by_phase(rows: Iterable[KernelRow], figure: str) -> dict[str, Number]:
 
 def _products(rows: Iterable[KernelRow]) -> list[KernelRow]:
     return [row for row in rows if row.gemm_launch]
-
-
-def by_phase(report: Report) -> Table:
-    """Return a row per phase, and per phase and category, longest first; `share` is of the phase's kernel time."""
-    keys = ("level", "phase", "category", "kernel_ns", "share", "kernels", "gemm_kernels", "graph_ns")
-    rows: list[tuple[object, ...]] = []
-    for phase in (row.phase for row in report.phases):
-        kernels, of_graphs = (
-            [row for row in some if row.phase == phase] for some in (kernels_of(report), graphs.of_graphs(report))
-        )
-        kernel_ns, graph_ns = time_of(kernels), time_of(of_graphs)
-        if not (kernels or graph_ns):
-            continue
-        counts = count_of(kernels), count_of(_products(kernels))
-        rows.append(("phase", phase, "", kernel_ns, 1.0 if kernel_ns else None, *counts, graph_ns))
-        for row in longest_first(added(kernels, ("category",))):
-            gemms = count_of(_products(kernel for kernel in kernels if kernel.category == row.category))
-            figures = (row.total_ns, share(row.total_ns, kernel_ns), row.count, gemms)
-            rows.append(("category", phase, row.category, *figures, None))
-    title = f"Kernel time by phase and category, {{unit}} {headings.scope(report)}"
-    return Table("phases", title, headed(*keys), tuple(map(Row, rows)))

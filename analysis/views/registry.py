@@ -12,6 +12,7 @@ from ..document import SHORT, Detail
 from ..vocabulary import PHASES
 
 if TYPE_CHECKING:
+    from ..account import Partition
     from ..attribution.causes import Attribution
     from ..opened import Opened
     from ..report import Report
@@ -32,15 +33,14 @@ class View(NamedTuple):
 
 
 VIEWS = {
-    "phases": View("what share of each phase is GEMM, and what is the rest?", True),
     "agreement": View("do the CPU range, GPU span and kernel time of a phase agree?"),
     "attention": View("what do scores, mask, softmax and final matmul cost?"),
     "steps": View("how much do the measured steps differ, and in which range?", True),
     "explain": View("where do a kernel's launches come from? (--kernel NAME)", True),
-    "balance": View("is the GPU busy in each phase, and what limits it?"),
-    "idle": View("why is the GPU idle, by cause and range?"),
-    "overlap": View("how much communication and copying is hidden behind compute?"),
-    "communication": View("which module's collectives are exposed, and who waits for whom?", True, True, True),
+    "idle": View("why is the GPU idle, by cause, phase and range?"),
+    "communication": View(
+        "which module's collectives and which copies are exposed, and who waits for whom?", True, True, True
+    ),
     "fix": View("what should I change first, and how much time would it save?"),
     "efficiency": View("what share of the GPU's peak does each range reach?", True),
     "memory": View("what does each range allocate, and what holds memory at its peak?", True, matches_ranges=True),
@@ -51,20 +51,24 @@ VIEWS = {
 class Subject:
     """The input of a view: the report of the requested part, and all work for views that need more.
 
+    `attribution` is of the work that the figures are of, and `partition` has where the time of all steps goes.
+
     `detail` is how much to show; `kernel` is a part of a kernel's name; `ranges` is the pattern of a view that
-    matches ranges itself, empty for all; `some_phases` is true if the report has
-    only the requested phases; `timed` are times of phases measured elsewhere, ns, and `unrecorded_step_ns` is how
-    long a step takes without recording, where that was given.
+    matches ranges itself, empty for all; `some_phases` is true if the report has only the requested phases;
+    `launches` asks for their lags; `timed` are times of phases measured elsewhere, ns, and `unrecorded_step_ns` is
+    how long a step takes without recording, where that was given.
     """
 
     report: Report
     attribution: Attribution
+    partition: Partition
     detail: Detail = SHORT
     some_phases: bool = False
     unselected: Report | None = None
     timed: Mapping[str, float] = field(default_factory=dict)
     kernel: str = ""
     ranges: str = ""
+    launches: bool = False
     unrecorded_step_ns: float | None = None
 
     @property
@@ -89,6 +93,7 @@ def subject_of(
     return Subject(
         part,
         opened.counted,
+        opened.partition,
         unselected=opened.report,
         some_phases=bool(phases),
         ranges=pattern if matches_ranges else "",

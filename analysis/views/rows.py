@@ -33,8 +33,8 @@ def require_measured(report: Report) -> None:
 
 
 def per_step(report: Report, value: Number) -> Number:
-    """Divide a sum over all steps where the report's figures are per step; whole quotients stay integers."""
-    return quotient(value, report.steps) if report.per_step else value
+    """Divide a sum over the steps that count if figures are per step; whole quotients stay integers."""
+    return quotient(value, report.counted_steps) if report.per_step else value
 
 
 def per_step_of_a_gpu(report: Report, value: Number, gpus: int) -> Number:

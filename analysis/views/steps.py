@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import isnan
 from statistics import median
 
+from ..account.sums import states_of_steps
 from ..attribution.causes import Attribution
 from ..document import Column, Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures.steps import RangeSteps, StepFigures, ranges_of, steps_of
 from ..report import Report, tree_order
-from ..report.step_time import StepRow
+from ..report.account import COMMUNICATION, COMPUTE, COPY, IDLE, OPERATORS, StepRow
 from ..summary.selection import naming_for, renamed
 from ..support.units import time_in_digits
 from ..vocabulary import PHASES
 from ..vocabulary.served import NUMBERS, Held
 from . import graphs, headings
+from .account import CALLED
 from .registry import Subject
 from .rows import depths, in_tree, label, last_names, more, require_measured
 
@@ -31,27 +33,34 @@ SHOWN_STEPS = 20
 SERVED = ("prompts", "prompt tokens", "generating", "their tokens")
 #: Columns of steps that generate, by prefill and decode.
 GENERATION = {"prefill_ns": "prefill", "decode_ns": "decode", "tokens": "tokens"}
+#: What a step's time is divided into.
+STATES = (COMPUTE, OPERATORS, COMMUNICATION, COPY, IDLE)
 NOTHING_HELD = (None,) * len(NUMBERS)
 
 
 def view(subject: Subject) -> Document:
-    """Show every step, and each range's kernel time over the steps.
+    """Show every step, and each range's kernel time over the steps that count.
 
     Raises ReportError if no step was measured.
     """
-    report, attribution = subject.report, subject.attribution
+    report = subject.report
     if not report.steps:
         raise ReportError(report.no_steps or NO_STEPS)
     require_measured(report)
     if subject.detail.whole:
         tables, notes = [_every_value(subject)], report.notes
     else:  # graphs that ran whole count among the kernels that they hide
+        attribution = subject.partition.of_counted_steps
         attribution = graphs.counted_work(attribution) if graphs.of_graphs(report) else attribution
-        steps = steps_of(attribution, include_warm_up=report.warm_up_included)
         ranges = _ranges(report, _selected(subject, attribution), subject.detail.top)
-        tables = [table for table in (_steps(report, steps), _served(steps), ranges) if table.rows]
+        tables = [table for table in (_steps(subject), _served(_figures(subject)), ranges) if table.rows]
         notes = report.notes if ranges.rows else (NO_RANGES, *report.notes)
     return headings.answer(report, tables, notes, accounting=headings.accounting_per_step(report))
+
+
+def _figures(subject: Subject) -> tuple[StepFigures, ...]:
+    """Return the figures of all measured steps, in order."""
+    return steps_of(subject.partition.attribution, include_warm_up=subject.report.warm_up_included)
 
 
 def _selected(subject: Subject, attribution: Attribution) -> list[RangeSteps]:
@@ -67,71 +76,64 @@ def _time(report: Report) -> str:
     return f"Time of {graphs.COUNTED}" if graphs.of_graphs(report) else headings.kernel_time(report)
 
 
-def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
-    """Show one row per step, the slowest marked, and the median of each column."""
-    phases = [number for number in range(len(PHASES)) if any(step.phase_ns[number] for step in steps)]
-    own = own_times(report)
-    generates = any(row.prefill_ns is not None for row in own.values())
-    compared = [row.step for row in report.step_time.compared] if report.step_time else []
+def _steps(subject: Subject) -> Table:
+    """Show one row per step with work, and the mean of those that count."""
+    report, account = subject.report, subject.report.account
+    assert account is not None
+    kinds = [kind for kind in STATES if any(gpu.total_ns(kind=kind) for gpu in account.gpus)]
+    states, launches = states_of_steps(subject.partition), {step.step: step for step in _figures(subject)}
+    generates = any(row.prefill_ns is not None for row in account.rows)
+    several = len(account.loops) > 1
 
-    def own_figures(step: int) -> tuple[int | None, ...]:
-        row = own.get(step)
-        return (*_own(row), *(_generation(row) if generates else ()))
+    def figures(row: StepRow) -> list[float | None]:
+        of_step = states[row.loop, row.step]
+        times = [of_step.get(kind, 0) / max(row.gpus, 1) for kind in kinds]
+        return [row.own_ns, *times, *(_generation(row) if generates else ()), launches[row.step].kernels]
 
-    def figures(step: StepFigures) -> tuple[int | None, ...]:
-        times = (step.phase_ns[number] for number in phases)
-        return *own_figures(step.step), *times, step.kernel_ns, step.kernels, step.span_ns, step.cpu_ns
-
-    columns = headed("step", own_ns="step time", idle_between_ns="idle before")
+    columns = headed("step", **({"process": "process"} if several else {}), own_ns="step time")
+    columns += headed(**{f"{kind}_ns": CALLED[kind] for kind in kinds})
     columns += headed(**GENERATION) if generates else ()
-    columns += headed(**{f"{PHASES[number]}_ns": headings.phase(PHASES[number]) for number in phases})
-    columns += headed(kernel_ns="all", kernels="launches", span_ns=headings.span(report), cpu_ns="CPU range")
-    slowest = max(compared, key=lambda step: own[step].own_ns) if len(compared) > 1 else -1
-    listed = sorted({*range(min(len(steps), SHOWN_STEPS)), *([slowest] if slowest >= 0 else [])})
-    rows = [Row((str(step), *figures(steps[step])), strong=step == slowest) for step in listed]
-    middle = [
-        median(column) if column else None for column in map(_present, zip(*map(figures, steps), strict=True))
-    ]
-    if compared:  # of the steps whose time is known from end to end
-        columns_of_own = [*map(_present, zip(*map(own_figures, compared), strict=True))]
-        middle[: len(columns_of_own)] = [median(column) if column else None for column in columns_of_own]
-    rows.append(Row(("median", *middle)))
-    sentences = []
-    if slowest >= 0:
-        sentences.append(f"Step {slowest} takes the longest.")
-    if len(steps) > 1 and any(row.first for row in own.values()):
-        sentences.append("The first step's time counts only its own work, so the median leaves it out.")
+    columns += headed(kernels="launches", counted="counts")
+    rows = []
+    for row in account.rows[:SHOWN_STEPS]:
+        process = [str(row.process_id)] * several
+        rows.append(
+            Row((str(row.step), *process, *figures(row), "" if row.counted else "no"), strong=not row.counted)
+        )
+    means = [_mean(values) for values in zip(*map(figures, account.counted), strict=True)]
+    rows.append(Row(("mean", *[""] * several, *means, ""), strong=True))
+    caption = [f"mean: of the {len(account.counted)} that count."]
     cost = report.recording
     if cost and cost.alone_ns:
         at_most = "at most " if cost.is_upper_limit else ""
-        alone = time_in_digits(cost.alone_ns)
-        sentences.append(f"Steps are as recorded; without recording, one takes {at_most}{alone}.")
-    if len(steps) > len(listed):
-        sentences.append(f"{len(steps) - len(listed)} more steps: --format csv.")
-    title = f"Step time, and {headings.lowered(_time(report))} of each step by phase, {{unit}}"
-    return Table("steps", title, columns, tuple(rows), " ".join(sentences))
+        caption.append(f"As recorded; without recording, a step takes {at_most}{time_in_digits(cost.alone_ns)}.")
+    if len(account.rows) > SHOWN_STEPS:
+        caption.append(f"{len(account.rows) - SHOWN_STEPS} more steps: --format csv.")
+    gpus = ", mean of a GPU" if account.gpus_of_a_loop > 1 else ""
+    return Table(
+        "steps", f"Where the time of each step goes, {{unit}}{gpus}", columns, tuple(rows), " ".join(caption)
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def own_times(report: Report) -> dict[int, StepRow]:
     """Return the times of each step, by its number."""
-    return {row.step: row for row in report.step_time.rows} if report.step_time else {}
+    return {row.step: row for row in report.account.rows} if report.account else {}
 
 
-def _own(row: StepRow | None) -> tuple[int | None, int | None]:
-    """Return a step's own time, and how long a GPU was idle between the step before and its first work."""
-    if row is None:
-        return None, None
+def _idle_before(row: StepRow) -> int | None:
+    """Return how long a GPU was idle between the step before and this step's first work."""
     busy_ns = (row.between_busy_ns or 0) / max(row.gpus, 1)
-    return row.own_ns, None if row.first else round(row.between_ns - busy_ns)
+    return None if row.first else round(row.between_ns - busy_ns)
 
 
 def _generation(row: StepRow | None) -> tuple[int | None, ...]:
     """Return how long a step's prompts and the tokens after them take, and how many of these there are."""
     return tuple(getattr(row, name, None) for name in GENERATION)
-
-
-def _present(values: Iterable[int | None]) -> list[int]:
-    return [value for value in values if value is not None]
 
 
 def _served(steps: tuple[StepFigures, ...]) -> Table:
@@ -174,7 +176,7 @@ def _ranges(report: Report, selected: list[RangeSteps], top: int) -> Table:
     columns = headed("range", median_ns="median", min_ns="min", max_ns="max")
     columns += (Column("spread", "spread %", "share"), *headed("slowest", span_ns=span))
     caption = "spread: (max − min) / median."
-    if any(len(row.steps) < report.steps for row in ranges):
+    if any(len(row.steps) < report.counted_steps for row in ranges):
         caption += " steps: those with work in the range."
         columns += headed("steps")
     rows = []
@@ -194,8 +196,8 @@ def _time_of(row: StepRow | None) -> tuple[int | None, ...]:
     """Return the columns of a step's own time for programs."""
     if row is None:
         return (None,) * 4
-    own_ns, idle_ns = _own(row)
-    return own_ns, row.between_ns, idle_ns, row.evaluation_ns + row.warm_up_ns + row.recorder_ns
+    taken_out_ns = row.evaluation_ns + row.warm_up_ns + row.recorder_ns
+    return row.own_ns, row.between_ns, _idle_before(row), taken_out_ns
 
 
 def _every_value(subject: Subject) -> Table:
@@ -206,8 +208,8 @@ def _every_value(subject: Subject) -> Table:
     own = own_times(subject.report)
     rows: list[tuple[object, ...]] = []
     # Each figure of the kernels alone, and with the graphs that ran whole.
-    measured = [subject.attribution]
-    measured += [graphs.counted_work(subject.attribution)] if graphs.of_graphs(subject.report) else []
+    measured = [subject.partition.attribution]
+    measured += [graphs.counted_work(measured[0])] if graphs.of_graphs(subject.report) else []
     steps = [steps_of(work, include_warm_up=subject.report.warm_up_included) for work in measured]
     for step, counted in zip(steps[0], steps[-1], strict=True):
         graph_ns = counted.kernel_ns - step.kernel_ns

@@ -1,271 +1,388 @@
-"""The answer in two or three sentences: how long a step takes, what the GPU does in it, and what waits."""
+"""The answer in two or three sentences, by one template for each situation; `facts` has what they say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from ..report import BusyRow, Number, Report
+from ..report import Number, Path, Report
+from ..report.account import COMMUNICATION, IDLE, OPERATORS, Cause, Difference, Outlying, Pause
 from ..report.recording import NO_MARK, Recording
-from ..report.step_time import StepTime
+from ..support.text import fit
 from ..support.units import counted, time_in_digits
-from ..vocabulary import OTHER, PHASES
-from . import graphs, headings, idle_words
-from .rows import count_of, kernels_of, time_of
+from ..vocabulary import OTHER, PHASES, step_matcher
+from . import graphs, headings
+from .facts import ALIKE, COMPUTING, SAID_FROM, Facts, GpuFacts, doing_of, facts_of
+from .rows import count_of, kernels_of, label, time_of
 
-NO_PHASE = headings.phase(OTHER)
-#: Why to look at a view next.
-REASONS = {"steps": "how much steps differ, and where", "phases": "what each phase does"}
-#: What is measured in addition to phases, and its name in a sentence.
-WHOLE = {"step": "the step", "all work": "the time"}
-#: The work that keeps the GPU busy in a bound phase, and the sentences for one phase and for several.
-WITH = {"copy-bound": "copies", "communication-bound": "communication"}
-BOUNDS = {bound: (f"is busy with {work}", f"are busy with {work}") for bound, work in WITH.items()}
 UNRECORDED_GPU = "The GPU's work was not recorded: what follows is CPU time."
-#: The share of the work, or of a phase's, from which the answer says what lies in no step.
-MUCH_OUTSIDE = 0.1
-#: And the share of a step that the GPU is idle before its work, or that was taken out, from which it says so.
-MUCH_BETWEEN = MUCH_TAKEN_OUT = 0.1
+NOTHING_OF_ITS_OWN = "No step has time of its own: all its work ran while other work did."
+ALL_RECORDED = "No steps are known: all figures are of the whole recorded time."
+#: The share of the work, or of a phase's, from which the answer says what lies in no step, and that of a step's
+#: time from which it says what was taken out of steps.
+MUCH_OUTSIDE = MUCH_TAKEN_OUT = 0.1
+#: A part of a step with less than this share is one of the others, which are told from the second share on.
+SMALL, SOME = 0.05, 0.02
+#: By how much a GPU's busy share without recording differs at least, if it is told.
+BUSIER = 0.05
+LONGEST_FUNCTION = 80
+#: How a sentence says what a GPU does, where the word alone says too little.
+DOES = {COMMUNICATION: "communication that nothing hides", OPERATORS: "in operators"}
+#: How a sentence says each cause of idle time, of a GPU or of a CPU.
+WHILE = {
+    "launching": "while the CPU launches kernels one by one",
+    "host code": "while the program runs its own code",
+    "data loading": "waiting for data",
+    "synchronization": "as the CPU waits for the GPU",
+    "allocation": "while memory is allocated",
+    "copy": "in calls that copy",
+    "module loading": "while kernels are loaded",
+    "between kernels": "between launched kernels",
+    "latency": "while launches are on their way",
+    "queue": "while launched work waits",
+    "profiler": "while the profiler works",
+    "no more work": "after its last work",
+    "unknown": "for reasons that the report does not show",
+    "Python": "in its own Python",
+    "waiting": "waiting",
+}
 
 
 def verdict(report: Report) -> str:
-    """Return the sentences; empty if no kernel ran."""
-    with_graphs = graphs.counted(report)
-    kernel_ns = time_of(kernels_of(with_graphs))
-    if not kernel_ns:
-        return _without_kernels(report)
-    time = report.step_time if _is_whole(report) else None
+    """Return the sentences; empty if nothing ran."""
+    if headings.is_of_ranges(report):
+        return _of_ranges(report)
+    if report.account and report.account.phases:
+        return _of_phases(report)
+    facts = facts_of(report)
+    if facts is None or not report.kernels:
+        return NOTHING_OF_ITS_OWN if report.kernels and report.account else ""
     sentences = [UNRECORDED_GPU] if report.provenance.gpu_operator else []
-    sentences += [_step(report, time)] if time else []
-    left_out = _left_out(report)
-    told = _time(report, with_graphs, kernel_ns, time)
-    generation = [*_generation(report, time)] if time else []
-    # "of it" would be of what the sentence before names.
-    told = told.replace(" of it (", " of the step (", 1) if left_out or generation else told
-    sentences += [*generation, *left_out, told]
+    sentences += _of_gpus(facts) if len(facts.gpus) > 1 else _of_one(facts)
+    sentences += _unrecorded(facts)
+    sentences += _of_pause(facts.pause) if facts.pause else _why_idle(facts, report)
+    sentences += [*_about_steps(facts), *_generation(report), *_left_out(report), *_taken_out(report)]
     unknown = headings.share_of_other(report)
     if unknown > headings.MUCH_OTHER:
+        time = headings.kernel_time_in_text(report)
         kernels = headings.worded("kernels", report.provenance)
-        sentences.append(f"{_percent(unknown, 1)} of it is in {kernels} of unknown category.")
-    sentences += [] if headings.is_of_ranges(report) else [_busy(report), *idle_words.sentences(report)]
-    sentences += [_between(report, time)] if time else []
-    cost = report.recording if time else None
-    sentences += [cost.reason] if cost and not cost.trusted and cost.reason != NO_MARK else []
-    return " ".join(filter(None, sentences))
-
-
-def _without_kernels(report: Report) -> str:
-    """Return sentences on the work of a report without kernels, and the GPU's busy share; empty without work."""
-    parts = [
-        f"{counted(count_of(rows), *headings.KINDS_OF_WORK[kind])} ({time_in_digits(time_of(rows))})"
-        for kind in ("memcpy", "memset")
-        if (rows := [row for row in report.kernels if row.kind == kind])
-    ]
-    if not parts:
-        return ""
-    over = headings.scope(report)
-    over = " in a step" if report.per_step else "" if over == "total" else f" {over}"
-    sentences = [f"No kernels ran{over}: the work is {' and '.join(parts)}."]
-    return " ".join([*sentences, *([] if headings.is_of_ranges(report) else [_busy(report)])]).rstrip()
-
-
-def _is_whole(report: Report) -> bool:
-    """Return whether the report is of whole steps, and not of some ranges or phases."""
-    return not headings.is_of_ranges(report) and (not report.busy or bool(_of_everything(report)))
-
-
-def _step(report: Report, time: StepTime) -> str:
-    """Return how long a step takes, and how much the steps vary."""
-    step, own_ns = "A rank's step" if report.ranks > 1 else "A step", [row.own_ns for row in time.compared]
-    cost, recorded = report.recording, time_in_digits(time.step_ns)
-    if cost and cost.alone_ns:
-        return f"{step} takes {_alone(cost, cost.alone_ns, recorded)}."
-    takes = f"{step} takes {recorded}{' while recorded' if _is_of_gpu(report) else ''}"
-    if time.is_known_by_window:
-        known = "from its first work to its last" if _is_of_gpu(report) else "its own range"
-        return f"{takes} ({known}, as no other step follows)." if report.steps == 1 else f"{takes}."
-    if not time.is_uneven:
-        return f"{takes}."
-    far_ns = max(own_ns, key=lambda ns: abs(ns - time.step_ns))
-    varied = f"⚠ steps vary by {_percent(time.spread or 0, 1)}: record more steps, or on a quiet machine."
-    return f"{takes} (median of {len(own_ns)}; one of {time_in_digits(far_ns)}). {varied}"
-
-
-def _generation(report: Report, time: StepTime) -> Iterator[str]:
-    """Yield how long prefill and decode take, of a step that generates."""
-    prefill_ns, decode_ns, calls = time.prefill_ns, time.decode_ns, time.decode_calls
-    if prefill_ns is None or decode_ns is None or not calls:
-        return
-    each = f"{time_in_digits(decode_ns / calls)} a call ({counted(calls, 'call')} of several tokens)"
-    if time.tokens and time.token_ns is not None:
-        each = f"{time_in_digits(time.token_ns)} a token ({counted(time.tokens, 'token')})"
-    prefill = "While recorded, prefill" if report.recording and report.recording.alone_ns else "Prefill"
-    yield f"{prefill} takes {time_in_digits(prefill_ns)}, decode {time_in_digits(decode_ns)}: {each}."
-
-
-def _is_of_gpu(report: Report) -> bool:
-    return report.provenance.unit_of_work != "CPU"
-
-
-def _alone(cost: Recording, alone_ns: float, recorded: str) -> str:
-    """Return the time of a step without recording, with its bounds where it varies, and the recorded one."""
-    alone = time_in_digits(alone_ns)
-    unit = " " + alone.partition(" ")[2]
-    recorded = f"{recorded.removesuffix(unit)} while recorded"
-    if cost.is_upper_limit:
-        return f"at most {alone} ({recorded})"
-    if cost.varies:
-        low, high = (time_in_digits(ns or 0) for ns in (cost.unrecorded_low_ns, cost.unrecorded_high_ns))
-        return f"{alone} ({low.removesuffix(unit)} to {high.removesuffix(unit)}; {recorded})"
-    return f"{'about ' if cost.steps == 1 else ''}{alone} ({recorded})"
-
-
-def _between(report: Report, time: StepTime) -> str:
-    """Return how long the GPU is idle before a step's work begins, and what was taken out of steps."""
-    sentences = []
-    idle_ns = (time.between_ns or 0) - (time.between_busy_ns or 0)
-    if idle_ns > MUCH_BETWEEN * time.step_ns:
-        idle = f"{time_in_digits(idle_ns)} of a step ({_percent(idle_ns, time.step_ns)})"
-        on_cpu = report.provenance.unit_of_work == "CPU"
-        sentences.append(
-            f"{idle} is between the steps' ranges." if on_cpu else f"The GPU is idle {idle} between steps."
-        )
-    taken_out = time.taken_out_ns
-    if sum(taken_out.values()) > MUCH_TAKEN_OUT * time.step_ns:
-        parts = ", ".join(f"{time_in_digits(ns)} of {name}" for name, ns in taken_out.items())
-        sentences.append(f"Not part of the steps' time: {parts}.")
+        sentences.append(f"{_percent(unknown, 1)} of the {time} is in {kernels} of unknown category.")
     return " ".join(sentences)
 
 
-def _left_out(report: Report) -> list[str]:
-    """Return how much work between the steps is in none of them, if it is much: before any share."""
+def _takes(facts: Facts) -> str:
+    """Return how long a step takes, while recorded and without recording."""
+    if not facts.has_steps:
+        return f"The recorded work takes {time_in_digits(facts.time_ns)}"
+    step = "A rank's step" if facts.is_of_ranks else "A step"
+    takes, cost = f"{step} takes {time_in_digits(facts.time_ns)}", facts.recording
+    if cost and cost.alone_ns:
+        return f"{takes} while recorded ({_alone(cost, cost.alone_ns)} without)"
+    return takes if facts.on_cpu else f"{takes} while recorded"
+
+
+def _alone(cost: Recording, alone_ns: float) -> str:
+    """Return the time of a step without recording, with its bounds where it varies."""
+    alone = time_in_digits(alone_ns)
+    if cost.is_upper_limit:
+        return f"at most {alone}"
+    if cost.varies:
+        low, high = (time_in_digits(ns or 0) for ns in (cost.unrecorded_low_ns, cost.unrecorded_high_ns))
+        unit = " " + high.partition(" ")[2]
+        return f"{low.removesuffix(unit)} to {high}"
+    return f"{'about ' if cost.steps == 1 else ''}{alone}"
+
+
+def _of_one(facts: Facts) -> Iterator[str]:
+    """Yield how the time of a step is divided on its only GPU, the largest part first."""
+    (gpu,) = facts.gpus
+    told = {
+        doing: ns
+        for doing, ns in gpu.times.items()
+        if ns >= SMALL * facts.time_ns or doing in (COMPUTING, OPERATORS)
+    }
+    parts = [f"{_part(ns, facts.time_ns)} {_doing(doing, facts.on_cpu)}" for doing, ns in told.items()]
+    rest_ns = facts.time_ns - sum(told.values())
+    parts += [f"{time_in_digits(rest_ns)} other"] if rest_ns > SOME * facts.time_ns else []
+    yield f"{_takes(facts)}: {', '.join(parts)}."
+
+
+def _doing(doing: str, on_cpu: bool) -> str:
+    if doing == IDLE and on_cpu:
+        return "outside of them"
+    return DOES.get(doing, doing)
+
+
+def _of_gpus(facts: Facts) -> Iterator[str]:
+    """Yield how the time of a step is divided on several GPUs: the least and the most of each part."""
+    several = "CPUs" if facts.on_cpu else "GPUs"
+    yield f"{_takes(facts)} on {len(facts.gpus)} {several}."
+    does = {COMPUTING: "computes for", OPERATORS: "runs operators for"}
+    does |= {COMMUNICATION: "communicates or waits, with nothing to hide it, for", IDLE: "is idle for"}
+    for doing, words in does.items():
+        least, most = facts.range_of(doing)
+        low_ns, high_ns = least.time_ns(doing), most.time_ns(doing)
+        if high_ns < SMALL * facts.time_ns:
+            continue
+        share = _percent(high_ns, facts.time_ns)
+        if high_ns - low_ns <= ALIKE * facts.time_ns:
+            low, high = time_in_digits(low_ns), time_in_digits(high_ns)
+            yield f"Each {words} {f'{low} to {high}' if low != high else high} ({share})."
+        else:
+            high, low = time_in_digits(high_ns), time_in_digits(low_ns)
+            yield f"{most.name} {words} {high} ({share}), {least.name} for {low}."
+
+
+def _unrecorded(facts: Facts) -> Iterator[str]:
+    """Yield how busy a GPU is without recording where that differs, or why this is not known."""
+    cost = facts.recording
+    if cost is None:
+        return
+    if cost.alone_busy_share is not None and cost.busy_ns is not None:
+        if cost.alone_busy_share - cost.busy_ns / facts.time_ns > BUSIER:
+            at_least = "at least " if cost.is_upper_limit else ""
+            gpu = "a GPU" if len(facts.gpus) > 1 else "the GPU"
+            yield f"Without recording, {gpu} works for {at_least}{_percent(cost.alone_busy_share, 1)} of the step."
+    elif not cost.trusted and cost.reason != NO_MARK:
+        yield cost.reason
+
+
+def _why_idle(facts: Facts, report: Report) -> Iterator[str]:
+    """Yield the main cause of idle time of the GPU that has most of it."""
+    gpu = facts.most_idle
+    if gpu.time_ns(IDLE) < SAID_FROM * facts.time_ns or not gpu.causes:
+        return
+    if facts.on_cpu:
+        yield _outside_operators(gpu, report)
+        return
+    cause = gpu.causes[0]
+    who = gpu.name if len(facts.gpus) > 1 else "It"
+    inside = ", ".join([time_in_digits(cause.total_ns / gpu.steps), *place(cause, report)])
+    yield f"{who} is idle mostly {WHILE[cause.cause]} ({inside})."
+
+
+def _outside_operators(gpu: GpuFacts, report: Report) -> str:
+    """Return what a program does on a CPU outside of operators: causes with a tenth of that or more."""
+    idle_ns = sum(cause.total_ns for cause in gpu.causes)
+    said = [cause for cause in gpu.causes if cause.total_ns >= SAID_FROM * idle_ns]
+    parts = []
+    for cause in said:
+        where = place(cause, report)
+        inside = f" ({', '.join(where)})" if where else ""
+        parts.append(f"{time_in_digits(cause.total_ns / gpu.steps)} {WHILE[cause.cause]}{inside}")
+    return f"Outside of operators, the program is {' and '.join(parts)}."
+
+
+def place(cause: Cause, report: Report) -> list[str]:
+    """Return where most of a cause is, by range and function, and after which call, as parts of a sentence."""
+    is_step = step_matcher(report.step)
+    inner = max((depth for depth, name in enumerate(cause.path, 1) if is_step(name.replace("*", "0"))), default=0)
+    parts = [f"most in {label(cause.path[inner:] or cause.path)}"] if cause.path else []
+    parts += [f"{'in' if parts else 'most in'} {fit(cause.function, LONGEST_FUNCTION)}"] if cause.function else []
+    return parts + ([f"after {cause.after}"] if cause.after else [])
+
+
+def _about_steps(facts: Facts) -> Iterator[str]:
+    """Yield which steps do not count, and how those that count differ."""
+    if not facts.has_steps:
+        yield ALL_RECORDED
+        return
+    if facts.rhythm:
+        rhythm = facts.rhythm
+        apart, others = time_in_digits(rhythm.apart_ns), time_in_digits(rhythm.others_ns)
+        yield (
+            f"Every {_ordinal(rhythm.every)} of {facts.counted} steps takes {apart} ({_more(rhythm.more)}), the "
+            f"others {others}: figures are means of whole periods."
+        )
+    elif facts.varies and facts.counted > 1:
+        low, high = time_in_digits(facts.low_ns), time_in_digits(facts.high_ns)
+        yield (
+            f"The {facts.counted} steps take {low} to {high}: figures are their mean. Record more steps, or on a "
+            "quiet machine."
+        )
+    elif facts.outlying:
+        them = "it" if len(facts.outlying) == 1 else "them"
+        all_of_them = time_in_digits(facts.all_step_ns)
+        yield f"Not counted: {'; '.join(_not_counted(facts.outlying))}. With {them}, {all_of_them} on average."
+    if facts.dropped:
+        have = "has" if facts.dropped == 1 else "have"
+        are = "is" if facts.dropped == 1 else "are"
+        of = facts.steps + facts.dropped
+        yield f"{facts.dropped} of {of} steps {have} no recorded work, and {are} left out."
+
+
+def _not_counted(outlying: Sequence[Outlying]) -> Iterator[str]:
+    """Yield the steps that do not count, those with more of the same thing together, of at most two things."""
+    groups: dict[tuple[str, bool], list[Outlying]] = {}
+    for row in outlying:
+        groups.setdefault((row.more.what, row.more.ns > 0), []).append(row)
+    for rows in sorted(groups.values(), key=len, reverse=True)[:2]:
+        numbers = ", ".join(str(row.step) for row in rows[:4]) + ("…" if len(rows) > 4 else "")
+        low, high = (time_in_digits(bound(row.own_ns for row in rows)) for bound in (min, max))
+        took = low if low == high else f"{low} to {high}"
+        mean = Difference(rows[0].more.kind, rows[0].more.what, sum(row.more.ns for row in rows) / len(rows))
+        yield f"{'steps' if len(rows) > 1 else 'step'} {numbers} took {took} ({_more(mean)})"
+
+
+def _more(more: Difference) -> str:
+    """Return what some steps have more of, or less."""
+    what = {"compute": f"computing ({more.what})", "copy": f"copies {more.what}"}.get(more.kind, more.what)
+    return f"{what} {'+' if more.ns >= 0 else '−'}{time_in_digits(abs(more.ns))}"
+
+
+def _ordinal(number: int) -> str:
+    suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
+
+
+def _of_pause(pause: Pause) -> Iterator[str]:
+    """Yield where one long gap is in a report without steps, and how busy the GPU is without it."""
+    between = _between(pause.before, pause.after)
+    yield (
+        f"{time_in_digits(pause.duration_ns)} is one pause, {between} {time_in_digits(pause.start_ns)} after the "
+        "first work."
+    )
+    if pause.rest_ns <= 0:
+        return
+    busy = f"Without it the GPU is busy {_percent(pause.rest_ns - pause.rest_idle_ns, pause.rest_ns)} of "
+    busy += time_in_digits(pause.rest_ns)
+    if pause.rest_idle_ns >= SAID_FROM * pause.rest_ns and pause.rest_cause_ns > 0:
+        busy += f", and idle mostly {WHILE[pause.rest_cause]} ({time_in_digits(pause.rest_cause_ns)})"
+    yield f"{busy}."
+
+
+def _between(before: Path, after: Path) -> str:
+    names = [str(label(path)) if path else "work outside all ranges" for path in (before, after)]
+    if names[0] == names[1]:
+        return f"between two pieces of work in {names[0]}," if before else "between work outside all ranges,"
+    return f"between {names[0]} and {names[1]},"
+
+
+def _generation(report: Report) -> Iterator[str]:
+    """Yield how long prefill and decode take, of a step that generates."""
+    account = report.account
+    if account is None or not account.has_steps:
+        return
+    prefill_ns, decode_ns, calls = map(account.generation, ("prefill_ns", "decode_ns", "decode_calls"))
+    if prefill_ns is None or decode_ns is None or not calls:
+        return
+    tokens, token_ns = account.generation("tokens"), account.token_ns
+    each = f"{time_in_digits(decode_ns / calls)} a call ({counted(calls, 'call')} of several tokens)"
+    if tokens and token_ns is not None:
+        each = f"{time_in_digits(token_ns)} a token ({counted(tokens, 'token')})"
+    yield f"Prefill takes {time_in_digits(prefill_ns)}, decode {time_in_digits(decode_ns)}: {each}."
+
+
+def _left_out(report: Report) -> Iterator[str]:
+    """Yield how much work between the steps is in none of them, if it is much."""
     outside = [
         f"{time_in_digits(outside_ns)} of {time_in_digits(total_ns)} of "
         f"{phase or f'all {report.provenance.unit_of_work}'} work"
         for phase, outside_ns, total_ns in report.unaccounted
         if report.per_step and phase != OTHER and outside_ns > MUCH_OUTSIDE * total_ns
     ]
-    return [f"Left out, as in no step: {', '.join(outside)}."] if outside else []
+    if outside:
+        yield f"Left out, as in no step: {', '.join(outside)}."
 
 
-def next_view(report: Report) -> str:
-    """Return the name of the view to ask for next."""
-    if idle_words.is_idle(report):
-        return "idle"
-    return "steps" if report.steps > 1 else "phases"
+def _taken_out(report: Report) -> Iterator[str]:
+    """Yield what was taken out of the steps' time, if it is much."""
+    account = report.account
+    taken_out_ns = account.taken_out_ns if account and account.has_steps else {}
+    if account and sum(taken_out_ns.values()) > MUCH_TAKEN_OUT * account.recorded_ns:
+        parts = ", ".join(f"{time_in_digits(ns)} of {name}" for name, ns in taken_out_ns.items())
+        yield f"Not part of the steps' time: {parts}."
 
 
-def commands(report: Report, target: str) -> tuple[str, ...]:
-    """Return the commands to run next, each with its reason; `target` is the report's path and options."""
-    view = next_view(report)
-    reason = idle_words.why(report) if view == "idle" else REASONS[view]
-    return (
-        f"nvtx-kernels view {view} {target}   # {reason}",
-        f"nvtx-kernels page {target} --open   # all of it, in the browser",
-    )
+def _of_phases(report: Report) -> str:
+    """Return how long some phases take in a step, and what they do."""
+    account = report.account
+    assert account is not None
+    if not account.gpus or not account.recorded_ns:
+        return ""
+    per = "a step" if account.has_steps else "the recorded time"
+    gpu = max(account.gpus, key=lambda gpu: gpu.total_ns())
+    names = [headings.phase(phase) for phase in account.phases]
+    takes = f"{' and '.join(names).capitalize()} take{'s' * (len(names) == 1)}"
+    times_ns = {doing: ns / max(gpu.steps, 1) for doing, ns in gpu.by(doing_of).items()}
+    total_ns = sum(times_ns.values())
+    parts = ", ".join(f"{_part(ns, total_ns)} {_doing(doing, account.on_cpu)}" for doing, ns in times_ns.items())
+    on_gpu = f" on {gpu.gpu}" if len(account.gpus) > 1 else ""
+    return f"{takes} {_part(total_ns, account.recorded_ns)} of {per}{on_gpu}: {parts}."
 
 
-def _time(report: Report, with_graphs: Report, kernel_ns: Number, time: StepTime | None) -> str:
-    """Return how long the kernels take, what that counts, and its parts."""
+def _of_ranges(report: Report) -> str:
+    """Return how long the kernels of some ranges take, by phase, and which share is GEMM."""
+    with_graphs = graphs.counted(report)
     kernels = kernels_of(with_graphs)
+    kernel_ns = time_of(kernels)
+    if not kernel_ns:
+        return _without_kernels(report)
     times = {phase: time_of(row for row in kernels if row.phase == phase) for phase in PHASES}
     phases = sorted((phase for phase in PHASES if times[phase]), key=lambda phase: -times[phase])
-    only_phase = phases[0] if len(phases) == 1 and phases[0] != OTHER else ""
-    parts = [", ".join(f"{_called(phase)} {_percent(times[phase], kernel_ns)}" for phase in phases)]
+    parts = [f"{headings.phase(phase)} {_percent(times[phase], kernel_ns)}" for phase in phases]
     gemm = _gemm(report, kernel_ns)
-    shares = "; ".join([*parts, gemm] if len(phases) > 1 else [gemm])
+    shares = "; ".join([", ".join(parts), gemm] if len(phases) > 1 else [gemm])
     on_cpu = report.provenance.unit_of_work == "CPU"
+    time = "self CPU time of operators" if on_cpu else graphs.counted_time(report)
+    return f"The ranges asked for take {time_in_digits(kernel_ns)} of {time}{_over(report)}: {shares}."
+
+
+def _over(report: Report) -> str:
+    """Return what figures are over, as the end of a sentence's part."""
+    if report.per_step:
+        return " in a rank's step" if report.ranks > 1 else " in a step"
     over = headings.scope(report)
-    over = (
-        " in a rank's step"
-        if report.per_step and report.ranks > 1
-        else " in a step"
-        if report.per_step
-        else ("" if over == "total" else f" {over}")
-    )
-    spent = (
-        f"{time_in_digits(kernel_ns)} of {'self CPU time of operators' if on_cpu else graphs.counted_time(report)}"
-    )
-    if headings.is_of_ranges(report):
-        return f"The ranges asked for take {spent}{over}: {shares}."
-    all_in = f", all of it in {only_phase}" if only_phase else ""
-    if time and report.per_step and on_cpu:
-        of_step = _of_step(kernel_ns, time.step_ns)
-        if report.recording and report.recording.alone_ns:  # which made the operators slower, too
-            of_step = f"While recorded, {of_step.replace(' of it ', ' of the step ')}"
-        return f"{of_step} is self CPU time of operators{all_in}: {shares}."
-    if time and time.busy_ns is not None:
-        gpu = "A rank's GPU" if report.ranks > 1 else "Each GPU" if time.gpus > 1 else "The GPU"
-        works = f"{gpu} works for {_worked(report.recording, time, time.busy_ns)}"
-        if report.per_step:
-            return f"{works}{all_in}: {shares}."
-        return f"{works}. The report contains {spent}{over}{all_in}: {shares}."
-    takes = f"{only_phase.capitalize()} takes" if only_phase else "The report contains"
-    if not report.per_step and max((row.gpus for row in report.busy), default=1) > 1:
-        takes = "The GPUs together have"
-        over = f"{f' of {only_phase}' if only_phase else ''}{over}"
-    return f"{takes} {spent}{over}: {shares}."
+    return "" if over == "total" else f" {over}"
+
+
+def _without_kernels(report: Report) -> str:
+    """Return a sentence on the work of ranges without kernels; empty without work."""
+    parts = [
+        f"{counted(count_of(rows), *headings.KINDS_OF_WORK[kind])} ({time_in_digits(time_of(rows))})"
+        for kind in ("memcpy", "memset")
+        if (rows := [row for row in report.kernels if row.kind == kind])
+    ]
+    return f"No kernels ran{_over(report)}: the work is {' and '.join(parts)}." if parts else ""
 
 
 def _gemm(report: Report, kernel_ns: Number) -> str:
     """Return which share of the kernels' time is GEMM, or in graphs that hide their kernels."""
     if graph_ns := time_of(graphs.of_graphs(report)):
-        in_graphs = _percent(graph_ns, kernel_ns)
-        return f"{in_graphs} is in CUDA graphs launched whole"
+        return f"{_percent(graph_ns, kernel_ns)} is in CUDA graphs launched whole"
     gemm_ns = time_of(row for row in report.kernels if row.category == "gemm")
     none = "none is known to be" if headings.share_of_other(report) > headings.MUCH_OTHER else "none is"
     return f"{_percent(gemm_ns, kernel_ns)} is GEMM" if gemm_ns else f"{none} GEMM"
 
 
-def _worked(cost: Recording | None, time: StepTime, busy_ns: float) -> str:
-    """Return how long a GPU works in a step; while recorded that is at least the share that it is otherwise."""
-    if cost and cost.alone_ns and cost.busy_ns is not None:
-        at_least, busy_ns = "at least " if cost.is_upper_limit else "", min(cost.busy_ns, cost.alone_ns)
-        return f"{time_in_digits(busy_ns)} of it ({at_least}{_percent(busy_ns, cost.alone_ns)})"
-    return f"{time_in_digits(busy_ns)} of it (at least {_percent(busy_ns, time.step_ns)})"
+def next_view(report: Report) -> str:
+    """Return the name of the view to ask for next."""
+    facts = facts_of(report)
+    if facts and facts.gpus and facts.most_idle.time_ns(IDLE) >= SAID_FROM * facts.time_ns:
+        return "idle"
+    return "steps" if report.steps > 1 else "kernels"
 
 
-def _of_step(part_ns: Number, step_ns: Number) -> str:
-    """Return a time as a part of a step; of several threads' time the sum may be longer than it."""
-    if part_ns > step_ns:
-        return f"{time_in_digits(part_ns)} per step"
-    return f"{time_in_digits(part_ns)} of it ({_percent(part_ns, step_ns)})"
-
-
-def _busy(report: Report) -> str:
-    """Return how busy the GPU is where no step says it, and what bounds each phase; empty for a CPU."""
-    rows = _of_everything(report) or report.busy
-    if not rows:
-        return ""
-    phases = [row for row in report.busy if row not in rows] or rows
-    bounds = []
-    for bound, (waits, wait) in BOUNDS.items():
-        bounded = [row for row in phases if row.verdict == bound]
-        if bounded:
-            *most, last = (WHOLE[row.phase] if row.phase in WHOLE else _called(row.phase) for row in bounded)
-            names = f"{', '.join(most)} and {last}" if most else last
-            kernels = sum(row.kernels for row in bounded)
-            counted_kernels = f" ({counted(kernels, 'kernel')})" if kernels else ""
-            bounds.append(f"{names} {wait if most else waits}{counted_kernels}")
-    if report.step_time and _is_whole(report):
-        bounded_by = ", ".join(bounds)
-        return f"{bounded_by[0].upper()}{bounded_by[1:]}." if bounds else ""
-    gpus = "The GPUs are" if max(row.gpus for row in rows) > 1 else "The GPU is"
-    shares = ", ".join(
-        f"{_percent(row.busy_ns, row.span_ns)} of {WHOLE.get(row.phase, _called(row.phase))}" for row in rows
+def commands(report: Report, target: str) -> tuple[str, ...]:
+    """Return the commands to run next, each with its reason; `target` is the report's path and options."""
+    view, facts = next_view(report), facts_of(report)
+    command, reason = f"view {view} {target}", "how much steps differ, and where"
+    if view == "kernels":
+        command, reason = f"rank {target} --by kernel", "which kernels take longest"
+    if view == "idle" and facts:
+        reason = "what the program does outside of operators"
+        if not facts.on_cpu:
+            of_what = "of the step" if facts.has_steps else "of the time"
+            idle = _percent(facts.most_idle.time_ns(IDLE), facts.time_ns)
+            gpu = facts.most_idle.name if len(facts.gpus) > 1 else "the GPU"
+            reason = f"why {gpu} is idle {idle} {of_what}"
+    return (
+        f"nvtx-kernels {command}   # {reason}",
+        f"nvtx-kernels page {target} --open   # all of it, in the browser",
     )
-    waiting = f"; {', '.join(bounds)}" if bounds else ""
-    if phases is rows:  # what it is busy with is of the same time
-        found = {row.verdict for row in rows}
-        waiting = "".join(f", mostly with {WITH[bound]}" for bound in BOUNDS if bound in found)
-    return f"{gpus} busy {shares} (first start to last end of its work){waiting}."
 
 
-def _of_everything(report: Report) -> list[BusyRow]:
-    return [row for row in report.busy if row.phase in WHOLE]
-
-
-def _called(phase: str) -> str:
-    return headings.phase(phase)
+def _part(part_ns: float, total_ns: float) -> str:
+    return f"{time_in_digits(part_ns)} ({_percent(part_ns, total_ns)})"
 
 
 def _percent(part: Number, total: Number) -> str:

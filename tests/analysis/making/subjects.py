@@ -9,7 +9,7 @@ from nvtx_kernels.analysis.document import Detail
 from nvtx_kernels.analysis.opened import Opened
 from nvtx_kernels.analysis.presenters import as_table
 from nvtx_kernels.analysis.readers import read
-from nvtx_kernels.analysis.summary.totals import summarize
+from nvtx_kernels.analysis.summary.totals import accounted
 from nvtx_kernels.analysis.views.registry import subject_of, viewer
 
 from tests.analysis.making.bundled import DATA, SHARED
@@ -24,19 +24,23 @@ def attributed(path):
 
 
 @cache
+def opened(path, *, include_warm_up=False):
+    """Divide the time of a report's steps, and add it up, once."""
+    return Opened(*accounted(attributed(path), include_warm_up=include_warm_up))
+
+
 def summarized(path, *, per_step=False, include_warm_up=False):
-    """Add up a report, once."""
-    if per_step:
-        return reports.per_step(summarized(path, include_warm_up=include_warm_up))
-    return summarize(attributed(path), include_warm_up=include_warm_up)
+    """Return the sums of a report."""
+    whole = opened(path, include_warm_up=include_warm_up).whole
+    return reports.per_step(whole) if per_step else whole
 
 
-def subject(path, *, name="phases", per_step=False, include_warm_up=False, phase=None, within=None, **options):
+def subject(path, *, name="idle", per_step=False, include_warm_up=False, phase=None, within=None, **options):
     """Return what a view looks at; one that matches ranges itself is named."""
-    opened = Opened(attributed(path), summarized(path, include_warm_up=include_warm_up), per_step)
+    of_path = replace(opened(path, include_warm_up=include_warm_up), asked_per_step=per_step)
     detail = Detail(**{field.name: options.pop(field.name) for field in fields(Detail) if field.name in options})
     phases = (phase,) if phase else ()
-    return subject_of(name, opened, within or "", phases, detail=detail, **options)
+    return subject_of(name, of_path, within or "", phases, detail=detail, **options)
 
 
 def viewed(name, path, **options):

@@ -3,6 +3,7 @@
 from functools import partial
 
 import pytest
+from nvtx_kernels.analysis.account import partition
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.measures.fixes import fixes_of
 from nvtx_kernels.analysis.readers import read
@@ -27,7 +28,9 @@ TF32_SHARE = 67 / 494.7
 def found(folder, program, run=None, slower=1.0, gpu="NVIDIA H200", **options):
     """Return what a recording of a program says, whose step without recording is known unless `options` differ."""
     known = {"unrecorded_step_ns": step_ns(program)} | options
-    return fixes_of(attribute(read(recorded(folder, program, run=run, slower=slower, gpu=gpu))), **known)
+    return fixes_of(
+        partition(attribute(read(recorded(folder, program, run=run, slower=slower, gpu=gpu)))), **known
+    )
 
 
 def rule(answer, name):
@@ -164,7 +167,7 @@ def test_pauses_in_which_annotation_opens_backward_are_not_the_programs(tmp_path
     def pauses(name, domain):
         machine = simulated(partial(annotated, name=name, domain=domain))
         machine.rows.ranges[:0] = annotation()
-        answer = fixes_of(attribute(read(write(tmp_path / "report.sqlite", machine.rows))))
+        answer = fixes_of(partition(attribute(read(write(tmp_path / "report.sqlite", machine.rows)))))
         return rule(answer, "host_pause")
 
     assert pauses("backward", OWN_DOMAIN) is None
@@ -179,7 +182,7 @@ def test_a_pause_in_one_step_is_no_symptom(tmp_path):
         training(machine, pause=9 * MS if next(steps) % 6 == 3 else 0, reads=True)
 
     machine = simulated(once)
-    answer = fixes_of(attribute(read(write(tmp_path / "report.sqlite", machine.rows))))
+    answer = fixes_of(partition(attribute(read(write(tmp_path / "report.sqlite", machine.rows)))))
     assert rule(answer, "host_pause") is None
 
 
@@ -197,9 +200,9 @@ def test_a_slower_recording_gives_a_range_that_holds_what_is_saved(tmp_path):
     changed = partial(changed, lasts=round(60 * US * TF32_SHARE))
     true_ns = step_ns(base)
     report = recorded(tmp_path, base, slower=2.0)
-    fix = rule(fixes_of(attribute(read(report)), unrecorded_step_ns=true_ns), "fp32")
+    fix = rule(fixes_of(partition(attribute(read(report))), unrecorded_step_ns=true_ns), "fp32")
     assert fix.alone_low_ns <= true_ns - step_ns(changed) <= fix.alone_ns
-    unknown = rule(fixes_of(attribute(read(report))), "fp32")
+    unknown = rule(fixes_of(partition(attribute(read(report)))), "fp32")
     assert unknown is None or unknown.alone_ns - unknown.alone_low_ns >= fix.alone_ns - fix.alone_low_ns
 
 
@@ -234,6 +237,6 @@ def test_what_is_saved_of_a_step_that_no_cost_gives_is_less_than_it(tmp_path, st
 
 def test_an_unknown_gpu_is_not_judged(tmp_path):
     report = recorded(tmp_path, partial(training, reads=True), gpu="NVIDIA H900")
-    answer = fixes_of(attribute(read(report)))
+    answer = fixes_of(partition(attribute(read(report))))
     assert rule(answer, "fp32") is None
     assert "peaks of the GPU are not known" in answer.unjudged[0]

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 from nvtx_kernels.analysis import view as view_command
+from nvtx_kernels.analysis.account import partition
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.measures.fixes import fixes_of
 from nvtx_kernels.analysis.measures.replay import emptied_ns, timeline_of
@@ -76,12 +77,12 @@ def emptied_step(run=program, **options):
 def found(folder, host_ns, *, slower=SLOWER, **options):
     """Return the changes by a recording of a host that recording slows."""
     path = recorded(folder, lambda machine: program(machine, **options), slower=slower)
-    return fixes_of(attribute(read(path)), unrecorded_step_ns=true_step_ns(**options), host_ns=host_ns)
+    return fixes_of(partition(attribute(read(path))), unrecorded_step_ns=true_step_ns(**options), host_ns=host_ns)
 
 
 def test_the_emptied_step_is_replayed(tmp_path):
     attribution = attribute(read(recorded(tmp_path, program)))
-    timeline = timeline_of(attribution)
+    timeline = timeline_of(partition(attribution))
     (replayed,) = emptied_ns(emptied(timeline, attribution), np.ones(1))
     true_ns = emptied_step()
     for phase, ns in zip(PHASES, replayed, strict=True):
@@ -118,7 +119,7 @@ def test_steps_of_one_phase_are_emptied_one_by_one(tmp_path):
                 machine.work(3 * US)
 
     attribution = attribute(read(recorded(tmp_path, forwards)))
-    timeline = timeline_of(attribution)
+    timeline = timeline_of(partition(attribution))
     (replayed,) = emptied_ns(emptied(timeline, attribution), np.ones(1))
     assert timeline.steps > 1
     assert replayed.sum() == pytest.approx(step_ns(forwards), rel=0.1)
@@ -193,7 +194,7 @@ def test_host_times_give_the_step_of_any_program(tmp_path, seed):
     path = recorded(tmp_path, run, slower=draw.uniform(1.2, 3))
     slow_start = draw.uniform(1, 1.14)
     host_ns = {phase: slow_start * ns for phase, ns in emptied_step(run).items()}
-    answer = fixes_of(attribute(read(path)), unrecorded_step_ns=step_ns(run), host_ns=host_ns)
+    answer = fixes_of(partition(attribute(read(path))), unrecorded_step_ns=step_ns(run), host_ns=host_ns)
     assert answer.host_times_error == pytest.approx(0, abs=0.03)
 
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from nvtx_kernels.analysis.account import partition
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.measures.fixes import fixes_of
 from nvtx_kernels.analysis.readers import read
@@ -36,7 +37,7 @@ def judged(name, folder):
     report, measured_by = PROGRAMS[name]
     truth = json.loads(TRUTH.read_text())[name]
     attribution = attribute(read(unpacked(f"gains/{report}", folder)))
-    found = fixes_of(attribution, unrecorded_step_ns=truth["step"] * MS)
+    found = fixes_of(partition(attribution), unrecorded_step_ns=truth["step"] * MS)
     pairs = [(fix, truth[measured_by[fix.rule]] * MS) for fix in found.fixes if fix.rule in measured_by]
     return pairs, truth
 

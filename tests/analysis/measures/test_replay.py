@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from nvtx_kernels.analysis.account import partition
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import AnalysisError
 from nvtx_kernels.analysis.measures.fixes import fixes_of
@@ -56,7 +57,7 @@ def mixed(machine):
 @pytest.mark.parametrize("program", [two_streams, mixed], ids=["two streams", "mixed"])
 @pytest.mark.parametrize("slower", [1.0, 1.7])
 def test_the_unchanged_replay_gives_the_recorded_step(tmp_path, program, slower):
-    timeline = timeline_of(attribute(read(simulated.recorded(tmp_path, program, slower=slower))))
+    timeline = timeline_of(partition(attribute(read(simulated.recorded(tmp_path, program, slower=slower)))))
     assert replay_error(timeline) == pytest.approx(0, abs=0.005)
     replayed = step_ns([timeline] * 2, np.array([1.0, 1 / slower]))
     assert replayed[0] == pytest.approx(simulated.step_ns(program, slower=slower), rel=0.01)
@@ -74,7 +75,7 @@ def test_a_faster_host_gives_the_step_of_a_program_that_was_not_recorded(tmp_pat
             machine.work(kernel)
         machine.read()
 
-    timeline = timeline_of(attribute(read(simulated.recorded(tmp_path, program, slower=slower))))
+    timeline = timeline_of(partition(attribute(read(simulated.recorded(tmp_path, program, slower=slower)))))
     (replayed,) = step_ns([timeline], np.array([1 / slower]))
     assert replayed == pytest.approx(simulated.step_ns(program), rel=0.03)
 
@@ -82,13 +83,13 @@ def test_a_faster_host_gives_the_step_of_a_program_that_was_not_recorded(tmp_pat
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name.split(".sqlite")[0])
 def test_the_replay_of_real_reports_is_within_two_percent(path, tmp_path):
     report = unpacked(str(path.relative_to(SHARED)), tmp_path) if path.suffix == ".xz" else path
-    assert abs(replay_error(timeline_of(attribute(read(report))))) <= 0.02
+    assert abs(replay_error(timeline_of(partition(attribute(read(report)))))) <= 0.02
 
 
 def refusal(report):
     """Return why a report cannot be replayed."""
     with pytest.raises(Refused) as reason:
-        timeline_of(attribute(read(report)))
+        timeline_of(partition(attribute(read(report))))
     return str(reason.value)
 
 
@@ -100,7 +101,7 @@ def test_several_streams_without_events_are_refused(tmp_path):
 def test_one_stream_needs_no_events_and_no_waits(tmp_path):
     report = simulated.recorded(tmp_path, mixed)
     report = alter(report, "DROP TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION")
-    assert replay_error(timeline_of(attribute(read(report)))) == pytest.approx(0, abs=0.005)
+    assert replay_error(timeline_of(partition(attribute(read(report))))) == pytest.approx(0, abs=0.005)
 
 
 def test_threads_that_launch_at_once_are_refused(tmp_path):
@@ -126,7 +127,7 @@ def test_a_full_queue_holds_the_host_up(tmp_path):
             machine.work(20 * US)
         machine.wait()
 
-    timeline = timeline_of(attribute(read(simulated.recorded(tmp_path, flooding, steps=4))))
+    timeline = timeline_of(partition(attribute(read(simulated.recorded(tmp_path, flooding, steps=4)))))
     assert replay_error(timeline) == pytest.approx(0, abs=0.01)
 
 
@@ -138,7 +139,7 @@ def test_steps_between_which_evaluation_lies_are_not_replayed_together(tmp_path)
         if number == 3:
             with machine.range("warmup"):
                 mixed(machine)
-    window = window_of(attribute(read(write(tmp_path / "report.sqlite", machine.rows))))
+    window = window_of(partition(attribute(read(write(tmp_path / "report.sqlite", machine.rows)))))
     assert len(window.begin) == 4
 
 
@@ -149,5 +150,5 @@ def test_any_report_is_replayed_or_refused(rows):
             attribution = attribute(read(write(Path(folder) / "report.sqlite", rows)))
         except AnalysisError:
             assume(False)
-    found = fixes_of(attribution, unrecorded_step_ns=50.0)
+    found = fixes_of(partition(attribution), unrecorded_step_ns=50.0)
     assert found.refused or abs(found.replay_error) <= 0.02

@@ -1,10 +1,14 @@
 """One cause for each nanosecond in which a GPU is idle: what the thread that launches the next work was doing.
 
+    GPU       ▓▓▓▓ work ▓▓▓▓┤ . . . . . . . . . gap . . . . . . . . . ├▓▓ next work: it decides ▓▓
+    thread       ┤ launch ├────┤ synchronize ├──── code ────┤ launch of it ├
+    causes                  ├synchronization─┼─ host code ──┼─ launching ──┼─ latency ─┤
+
 A *gap* is a time in which no work runs on a GPU. The work that ends it *decides*: up to the end of its launch
 call the gap is cut at every begin and end of a call, of a range and of the profiler's own time on its logical
 thread, and each piece has one cause; the rest of the gap is after the launch. Work of a thread that launches no
-kernels on this GPU, such as a prefetcher's copies, does not decide where a later one can.
-docs/idle.md has the rules.
+kernels on this GPU, such as a prefetcher's copies, does not decide where a later one can. docs/idle.md has the
+rules.
 
 A *logical thread* is a thread, those that wait for it (as adoption found) and those that it waits for: only one of
 them runs at a time, so their calls are read as one thread's.
@@ -13,7 +17,7 @@ them runs at a time, so their calls are read as one thread's.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,9 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.causes import HOW, Attribution
-from ..support.small_numbers import bounds, grouped_rows, ordered, rows_of_each
-from ..trace import GRAPH, KERNEL, Bools, Columns, Int8s, Int32s, Int64s, Spots, Trace, marked
-from ..vocabulary import PHASES
+from ..support.small_numbers import bounds, distinct, grouped_rows, ordered, rows_of_each
+from ..trace import GRAPH, KERNEL, Bools, Columns, Int8s, Int32s, Int64s, Launches, Spots, Trace, marked
 from ..vocabulary.calls import (
     ALLOCATION,
     CALL_KINDS,
@@ -35,15 +38,15 @@ from ..vocabulary.calls import (
     QUERY,
     SYNCHRONIZATION,
 )
-from .gaps import Gaps, gaps_of
-from .idle_windows import Windows, typical, windows_of
-from .layers import Layers, cut_at, touching
-from .spans import Extents, Spans, union
+from ..vocabulary.loading import loads_data
+from .gaps import Gaps
+from .intervals import Intervals, Layers, cut_at, touching, union
 
 #: Why a GPU is idle.
 CAUSES = (
     "launching",
     "host code",
+    "data loading",
     "synchronization",
     "allocation",
     "copy",
@@ -52,11 +55,13 @@ CAUSES = (
     "latency",
     "queue",
     "profiler",
+    "no more work",
     "unknown",
 )
 (
     LAUNCHING,
     HOST_CODE,
+    DATA_LOADING,
     SYNCHRONIZING,
     ALLOCATING,
     COPYING,
@@ -65,8 +70,11 @@ CAUSES = (
     LATENCY,
     QUEUE,
     PROFILER,
+    NO_MORE_WORK,
     UNKNOWN,
 ) = range(len(CAUSES))
+#: The causes of idle time after the next work was launched, or before it is known when.
+LAUNCHED = (BETWEEN_KERNELS, LATENCY, QUEUE, NO_MORE_WORK, UNKNOWN)
 #: The cause while a call of each kind is the innermost one; HOST_CODE where it says nothing.
 _CAUSE_OF_KIND = np.full(len(CALL_KINDS), HOST_CODE, np.int8)
 _CAUSE_OF_KIND[[KERNEL_LAUNCH, OTHER_LAUNCH]] = LAUNCHING
@@ -80,8 +88,8 @@ NEAR_NS = 100_000
 LATENCY_NS, LAZY_NS = 10_000, 100_000
 #: The calls that are no part of the host code between two launches.
 _TAKEN_OUT = np.isin(np.arange(len(CALL_KINDS)), (SYNCHRONIZATION, QUERY, ALLOCATION, COPY, LOADING))
-#: Up to this number of gaps, all steps are examined, else a few typical ones.
-FEW_GAPS = 20_000
+#: So many gaps are examined at once, with the calls beside them and this many more on both sides.
+GAPS_AT_ONCE, MARGIN = 100_000, 2_000
 _LONG_AGO, _NEVER = -(2**62), 2**62
 
 
@@ -89,7 +97,7 @@ _LONG_AGO, _NEVER = -(2**62), 2**62
 class Pieces(Columns):
     """Idle time in pieces of one cause each, by GPU and time; the pieces of a gap add up to it."""
 
-    gap: Int32s  # position in the idle time's gaps
+    gpu: Int32s
     cause: Int8s  # position in CAUSES
     node: Int32s  # of the attribution: the innermost range then open on the logical thread; -1 for none
     start_ns: Int64s
@@ -103,110 +111,91 @@ class Pieces(Columns):
         return self.end_ns - self.start_ns
 
 
-@dataclass(frozen=True, slots=True)
-class IdleTime:
-    """The idle time in some windows: its gaps, the window of each, and its pieces."""
-
-    attribution: Attribution  # of all work
-    gpus: list[str]
-    windows: Windows
-    gaps: Gaps
-    window: Int32s  # of each gap, a position in `windows`
-    pieces: Pieces
-    all_gaps: Gaps  # also those in no window
-
-    @property
-    def window_of_piece(self) -> Int32s:
-        """The window of each piece, int32 (pieces,)."""
-        return self.window[self.pieces.gap]
+#: No idle time.
+_NONE, _NOWHEN = np.empty(0, np.int32), np.empty(0, np.int64)
+NO_PIECES = Pieces(_NONE, np.empty(0, np.int8), _NONE, _NOWHEN, _NOWHEN, _NONE, _NONE)
 
 
-def idle_time(
-    attribution: Attribution, phases: Collection[str] = PHASES, *, include_warm_up: bool = False
-) -> IdleTime:
-    """Find why each GPU is idle in the measured steps and between them, or without steps in all of the work."""
-    extents = Extents(attribution, include_warm_up=include_warm_up)
-    gaps = gaps_of(extents.attribution.of_all_work.trace, extents.gpu_of_all)
-    return idle_in(extents, gaps, windows_of(extents, phases))
+def pieces_of(
+    attribution: Attribution, gaps: Gaps, gpu_of_work: Int32s, *, at_once: int = GAPS_AT_ONCE
+) -> Iterator[Pieces]:
+    """Yield the pieces of many gaps, in blocks of some; `gaps` are by GPU and time."""
+    decides, host = _deciding(attribution.trace, gaps, gpu_of_work), _Host(attribution)
+    for begin in range(0, len(gaps), at_once):
+        some = slice(begin, begin + at_once)
+        block = gaps.take(np.arange(len(gaps))[some])
+        near = _calls_near(attribution.trace, block, decides[some]) if len(gaps) > at_once else slice(None)
+        yield _Causes(host, block, decides[some], near).pieces()
 
 
-def typical_idle_time(extents: Extents, gaps: Gaps, phases: Collection[str] = PHASES) -> IdleTime:
-    """Return the same in a few typical steps and the one with the most idle time, if there are many gaps."""
-    windows = windows_of(extents, phases)
-    first, last = gaps_in(gaps, windows)
-    until_ns = np.concatenate([[0], np.cumsum(gaps.duration_ns)])
-    few = (last - first).sum() <= FEW_GAPS
-    chosen = windows if few else typical(windows, until_ns[last] - until_ns[first])
-    return idle_in(extents, gaps, chosen, some=len(chosen) < len(windows))
+class _Host:
+    """What all blocks of gaps need to know of the threads: which run in turn, and when they load data."""
+
+    def __init__(self, attribution: Attribution) -> None:
+        self.attribution, self.trace = attribution, attribution.trace
+        self.in_turn = logical_threads(attribution)
+        self.loading = loading_of(self.trace)
 
 
-def idle_in(extents: Extents, gaps: Gaps, windows: Windows, *, some: bool = False) -> IdleTime:
-    """Return the causes of the gaps in these windows; `gaps` are those between all work of each GPU.
-
-    With `some`, only the calls and work near the windows are looked at, which is faster for a few of many.
-    """
-    first, last = gaps_in(gaps, windows)
-    window = np.repeat(np.arange(len(windows), dtype=np.int32), last - first)
-    number = np.arange(len(window)) - np.repeat(np.cumsum(last - first) - (last - first), last - first)
-    all_gaps, gaps = gaps, gaps.take(first[window] + number)
-    attribution = extents.attribution.of_all_work
-    near = _calls_near(attribution.trace, windows) if some else None
-    pieces = _Causes(attribution, gaps, extents.gpu_of_all, near).pieces()
-    return IdleTime(attribution, extents.gpus, windows, gaps, window, pieces, all_gaps)
-
-
-def causes_of(attribution: Attribution, gaps: Gaps, gpu_of_work: Int32s) -> Pieces:
-    """Return the causes of a few gaps of many, by the calls and work near them."""
-    around = Windows(
-        gaps.gpu[:1], gaps.start_ns[:1], gaps.end_ns[-1:], np.zeros(1, np.int32), np.zeros(1, np.bool_)
-    ).take(np.arange(min(len(gaps), 1)))
-    return _Causes(attribution, gaps, gpu_of_work, _calls_near(attribution.trace, around)).pieces()
+def _deciding(trace: Trace, gaps: Gaps, gpu_of_work: Int32s) -> Int64s:
+    """Return the work that decides on each gap: the next one by a thread that launches kernels on its GPU."""
+    work, decides = trace.work, gaps.next.astype(np.int64)
+    thread_of_work = np.append(trace.launches.thread, np.int32(-1))[work.launch]
+    computes = (work.kind == KERNEL) | (work.kind == GRAPH)
+    for (gpu,), of_gpu in rows_of_each(gaps.gpu):
+        on_gpu = gpu_of_work == gpu
+        drivers = np.flatnonzero(marked(thread_of_work[computes & on_gpu], len(trace.threads)))
+        thread = thread_of_work[gaps.next[of_gpu]]
+        passed = of_gpu[(thread >= 0) & ~np.isin(thread, drivers)]
+        if not len(passed):
+            continue
+        rows = np.flatnonzero(on_gpu & np.isin(thread_of_work, drivers))
+        rows = rows[np.argsort(work.start_ns[rows], kind="stable")]
+        place = np.searchsorted(work.start_ns[rows], gaps.end_ns[passed], "left")
+        later = place < len(rows)
+        decides[passed[later]] = rows[place[later]]
+    return decides
 
 
-def gaps_in(gaps: Gaps, windows: Windows | Spans) -> tuple[Int64s, Int64s]:
-    """Return the first gap in each window, and the first after it: positions in the gaps, int64 (windows,)."""
-    first, last = np.zeros((2, len(windows)), np.int64)
-    for (gpu,), rows in rows_of_each(windows.gpu):
-        begin, end = np.searchsorted(gaps.gpu, (gpu, gpu + 1))
-        first[rows] = begin + np.searchsorted(gaps.start_ns[begin:end], windows.start_ns[rows], "left")
-        last[rows] = begin + np.searchsorted(gaps.end_ns[begin:end], windows.end_ns[rows], "right")
-    return first, np.maximum(first, last)
+def loading_of(trace: Trace) -> Spots:
+    """Return when ranges and functions that get the next batch are open, of any domain, also operators' ranges."""
+    ids = distinct(trace.ranges.name_id)
+    rows = np.flatnonzero(np.isin(trace.ranges.name_id, [one for one in ids if loads_data(trace.names[one])]))
+    parts = [Spots(*(getattr(trace.ranges, name)[rows] for name in Spots.__match_args__))]
+    if trace.frames is not None:
+        named = [number for number, name in enumerate(trace.frame_names) if loads_data(name)]
+        frames = trace.frames.take(np.isin(trace.frames.name_id, named))
+        parts.append(Spots(frames.start_ns, frames.end_ns, frames.thread))
+    return Spots.joined(parts)
 
 
-def _calls_near(trace: Trace, windows: Windows) -> Int64s:
-    """Return the calls that overlap the windows, or lie between the launch of their first work and them."""
-    work, launches = trace.work, trace.launches
-    near, launch_ns = np.zeros(len(launches), np.bool_), np.append(launches.start_ns, _NEVER)
-    is_ordered = not (launches.start_ns[1:] < launches.start_ns[:-1]).any()
+def _calls_near(trace: Trace, gaps: Gaps, decides: Int64s) -> slice:
+    """Return the calls from the launches of the deciding work, or the gaps, to the last gap."""
+    launches = trace.launches
+    if (launches.start_ns[1:] < launches.start_ns[:-1]).any():
+        return slice(None)
     longest = int((launches.end_ns - launches.start_ns).max(initial=0))
-    for start, end in zip(windows.start_ns.tolist(), windows.end_ns.tolist(), strict=True):
-        rows = np.flatnonzero((work.start_ns >= start) & (work.start_ns <= end))
-        begin = min(start, int(launch_ns[work.launch[rows]].min(initial=start)))
-        bounds_ns = (begin - longest, end + 1)
-        low, high = np.searchsorted(launches.start_ns, bounds_ns) if is_ordered else (0, len(launches))
-        near[low:high] |= (launches.end_ns[low:high] >= begin) & (launches.start_ns[low:high] <= end)
-    return np.flatnonzero(near)
+    call = trace.work.launch[decides]
+    begin = min(int(gaps.start_ns.min()), int(launches.start_ns[call[call >= 0]].min(initial=_NEVER)))
+    low, high = np.searchsorted(launches.start_ns, (begin - longest, int(gaps.end_ns.max()) + 1)).tolist()
+    return slice(max(low - MARGIN, 0), high + MARGIN)
 
 
 class _Causes:
     """Cuts gaps into pieces, and finds the cause of each."""
 
-    def __init__(
-        self, attribution: Attribution, gaps: Gaps, gpu_of_work: Int32s, near: Int64s | None = None
-    ) -> None:
-        self.attribution, self.trace, self.gaps = attribution, attribution.trace, gaps
-        launches = self.trace.launches
+    def __init__(self, host: _Host, gaps: Gaps, decides: Int64s, near: slice) -> None:
+        self.host, self.attribution, self.trace = host, host.attribution, host.trace
+        self.gaps, self.decides, self.near = gaps, decides, near
+        launches, work = self.trace.launches, self.trace.work
         # Of all calls, those that are looked at, and the work that they caused.
-        self.rows = np.arange(len(launches)) if near is None else near
-        self.launches = launches if near is None else launches.take(near)
-        place = np.full(len(launches) + 1, -1, np.int32)
-        place[self.rows] = np.arange(len(self.rows))
-        call_of_work = place[self.trace.work.launch]
-        self.caused = np.flatnonzero(call_of_work >= 0)
-        self.call = call_of_work[self.caused]  # of each piece of that work
-        self.thread_of_work = np.append(launches.thread, np.int32(-1))[self.trace.work.launch]
-        self.decides = self._deciding(gpu_of_work)
-        call = self.trace.work.launch[self.decides]
+        self.first, behind, _ = near.indices(len(launches))
+        rows = [getattr(launches, name)[near] for name in Launches.__match_args__]
+        self.launches = Launches(*rows)
+        self.caused = np.flatnonzero((work.launch >= self.first) & (work.launch < behind))
+        self.call = work.launch[self.caused] - self.first  # of each piece of that work
+        call = work.launch[decides]
+        self.thread = np.append(launches.thread, np.int32(-1))[call]
         self.known = (call >= 0) & self.trace.launch_times_known
         returned = np.append(launches.end_ns, 0)[call]
         # Up to here the deciding launch had not returned.
@@ -214,7 +203,7 @@ class _Causes:
         self.launched_before = returned <= gaps.start_ns
 
     def pieces(self) -> Pieces:
-        """Return all pieces in the order of gaps and time."""
+        """Return all pieces, in no order."""
         gaps, node = self.gaps, self.attribution.node
         parts = []
         unknown = np.flatnonzero(~self.known)
@@ -222,15 +211,15 @@ class _Causes:
             self._piece(unknown, UNKNOWN, node[gaps.next[unknown]], gaps.start_ns[unknown], gaps.end_ns[unknown])
         )
         before = np.flatnonzero(self.known & (self.cut > gaps.start_ns))
-        thread = self.thread_of_work[self.decides[before]]
-        parts += [self._before_launch(number, before[rows]) for (number,), rows in rows_of_each(thread)]
+        parts += [
+            self._before_launch(number, before[rows]) for (number,), rows in rows_of_each(self.thread[before])
+        ]
         after = np.flatnonzero(self.known & (self.cut < gaps.end_ns))
         waited_ns = (gaps.end_ns - self.cut)[after]
         begun_soon = np.where(self.launched_before[after], BETWEEN_KERNELS, LATENCY)
         cause = np.where(waited_ns <= LATENCY_NS, begun_soon, QUEUE)
         parts.append(self._piece(after, cause, node[self.decides[after]], self.cut[after], gaps.end_ns[after]))
-        pieces = Pieces.joined(parts)
-        return pieces.take(np.argsort(pieces.gap, kind="stable"))
+        return Pieces.joined(parts)
 
     def _piece(
         self,
@@ -246,31 +235,15 @@ class _Causes:
         exposed, functions = (
             np.broadcast_to(np.asarray(column, np.int32), len(gap)) for column in (exposed_by, function)
         )
-        return Pieces(gap.astype(np.int32), causes, node.astype(np.int32), start_ns, end_ns, exposed, functions)
-
-    def _deciding(self, gpu_of_work: Int32s) -> Int64s:
-        """Return the work that decides on each gap: the next one by a thread that launches kernels on its GPU."""
-        work, decides = self.trace.work, self.gaps.next.astype(np.int64)
-        computes = (work.kind == KERNEL) | (work.kind == GRAPH)
-        for (gpu,), gaps in rows_of_each(self.gaps.gpu):
-            on_gpu = gpu_of_work == gpu
-            drivers = np.flatnonzero(marked(self.thread_of_work[computes & on_gpu], len(self.trace.threads)))
-            thread = self.thread_of_work[self.gaps.next[gaps]]
-            passed = gaps[(thread >= 0) & ~np.isin(thread, drivers)]
-            if not len(passed):
-                continue
-            rows = np.flatnonzero(on_gpu & np.isin(self.thread_of_work, drivers))
-            rows = rows[np.argsort(work.start_ns[rows], kind="stable")]
-            place = np.searchsorted(work.start_ns[rows], self.gaps.end_ns[passed], "left")
-            later = place < len(rows)
-            decides[passed[later]] = rows[place[later]]
-        return decides
+        return Pieces(self.gaps.gpu[gap], causes, node.astype(np.int32), start_ns, end_ns, exposed, functions)
 
     @cached_property
     def kinds(self) -> NDArray[np.uint8]:
         """What each call does; a call is loading where it loads inside, or is a kernel's first and takes long."""
         launches, named = self.launches, self.trace.calls
-        kinds = np.zeros(len(launches), np.uint8) if named is None else named.kinds[self.rows]
+        kinds = (
+            np.zeros(len(launches), np.uint8) if named is None else named.kind_of_name[named.of_launch[self.near]]
+        )
         nameless = np.flatnonzero(kinds[self.call] == NO_KIND)
         kind = self.trace.work.kind[self.caused[nameless]]
         computes = (kind == KERNEL) | (kind == GRAPH)
@@ -316,19 +289,15 @@ class _Causes:
         """Mark the calls that caused work."""
         return marked(self.call, len(self.launches))
 
-    @cached_property
-    def _logical(self) -> Mapping[int, tuple[int, ...]]:
-        return logical_threads(self.attribution, self.caused)
-
     def _before_launch(self, thread: int, gaps: Int64s) -> Pieces:
         """Return the pieces, up to the return of their launches by this thread, of some of the gaps."""
-        group = _LogicalThread(self, (thread, *self._logical.get(thread, ())), gaps)
+        group = _LogicalThread(self, (thread, *self.host.in_turn.get(thread, ())), gaps)
         gap, start, end = group.cut()
         kind, node = group.kinds_at(start), group.nodes_at(start)
         stretch_ns, last_launch_ns = group.stretch(start)
         cause = _CAUSE_OF_KIND[kind]
-        is_free = cause == HOST_CODE
-        cause[is_free & (stretch_ns < NEAR_NS)] = LAUNCHING
+        cause[(cause == HOST_CODE) & (stretch_ns < NEAR_NS)] = LAUNCHING
+        cause[((cause == HOST_CODE) | (cause == LAUNCHING)) & group.loading.contain(start)] = DATA_LOADING
         overhead = group.overhead_at(start)
         cause[overhead >= 0] = np.where(overhead[overhead >= 0] == 1, MODULE_LOADING, PROFILER)
         waited = np.where(cause == HOST_CODE, group.waited_before(start, last_launch_ns), -1)
@@ -344,18 +313,14 @@ class _LogicalThread:
         # Launch calls of one thread can be in any order, but gaps are disjoint and in order for each GPU.
         self.from_ns, self.until_ns = causes.gaps.start_ns[gaps], causes.cut[gaps]
         joined = union(self.from_ns, self.until_ns)
-        self.calls: list[NDArray[np.int64]] = []
-        self.ranges: list[NDArray[np.int64]] = []
-        self.frames: list[NDArray[np.int64]] = []
-        tables = [(causes.launches, self.calls), (attribution.ranges, self.ranges)]
-        tables += [] if trace.frames is None else [(trace.frames, self.frames)]
-        for thread in threads:
-            for spots, found in tables:
-                rows = np.flatnonzero((spots.thread == thread) & (spots.end_ns > spots.start_ns))
-                if found is self.ranges:
-                    rows = rows[attribution.home[rows] >= 0]
-                near = touching(spots.start_ns[rows], spots.end_ns[rows], joined.start_ns, joined.end_ns)
-                found.append(rows[near])
+        in_turn = [(thread, joined) for thread in threads]
+        self.calls = [_near(causes.launches, *group) for group in in_turn]
+        self.ranges = [_near(attribution.ranges, *group) for group in in_turn]
+        self.ranges = [rows[attribution.home[rows] >= 0] for rows in self.ranges]
+        self.frames = [_near(trace.frames, *group) for group in in_turn] if trace.frames is not None else []
+        loading = causes.host.loading
+        rows = np.concatenate([_near(loading, *group) for group in in_turn])
+        self.loading = union(loading.start_ns[rows], loading.end_ns[rows])
         #: All calls of these threads, near gaps or not.
         self.mine = np.flatnonzero(np.isin(causes.launches.thread, threads))
         self.overhead = np.empty(0, np.int64)
@@ -364,13 +329,14 @@ class _LogicalThread:
 
     def cut(self) -> tuple[Int64s, Int64s, Int64s]:
         """Cut the gaps where a call, a range or the profiler's time begins or ends: gap, start, end (pieces,)."""
-        trace, attribution = self.causes.trace, self.causes.attribution
+        trace = self.causes.trace
         spots: list[tuple[Spots, NDArray[np.int64]]] = [(self.causes.launches, rows) for rows in self.calls]
-        spots += [(attribution.ranges, rows) for rows in self.ranges]
-        spots += [] if trace.frames is None else [(trace.frames, rows) for rows in self.frames]
+        spots += [(self.causes.attribution.ranges, rows) for rows in self.ranges]
+        spots += [(trace.frames, rows) for rows in self.frames if trace.frames is not None]
         if trace.overhead is not None:
             spots.append((trace.overhead, self.overhead))
         times = [times[rows] for table, rows in spots for times in (table.start_ns, table.end_ns)]
+        times += [self.loading.start_ns, self.loading.end_ns]
         piece, start, end = cut_at(ordered(np.concatenate(times)), self.from_ns, self.until_ns)
         return self.gaps[piece], start, end
 
@@ -380,9 +346,9 @@ class _LogicalThread:
         is_open = np.zeros(len(at_ns), np.bool_)
         for rows in self.calls:
             place = Layers(launches.start_ns[rows], launches.end_ns[rows]).innermost(at_ns)
-            found = ~is_open & (place >= 0)
-            kind[found] = self.causes.kinds[rows[place[found]]]
-            is_open |= found
+            is_new = ~is_open & (place >= 0)
+            kind[is_new] = self.causes.kinds[rows[place[is_new]]]
+            is_open |= is_new
         return kind
 
     def nodes_at(self, at_ns: Int64s) -> Int64s:
@@ -391,8 +357,8 @@ class _LogicalThread:
         for rows in self.ranges:
             ranges = attribution.ranges
             place = Layers(ranges.start_ns[rows], ranges.end_ns[rows]).innermost(at_ns)
-            found = (node < 0) & (place >= 0)
-            node[found] = attribution.home[rows[place[found]]]
+            is_new = (node < 0) & (place >= 0)
+            node[is_new] = attribution.home[rows[place[is_new]]]
         return node
 
     def functions_at(self, at_ns: Int64s) -> Int64s:
@@ -401,8 +367,8 @@ class _LogicalThread:
         if frames is not None:
             for rows in self.frames:
                 place = Layers(frames.start_ns[rows], frames.end_ns[rows]).innermost(at_ns)
-                found = (name < 0) & (place >= 0)
-                name[found] = frames.name_id[rows[place[found]]]
+                is_new = (name < 0) & (place >= 0)
+                name[is_new] = frames.name_id[rows[place[is_new]]]
         return name
 
     def overhead_at(self, at_ns: Int64s) -> Int64s:
@@ -442,13 +408,17 @@ class _LogicalThread:
         ends = launches.end_ns[rows]
         before = np.searchsorted(ends, at_ns, "right") - 1
         is_last = (before >= 0) & (np.append(ends, _LONG_AGO)[before] >= last_launch_ns)
-        return np.where(is_last, np.append(self.causes.rows[rows], -1)[before], -1)
+        return np.where(is_last, np.append(rows + self.causes.first, -1)[before], -1)
 
 
-def logical_threads(attribution: Attribution, work_rows: Int64s) -> dict[int, tuple[int, ...]]:
+def _near(spots: Spots, thread: int, times: Intervals) -> NDArray[np.int64]:
+    """Return the rows of a thread that take time, and share some of it with these intervals."""
+    rows = np.flatnonzero((spots.thread == thread) & (spots.end_ns > spots.start_ns))
+    return rows[touching(spots.start_ns[rows], spots.end_ns[rows], times)]
+
+
+def logical_threads(attribution: Attribution) -> Mapping[int, tuple[int, ...]]:
     """Return, by thread, the threads that run in turn with it: those that wait for it, and that it waits for.
-
-    `work_rows` is the work that tells.
 
     Work whose path begins on another thread than its launch's was adopted: that thread waited.
     """
@@ -458,8 +428,8 @@ def logical_threads(attribution: Attribution, work_rows: Int64s) -> dict[int, tu
     root = np.arange(len(forest))
     for nodes in forest.by_depth()[1:]:
         root[nodes] = root[forest.parent[nodes]]
-    how = attribution.how[work_rows]
-    rows = work_rows[(how == HOW.index("adopted")) | (how == HOW.index("linked"))]
+    how = attribution.how
+    rows = np.flatnonzero((how == HOW.index("adopted")) | (how == HOW.index("linked")))
     rows = rows[(work.launch[rows] >= 0) & (attribution.node[rows] >= 0)]
     waiting = attribution.ranges.thread[forest.range[root[attribution.node[rows]]]]
     (threads, waited), _ = grouped_rows(launches.thread[work.launch[rows]], waiting)

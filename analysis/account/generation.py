@@ -19,6 +19,8 @@ from ..attribution.steps import measured_steps, outermost_calls, step_of_nodes
 from ..readers.marks import CallMark
 from ..support.small_numbers import bounds, rows_of_each
 from ..trace import Bools, Int64s
+from .intervals import union
+from .step_table import Steps
 
 #: How many times as many positions prefill has at least as decode.
 MANY = 2
@@ -104,7 +106,40 @@ def _positions(attribution: Attribution, calls: Int64s) -> Int64s:
     return positions
 
 
-def ends_of_parts(attribution: Attribution, generation: Generation, work: Int64s) -> Int64s:
+def divided(
+    attribution: Attribution, steps: Steps, *, include_warm_up: bool = False
+) -> dict[int, dict[str, int | None]]:
+    """Return the own time of each step that generates, divided into prefill and decode, by row of the table.
+
+    The keys are those of report.account.StepRow.
+    """
+    table, found = steps.table, generations(attribution, include_warm_up=include_warm_up)
+    if not found:
+        return {}
+    step_of_work = step_of_nodes(attribution, include_warm_up=include_warm_up)[attribution.node]
+    work = dict(rows_of_each(step_of_work))
+    figures: dict[int, dict[str, int | None]] = {}
+    for loop in steps.loops:
+        pieces = loop.pieces.in_steps()
+        for row in loop.rows.tolist():
+            number = int(table.number[row])
+            if number in found:
+                generation = found[number]
+                ends_ns = _ends_of_parts(attribution, generation, work[number,])
+                before_ns, end_ns = table.before_ns[row], table.end_ns[row]
+                edges_ns = np.concatenate([[before_ns], np.clip(ends_ns, before_ns, end_ns), [end_ns]])
+                of_row = pieces.take(pieces.row == row)
+                times_ns = union(of_row.start_ns, of_row.end_ns).covered(edges_ns[:-1], edges_ns[1:])
+                figures[row] = {
+                    "prefill_ns": int(times_ns[generation.is_prefill].sum()),
+                    "decode_ns": int(times_ns[~generation.is_prefill].sum()),
+                    "decode_calls": int((~generation.is_prefill).sum()),
+                    "tokens": generation.tokens,
+                }
+    return figures
+
+
+def _ends_of_parts(attribution: Attribution, generation: Generation, work: Int64s) -> Int64s:
     """Return when each part of a step but the last ends, ns: with the work that was launched before the next.
 
     `work` are the positions of the step's work. On a CPU, parts end where the next begins.

@@ -1,0 +1,94 @@
+"""On a CPU: what the program's thread does while it runs no operator.
+
+The program's thread is the one with the steps' ranges, or without steps the one with the most operators; threads
+that run in turn with it, as autograd's, count as it (see idle.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..attribution.causes import Attribution
+from ..attribution.places import Paths
+from ..support.small_numbers import grouped_rows, summed
+from ..trace import Columns, Int8s, Int32s, Int64s
+from ..vocabulary.loading import loads_data, waits
+from .idle import logical_threads
+from .intervals import Intervals, Layers, cut_at, union
+
+#: What the thread does outside of operators: by the name of the innermost range or function with a meaning.
+CPU_CAUSES = ("Python", "data loading", "waiting")
+PYTHON, LOADING, WAITING = range(len(CPU_CAUSES))
+
+
+@dataclass(frozen=True, slots=True)
+class Outside(Columns):
+    """The time outside of operators in pieces of one range and function each, in the order of time."""
+
+    window: Int64s  # position in the intervals that were asked for
+    cause: Int8s  # position in CPU_CAUSES
+    node: Int32s  # of the attribution: the innermost range of the program's thread; -1 for none
+    function: Int32s  # position in Trace.frame_names; -1 for none
+    start_ns: Int64s
+    end_ns: Int64s
+
+
+def program_thread(attribution: Attribution, process: int, step_ranges: Int64s) -> int:
+    """Return the thread that runs the program in a process, given the ranges of its steps, if it has some."""
+    trace = attribution.trace
+    if len(step_ranges):
+        return int(np.bincount(attribution.ranges.thread[step_ranges]).argmax())
+    launches = trace.launches
+    of_process = trace.process_of_thread()[launches.thread] == process
+    duration_ns = np.where(of_process, launches.end_ns - launches.start_ns, 0)
+    return int(summed(launches.thread, duration_ns, len(trace.threads)).argmax())
+
+
+def operators_of(attribution: Attribution, thread: int) -> Intervals:
+    """Return when a thread, or one that runs in turn with it, runs operators."""
+    launches = attribution.trace.launches
+    group = (thread, *logical_threads(attribution).get(thread, ()))
+    rows = np.flatnonzero(np.isin(launches.thread, group))
+    return union(launches.start_ns[rows], launches.end_ns[rows])
+
+
+def outside_operators(attribution: Attribution, thread: int, windows: Intervals) -> Outside:
+    """Return what a thread does in some disjoint intervals while no operator runs."""
+    operators, ranges, frames = operators_of(attribution, thread), attribution.ranges, attribution.trace.frames
+    edges_ns = np.unique(np.concatenate([operators.start_ns, operators.end_ns]))
+    window, start_ns, end_ns = cut_at(edges_ns, windows.start_ns, windows.end_ns)
+    is_free = operators.covered(start_ns, end_ns) == 0
+    is_open = (ranges.thread == thread) & (ranges.end_ns > ranges.start_ns) & (attribution.home >= 0)
+    open_ranges = ranges.take(np.flatnonzero(is_open))
+    running = frames.take(frames.thread == thread) if frames is not None else None
+    cuts_ns = [open_ranges.start_ns, open_ranges.end_ns]
+    cuts_ns += [running.start_ns, running.end_ns] if running is not None else []
+    piece, start_ns, end_ns = cut_at(np.unique(np.concatenate(cuts_ns)), start_ns[is_free], end_ns[is_free])
+    place = Layers(open_ranges.start_ns, open_ranges.end_ns).innermost(start_ns)
+    node = np.append(attribution.home[is_open], np.int32(-1))[place]
+    function = np.full(len(start_ns), -1, np.int32)
+    if running is not None:
+        place = Layers(running.start_ns, running.end_ns).innermost(start_ns)
+        function = np.append(running.name_id, np.int32(-1))[place]
+    cause = _causes(attribution, node, function)
+    return Outside(window[is_free][piece], cause, node, function, start_ns, end_ns)
+
+
+def _causes(attribution: Attribution, node: Int32s, function: Int32s) -> Int8s:
+    """Return the cause of each piece, by the innermost range or function whose name says one."""
+    paths, functions = Paths(attribution), ("", *attribution.trace.frame_names)
+    (path, name), place = grouped_rows(paths.names_of_node[node], function + 1)
+    causes = [
+        _cause((*paths.names[number], functions[of_function]))
+        for number, of_function in zip(path.tolist(), name.tolist(), strict=True)
+    ]
+    return np.array(causes, np.int8)[place]
+
+
+def _cause(names: tuple[str, ...]) -> int:
+    for name in reversed(names):
+        if loads_data(name) or waits(name):
+            return LOADING if loads_data(name) else WAITING
+    return PYTHON

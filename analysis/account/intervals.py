@@ -1,0 +1,112 @@
+"""Intervals of time: disjoint ones, nested ones, and how to cut them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..trace import Columns, Int64s
+
+#: Intervals that nest deeper are damaged, and are passed over.
+MAX_DEPTH = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals(Columns):
+    """Disjoint intervals in the order of time."""
+
+    start_ns: Int64s
+    end_ns: Int64s
+
+    @property
+    def total_ns(self) -> int:
+        """Their total length."""
+        return int((self.end_ns - self.start_ns).sum())
+
+    def covered(self, start_ns: Int64s, end_ns: Int64s) -> Int64s:
+        """Return how much of each given interval they cover, ns."""
+        before_ns = np.concatenate([[0], np.cumsum(self.end_ns - self.start_ns)])
+        return self._until(end_ns, before_ns) - self._until(start_ns, before_ns)
+
+    def contain(self, time_ns: Int64s) -> NDArray[np.bool_]:
+        """Mark the moments at which one of them has begun and not ended."""
+        before = np.searchsorted(self.start_ns, time_ns, "right") - 1
+        if not len(self):
+            return np.zeros(len(time_ns), np.bool_)
+        inside: NDArray[np.bool_] = (before >= 0) & (self.end_ns[before] > time_ns)
+        return inside
+
+    def shared_with(self, other: Intervals) -> int:
+        """Return how long both cover, ns."""
+        return int(self.covered(other.start_ns, other.end_ns).sum())
+
+    def joined_with(self, other: Intervals) -> Intervals:
+        """Return when either of them covers."""
+        start_ns = np.concatenate([self.start_ns, other.start_ns])
+        return union(start_ns, np.concatenate([self.end_ns, other.end_ns]))
+
+    def _until(self, time_ns: Int64s, before_ns: Int64s) -> Int64s:
+        """Return how much they cover before each time, given how much the intervals before each of them do, ns."""
+        after = np.searchsorted(self.start_ns, time_ns, "right")
+        beyond = np.maximum(self.end_ns[after - 1] - time_ns, 0) if len(self) else np.zeros_like(time_ns)
+        return np.where(after > 0, before_ns[after] - beyond, 0)
+
+
+def union(start_ns: Int64s, end_ns: Int64s) -> Intervals:
+    """Join intervals that touch or overlap."""
+    if (start_ns[1:] < start_ns[:-1]).any():
+        order = np.argsort(start_ns, kind="stable")
+        start_ns, end_ns = start_ns[order], end_ns[order]
+    start, reach = start_ns, np.maximum.accumulate(end_ns)
+    first = np.flatnonzero(np.concatenate([[len(start) > 0], start[1:] > reach[:-1]]))
+    last = np.append(first[1:], len(start))[: len(first)] - 1
+    return Intervals(start[first], reach[last])
+
+
+class Layers:
+    """Intervals as layers of disjoint ones, outermost first. An interval contains its start, not its end."""
+
+    def __init__(self, start_ns: Int64s, end_ns: Int64s) -> None:
+        self._layers: list[tuple[Int64s, Int64s, Int64s]] = []
+        rest = np.lexsort((-end_ns, start_ns))
+        while len(rest) and len(self._layers) < MAX_DEPTH:
+            start, end = start_ns[rest], end_ns[rest]
+            reach = np.maximum.accumulate(end)
+            is_outer = np.append(True, start[1:] >= reach[:-1])
+            self._layers.append((start[is_outer], end[is_outer], rest[is_outer]))
+            rest = rest[~is_outer]
+
+    def innermost(self, at_ns: Int64s) -> Int64s:
+        """Return the position of the innermost interval that contains each moment; -1 for none: int64 (n,)."""
+        innermost = np.full(len(at_ns), -1, np.int64)
+        for start, end, position in self._layers:
+            before = np.searchsorted(start, at_ns, "right") - 1
+            inside = (before >= 0) & (end[before] > at_ns)
+            innermost[inside] = position[before[inside]]
+        return innermost
+
+
+def touching(start_ns: Int64s, end_ns: Int64s, others: Intervals) -> Int64s:
+    """Return which intervals share time with one of some others: positions (k,)."""
+    behind = np.searchsorted(others.start_ns, end_ns, "left")
+    return np.flatnonzero(np.searchsorted(others.end_ns, start_ns, "right") < behind)
+
+
+def cut_at(cuts_ns: Int64s, from_ns: Int64s, until_ns: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Cut intervals at some times in order: which interval each piece is of, its start and its end (pieces,)."""
+    first = np.searchsorted(cuts_ns, from_ns, "right")
+    count = np.searchsorted(cuts_ns, until_ns, "left") - first + 1
+    interval, number = numbered(count)
+    place, padded = first[interval] + number, np.append(cuts_ns, 0)
+    start = np.where(number == 0, from_ns[interval], padded[place - 1])
+    is_last = number == count[interval] - 1
+    end = np.where(is_last, until_ns[interval], padded[np.minimum(place, len(cuts_ns))])
+    return interval, start, end
+
+
+def numbered(count: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the position of each of many rows that stand for `count` rows, and its number among these, from 0."""
+    position = np.repeat(np.arange(len(count)), count)
+    return position, np.arange(len(position)) - np.repeat(np.cumsum(count) - count, count)

@@ -1,0 +1,48 @@
+"""Names of ranges and functions in which a program gets its next batch of data, or waits."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class NameTest(NamedTuple):
+    """A pattern, with names that it matches and similar ones that it does not."""
+
+    pattern: re.Pattern[str]
+    examples: tuple[str, ...]
+    near_misses: tuple[str, ...]
+
+
+#: PyTorch's own range is `enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__`.
+LOADS_DATA = NameTest(
+    re.compile(
+        r"DataLoader|\bdata.?load(?:s|er|ers|ing)?\b|(?:load|next|get|fetch).?batch|_next_data", re.IGNORECASE
+    ),
+    (
+        "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+        "torch/utils/data/dataloader.py(733): __next__",
+        "data loading",
+        "data_loading",
+        "dataload",
+        "load_batch",
+        "get batch",
+        "next_batch",
+    ),
+    ("data parallel", "reload", "batch norm", "load_state_dict", "batch 3", "targets batch"),
+)
+WAITS = NameTest(
+    re.compile(r"\bwait\b|_wait\b|\bwait_|barrier|synchroni[sz]e|\bsleep\b", re.IGNORECASE),
+    ("c10d::barrier", "wait_tensor", "torch.cuda.synchronize", "time.sleep"),
+    ("await_count", "sleepy", "waiter"),
+)
+
+
+def loads_data(name: str) -> bool:
+    """Return whether a range or a function of this name gets the next batch."""
+    return LOADS_DATA.pattern.search(name) is not None
+
+
+def waits(name: str) -> bool:
+    """Return whether a range or a function of this name waits."""
+    return WAITS.pattern.search(name) is not None
