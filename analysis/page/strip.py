@@ -9,7 +9,7 @@ import numpy as np
 
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
-from ..attribution.steps import step_of_nodes
+from ..attribution.steps import step_numbers, step_of_nodes
 from ..measures.memory import held_over_time, memory
 from ..summary.selection import naming_of
 from ..support.small_numbers import bounds, grouped, grouped_rows
@@ -36,6 +36,7 @@ def strip(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Any]:
     work, naming = attribution.trace.work, naming_of(attribution.trace, every_index=True)
     step = step_of_nodes(attribution, include_warm_up=include_warm_up)[attribution.node].astype(np.int64)
     number, steps = _median_step(step, work.start_ns, work.end_ns)
+    told = step_numbers(attribution, include_warm_up=include_warm_up)
     warm_up = np.append(attribution.warm_up, False)[attribution.node]
     rows = np.flatnonzero(step == number if steps else include_warm_up | ~warm_up)
     streams, stream = grouped_rows(work.process[rows], work.device_id[rows], work.stream_id[rows])
@@ -64,7 +65,7 @@ def strip(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Any]:
     last = int(work.end_ns[rows].max(initial=first)) if len(rows) else first
     return {
         "lanes": lanes(_shown(attribution, rows, first, last), above),
-        "step": number if steps else None,
+        "step": int(told[number]) if steps else None,
         "steps": steps,
         "span_ns": span,
         "streams": [

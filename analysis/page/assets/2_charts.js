@@ -157,7 +157,7 @@ function drawStep(report, row) {
   const time = (values, n) => (values?.[n] == null ? "–" : withUnit(values[n]));
   const told = ([{ dataIndex: n }]) =>
     tip(
-      `step ${n}`,
+      `step ${report.steps.numbers[n]}`,
       `${report.facts.measured}: ${time(row.kernel_ns, n)}`,
       ...(row.span ? [`${report.facts.span}: ${time(row.span_ns, n)}`] : []),
     );
@@ -178,8 +178,8 @@ function drawStep(report, row) {
     },
     xAxis: axis({
       type: "category",
-      data: [...row.kernel_ns.keys()],
-      name: "measured step, the first is 0",
+      data: report.steps.numbers.slice(0, row.kernel_ns.length),
+      name: "step that counts; the first measured one is 0",
       nameGap: 28,
     }),
     yAxis: axis({ type: "value", lines: true, axisLabel: { formatter: (value) => `${value} ${unit.name}` } }),

@@ -38,7 +38,7 @@ const onCpu = () => "kernel" in contents.words;
 
 function stripScope(report) {
   const { step, steps, span_ns: span, streams, lanes, left_out: left } = report.strip;
-  const which = step === null ? "All work" : `Step ${step} of ${steps} measured ones (from 0), whose time is the median`;
+  const which = step === null ? "All work" : `Step ${step} (the first is 0), whose time is the median of the ${steps} that count`;
   const more = left ? ` ${count(left)} streams with less work are not shown.` : "";
   const below = onCpu()
     ? " Below: what the program does while it runs no operator."
