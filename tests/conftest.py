@@ -35,6 +35,10 @@ settings.register_profile("search", settings.get_profile("repeatable"), derandom
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
+def pytest_addoption(parser):
+    parser.addoption("--golden", action="store_true", help="write the golden screens anew, to be read in review")
+
+
 def pytest_configure(config):
     # PyTorch's threads wait for each other in loops, which takes all of a core from the other workers' tests.
     os.environ.setdefault("OMP_NUM_THREADS", "1")

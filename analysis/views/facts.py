@@ -37,6 +37,11 @@ class GpuFacts:
     causes: tuple[Cause, ...]
     steps: int
 
+    @property
+    def step_ns(self) -> float:
+        """How long its own step takes, which differs from that of another rank's GPU."""
+        return sum(self.times.values())
+
     def time_ns(self, doing: str) -> float:
         """Return how long it does something in a step."""
         return self.times.get(doing, 0.0)

@@ -73,7 +73,8 @@ def view(subject: Subject) -> Document:
     tables += [_lags(subject)] if subject.launches else []
     notes = [*report.notes, *_doubts(account)]
     notes += price_notes(report, prices(subject.attribution, include_warm_up=report.warm_up_included))
-    return headings.answer(report, tables, notes)
+    accounting = headings.accounting_per_step(report) if account.has_steps else None
+    return headings.answer(report, tables, notes, accounting=accounting)
 
 
 def _per(account: Account) -> str:

@@ -59,8 +59,10 @@ def view(subject: Subject) -> Document:
 
 
 def _figures(subject: Subject) -> tuple[StepFigures, ...]:
-    """Return the figures of all measured steps, in order."""
-    return steps_of(subject.partition.attribution, include_warm_up=subject.report.warm_up_included)
+    """Return the figures of all measured steps, in order; graphs that ran whole count among their kernels."""
+    attribution = subject.partition.attribution
+    attribution = graphs.counted_work(attribution) if graphs.of_graphs(subject.report) else attribution
+    return steps_of(attribution, include_warm_up=subject.report.warm_up_included)
 
 
 def _selected(subject: Subject, attribution: Attribution) -> list[RangeSteps]:

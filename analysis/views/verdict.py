@@ -55,12 +55,12 @@ def verdict(report: Report) -> str:
         return _of_phases(report)
     facts = facts_of(report)
     if facts is None or not report.kernels:
-        return NOTHING_OF_ITS_OWN if report.kernels and report.account else ""
+        return _without_parts(report)
     sentences = [UNRECORDED_GPU] if report.provenance.gpu_operator else []
     sentences += _of_gpus(facts) if len(facts.gpus) > 1 else _of_one(facts)
     sentences += _unrecorded(facts)
     sentences += _of_pause(facts.pause) if facts.pause else _why_idle(facts, report)
-    sentences += [*_about_steps(facts), *_generation(report), *_left_out(report), *_taken_out(report)]
+    sentences += [*_about_steps(facts, report.no_steps), *_generation(report), *_left_out(report), *_taken_out(report)]
     unknown = headings.share_of_other(report)
     if unknown > headings.MUCH_OTHER:
         time = headings.kernel_time_in_text(report)
@@ -69,12 +69,26 @@ def verdict(report: Report) -> str:
     return " ".join(sentences)
 
 
+def _without_parts(report: Report) -> str:
+    """Return how long a step takes whose parts are not known, as of a summary of version 1; "" if nothing ran."""
+    account = report.account
+    if account is None or not report.kernels:
+        return ""
+    if not account.recorded_ns:
+        return NOTHING_OF_ITS_OWN
+    return f"{_step(is_of_ranks=report.ranks > 1)} takes {time_in_digits(account.recorded_ns)} while recorded."
+
+
+def _step(*, is_of_ranks: bool) -> str:
+    return "A rank's step" if is_of_ranks else "A step"
+
+
 def _takes(facts: Facts) -> str:
     """Return how long a step takes, while recorded and without recording."""
     if not facts.has_steps:
         return f"The recorded work takes {time_in_digits(facts.time_ns)}"
-    step = "A rank's step" if facts.is_of_ranks else "A step"
-    takes, cost = f"{step} takes {time_in_digits(facts.time_ns)}", facts.recording
+    step, cost = _step(is_of_ranks=facts.is_of_ranks), facts.recording
+    takes = f"{step} takes {time_in_digits(facts.time_ns)}"
     if cost and cost.alone_ns:
         return f"{takes} while recorded ({_alone(cost, cost.alone_ns)} without)"
     return takes if facts.on_cpu else f"{takes} while recorded"
@@ -100,7 +114,10 @@ def _of_one(facts: Facts) -> Iterator[str]:
         for doing, ns in gpu.times.items()
         if ns >= SMALL * facts.time_ns or doing in (COMPUTING, OPERATORS)
     }
-    parts = [f"{_part(ns, facts.time_ns)} {_doing(doing, facts.on_cpu)}" for doing, ns in told.items()]
+    does = {doing: _doing(doing, facts.on_cpu) for doing in told}
+    if next(iter(told)) == OPERATORS:
+        does[IDLE] = "outside of them"
+    parts = [f"{_part(ns, facts.time_ns)} {does[doing]}" for doing, ns in told.items()]
     rest_ns = facts.time_ns - sum(told.values())
     parts += [f"{time_in_digits(rest_ns)} other"] if rest_ns > SOME * facts.time_ns else []
     yield f"{_takes(facts)}: {', '.join(parts)}."
@@ -108,7 +125,7 @@ def _of_one(facts: Facts) -> Iterator[str]:
 
 def _doing(doing: str, on_cpu: bool) -> str:
     if doing == IDLE and on_cpu:
-        return "outside of them"
+        return "outside of operators"
     return DOES.get(doing, doing)
 
 
@@ -123,12 +140,12 @@ def _of_gpus(facts: Facts) -> Iterator[str]:
         low_ns, high_ns = least.time_ns(doing), most.time_ns(doing)
         if high_ns < SMALL * facts.time_ns:
             continue
-        share = _percent(high_ns, facts.time_ns)
+        low, high = time_in_digits(low_ns), time_in_digits(high_ns)
         if high_ns - low_ns <= ALIKE * facts.time_ns:
-            low, high = time_in_digits(low_ns), time_in_digits(high_ns)
+            share = _percent(high_ns, facts.time_ns)
             yield f"Each {words} {f'{low} to {high}' if low != high else high} ({share})."
         else:
-            high, low = time_in_digits(high_ns), time_in_digits(low_ns)
+            share = _percent(high_ns, most.step_ns)
             yield f"{most.name} {words} {high} ({share}), {least.name} for {low}."
 
 
@@ -181,10 +198,10 @@ def place(cause: Cause, report: Report) -> list[str]:
     return parts + ([f"after {cause.after}"] if cause.after else [])
 
 
-def _about_steps(facts: Facts) -> Iterator[str]:
-    """Yield which steps do not count, and how those that count differ."""
+def _about_steps(facts: Facts, no_steps: str) -> Iterator[str]:
+    """Yield which steps do not count, and how those that count differ; or why there are none."""
     if not facts.has_steps:
-        yield ALL_RECORDED
+        yield from filter(None, (no_steps, ALL_RECORDED))
         return
     if facts.rhythm:
         rhythm = facts.rhythm
@@ -372,7 +389,7 @@ def commands(report: Report, target: str) -> tuple[str, ...]:
         reason = "what the program does outside of operators"
         if not facts.on_cpu:
             of_what = "of the step" if facts.has_steps else "of the time"
-            idle = _percent(facts.most_idle.time_ns(IDLE), facts.time_ns)
+            idle = _percent(facts.most_idle.time_ns(IDLE), facts.most_idle.step_ns)
             gpu = facts.most_idle.name if len(facts.gpus) > 1 else "the GPU"
             reason = f"why {gpu} is idle {idle} {of_what}"
     return (

@@ -9,28 +9,21 @@ from collections import Counter, defaultdict
 from dataclasses import astuple
 
 import pytest
-from nvtx_kernels.analysis import report as reports
-from nvtx_kernels.analysis.attribution.steps import in_measured_steps, measured_steps
 from nvtx_kernels.analysis.document import WHOLE
-from nvtx_kernels.analysis.errors import NoGpuWork
 from nvtx_kernels.analysis.measures.agreement import phase_times
-from nvtx_kernels.analysis.measures.balance import balance
 from nvtx_kernels.analysis.measures.communication import communicated
 from nvtx_kernels.analysis.measures.efficiency import counts_of
 from nvtx_kernels.analysis.measures.exchanges import exchanges
 from nvtx_kernels.analysis.measures.memory import memory
-from nvtx_kernels.analysis.measures.overlap import overlap
 from nvtx_kernels.analysis.measures.steps import steps_of
 from nvtx_kernels.analysis.opened import Opened
 from nvtx_kernels.analysis.page.contents import contents
-from nvtx_kernels.analysis.readers.requirements import require_work
-from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.analysis.timeline.as_chrome_trace import chrome_trace
 from nvtx_kernels.analysis.trace import KERNEL
 from nvtx_kernels.analysis.views.registry import Subject, viewer
 from nvtx_kernels.analysis.views.rows import NOWHERE
 
-from tests.analysis.making.cross_cases import BEFORE, COUNTED, MADE, attributed, cases
+from tests.analysis.making.cross_cases import BEFORE, COUNTED, MADE, cases, summed_up
 from tests.analysis.making.plain_sums import (
     attention,
     blocks_of,
@@ -42,89 +35,63 @@ from tests.analysis.making.plain_sums import (
     on_page,
     peaks,
     rows_of,
-    states,
 )
 from tests.analysis.making.subjects import table
 
+every_case = pytest.mark.parametrize(("name", "per_step", "include_warm_up"), [*cases()])
 
-@pytest.mark.parametrize(("name", "per_step", "include_warm_up"), [*cases()])
-def test_all_views_agree_with_each_other_and_with_brute_force(name, per_step, include_warm_up):
-    whole = attributed(name)
-    try:
-        require_work(whole.trace)
-    except NoGpuWork:
-        pytest.skip("nothing ran on a GPU")
-    if whole.trace.provenance.unit_of_work == "CPU":
-        pytest.skip("of a CPU, which has no such states")
-    counted = {"include_warm_up": include_warm_up}
-    if per_step and not len(measured_steps(whole, **counted)):
-        pytest.skip("no measured steps")
-    expected = states(rows_of(whole, per_step=per_step, **counted), per_step=per_step)
-    seen = in_measured_steps(whole, **counted) if per_step else whole
-    of_gpus, of_states = overlap(seen, **counted), balance(seen, **counted)
-    assert sorted(
-        (gpu.span_ns, gpu.busy_ns, gpu.compute_ns, gpu.communication_ns, gpu.hidden_ns) for gpu in of_gpus.gpus
-    ) == sorted(
-        tuple(times[key] for key in ("span", "busy", "compute", "communication", "hidden"))
-        for times in expected.values()
-    )
-    if per_step or of_states.phases[0].name == "all work":
-        rows = [row for row in of_states.phases if row.name in ("step", "all work")]
-        assert [(row.gpu, row.span_ns, row.busy_ns) for row in rows] == [
-            (gpu.gpu, gpu.span_ns, gpu.busy_ns) for gpu in of_gpus.gpus
-        ]
-        assert sum(owner.idle_ns for owner in of_states.owners) <= sum(row.idle_ns for row in rows)
-    sums = communicated(exchanges(seen, **counted)).gpus
-    for gpu in of_gpus.gpus:
-        if gpu.communication_ns:
-            assert (sums[gpu.gpu].time_ns, sums[gpu.gpu].hidden_ns) == (gpu.communication_ns, gpu.hidden_ns)
-    report = summarize(whole, **counted)
-    shown = (report.measured or report) if per_step else report
-    kernel_ns = sum(times["kernel"] for times in expected.values())
-    kernels = [row for row in shown.kernels if row.kind == "kernel"]
-    assert sum(row.total_ns for row in kernels) == kernel_ns
-    assert sum(row.kernel_ns for row in shown.phases) == kernel_ns
+
+def opened(name, per_step, include_warm_up):
+    """Return a report, and what tells which of its work a view so asked counts."""
+    made = summed_up(name, include_warm_up=include_warm_up)
+    if made is None or made[0].on_cpu or (per_step and not made[1].has_work_in_steps):
+        pytest.skip("no GPU work, or no measured steps")
+    divided = made[0]
+    steps = {*divided.table.number[divided.counted].tolist()} if per_step else None
+    return Opened(*made, per_step), {"include_warm_up": include_warm_up, "steps": steps}
+
+
+def subject(name, per_step, include_warm_up, **options):
+    """Return what a view looks at, with every row and every index, and the rows that it should count."""
+    asked, counted = opened(name, per_step, include_warm_up)
+    rows = [row for row in rows_of(asked.attribution, **counted) if row.counted]
+    return Subject(asked.report, asked.counted, asked.partition, WHOLE, **options), rows
+
+
+@every_case
+def test_all_tables_have_the_kernel_time_of_the_work_that_they_count(name, per_step, include_warm_up):
+    asked, counted = opened(name, per_step, include_warm_up)
+    kernel_ns = sum(row.ns for row in rows_of(asked.attribution, **counted) if row.counted and row.kind == KERNEL)
+    report = (asked.whole.counted or asked.whole) if per_step else asked.whole
+    assert sum(row.total_ns for row in report.kernels if row.kind == "kernel") == kernel_ns
+    assert sum(row.kernel_ns for row in report.phases) == kernel_ns
+    sums = communicated(exchanges(asked.counted, include_warm_up=include_warm_up)).gpus.values()
+    communicates = [row for row in report.kernels if (row.kind, row.category) == ("kernel", "communication")]
+    assert sum(gpu.total_ns for gpu in sums) == sum(row.total_ns for row in communicates)
+    if per_step:
+        steps = steps_of(asked.counted, include_warm_up=include_warm_up)
+        assert sum(step.kernel_ns for step in steps) == kernel_ns
+        times = {row.name: row.kernel_ns for row in phase_times(asked.counted, include_warm_up=include_warm_up)}
+        assert times["step"] == sum(row.self_ns for row in report.ranges) == kernel_ns
+        mean = sum(row.total_ns for row in asked.report.kernels if row.kind == "kernel")
+        assert mean == pytest.approx(kernel_ns / asked.report.counted_steps)
+
+
+TOTALS = [case for case in cases() if not case.values[1]]
+
+
+@pytest.mark.parametrize(("name", "per_step", "include_warm_up"), TOTALS)
+def test_no_work_is_lost_or_counted_twice(name, per_step, include_warm_up):
+    report = opened(name, per_step, include_warm_up)[0].whole
     totals = report.totals
     outside_ns = totals.outside_ns + totals.ambiguous_ns + totals.excluded_ns
     assert sum(row.total_ns for row in report.kernels) + totals.excluded_ns == totals.work_ns
     assert sum(row.self_work_ns for row in report.ranges) + outside_ns == totals.work_ns
     parts = totals.own_ns, totals.adopted_ns, totals.linked_ns, totals.captured_ns
     assert sum(parts) + outside_ns == totals.work_ns
-    if per_step:
-        assert sum(step.kernel_ns for step in steps_of(whole, **counted)) == kernel_ns
-        assert report.steps == len(measured_steps(whole, **counted))
-        times = {row.name: row.kernel_ns for row in phase_times(seen, **counted)}
-        assert times["step"] == kernel_ns
-        assert sum(row.self_ns for row in shown.ranges) == kernel_ns
-        mean = reports.per_step(report)
-        assert sum(row.total_ns for row in mean.kernels if row.kind == "kernel") == pytest.approx(
-            kernel_ns / report.steps
-        )
-    for row in shown.busy:
-        of_phase = [each for each in of_states.phases if each.name == row.phase]
-        assert (row.span_ns, row.busy_ns, row.kernels) == tuple(
-            sum(getattr(each, key) for each in of_phase) for key in ("span_ns", "busy_ns", "kernels")
-        )
 
 
-TOTALS = [case for case in cases() if not case.values[1]]
-
-
-def subject(name, per_step, include_warm_up, **options):
-    """Return what a view looks at, with every row and every index, and the rows that it should count."""
-    whole = attributed(name)
-    report = summarize(whole, include_warm_up=include_warm_up)
-    if not report.kernels or (per_step and not report.steps):
-        pytest.skip("nothing ran on a GPU, or no measured steps")
-    if whole.trace.provenance.unit_of_work == "CPU":
-        pytest.skip("of a CPU, which has no such states")
-    rows = rows_of(whole, per_step=per_step, include_warm_up=include_warm_up)
-    counted = in_measured_steps(whole, include_warm_up=include_warm_up) if per_step else whole
-    report = reports.per_step(report) if per_step else report
-    return Subject(report, counted, WHOLE, **options), [row for row in rows if row.counted]
-
-
-@pytest.mark.parametrize(("name", "per_step", "include_warm_up"), [*cases()])
+@every_case
 def test_explain_groups_the_launches_of_all_kernels_as_brute_force_does(name, per_step, include_warm_up):
     asked, rows = subject(name, per_step, include_warm_up, kernel="e")
     found = defaultdict(list)
@@ -135,13 +102,13 @@ def test_explain_groups_the_launches_of_all_kernels_as_brute_force_does(name, pe
     assert {key: sorted(groups) for key, groups in found.items() if key in expected} == expected
 
 
-@pytest.mark.parametrize(("name", "per_step", "include_warm_up"), [*cases()])
+@every_case
 def test_parts_of_attention_have_the_kernels_inside_their_ranges(name, per_step, include_warm_up):
     asked, rows = subject(name, per_step, include_warm_up)
     expected = attention(rows)
     if not expected:
         pytest.skip("no range is a part of attention")
-    divided = asked.report.steps if per_step else 1
+    divided = asked.report.counted_steps if per_step else 1
     found = {
         (row["phase"], row["part"]): tuple(row[key] * divided for key in ("kernel_ns", "gemm_ns", "kernels"))
         for row in table(viewer("attention").view(asked), "attention")
@@ -150,12 +117,12 @@ def test_parts_of_attention_have_the_kernels_inside_their_ranges(name, per_step,
     assert found == {key: pytest.approx(figures) for key, figures in expected.items()}
 
 
-@pytest.mark.parametrize(("name", "per_step", "include_warm_up"), [*cases()])
+@every_case
 def test_efficiency_joins_the_kernel_time_of_ranges_to_what_was_counted_in_them(name, per_step, include_warm_up):
     asked, rows = subject(name, per_step, include_warm_up)
     if not asked.report.steps or not counts_of(asked.report):
         pytest.skip("no FLOPs, or no steps")
-    divided, time = asked.report.steps if per_step else 1, inclusive(rows)
+    divided, time = asked.report.counted_steps if per_step else 1, inclusive(rows)
     found = {
         (tuple(row["range"].split(" > ")), row["phase"]): row
         for row in table(viewer("efficiency").view(asked), "efficiency")
@@ -174,19 +141,19 @@ def test_efficiency_joins_the_kernel_time_of_ranges_to_what_was_counted_in_them(
         assert whole == pytest.approx(sum(stated.values()) * (1 if per_step else asked.report.steps))
 
 
-@pytest.mark.parametrize(("name", "per_step", "include_warm_up"), [*cases()])
+@every_case
 def test_memory_of_ranges_peaks_and_holders_are_those_of_brute_force(name, per_step, include_warm_up):
     asked, _ = subject(name, per_step, include_warm_up)
     if asked.attribution.trace.memory is None:
         pytest.skip("no memory was recorded")
-    blocks = blocks_of(attributed(name), per_step=per_step, include_warm_up=include_warm_up)
+    blocks = blocks_of(asked.partition.attribution, **opened(name, per_step, include_warm_up)[1])
     seen = memory(asked.attribution, include_warm_up=include_warm_up, in_steps=per_step)
     assert {(row.path, row.phase): astuple(row)[2:] for row in seen.ranges} == memory_of_ranges(blocks)
     assert sorted(peak.held_bytes for peak in seen.peaks if not peak.phase) == sorted(
         held for held, _ in peaks(blocks).values()
     )
     assert sum(holder.held_bytes for holder in seen.holders) == sum(held for held, _ in peaks(blocks).values())
-    divided = asked.report.steps if per_step else 1
+    divided = asked.report.counted_steps if per_step else 1
     shown = {
         (tuple(row["range"].split(" > ")), row["phase"]): row["allocated_bytes"] * divided
         for row in table(viewer("memory").view(asked), "memory")
@@ -202,9 +169,11 @@ def test_memory_of_ranges_peaks_and_holders_are_those_of_brute_force(name, per_s
 
 @pytest.mark.parametrize(("name", "per_step", "include_warm_up"), TOTALS)
 def test_a_page_draws_the_kernel_time_of_its_steps_in_every_part(name, per_step, include_warm_up):
-    asked, rows = subject(name, per_step, include_warm_up)
-    (page,) = contents([Opened(asked.attribution, asked.report)]).reports
-    drawn = on_page(rows, steps=asked.report.steps)
+    has_steps = opened(name, per_step, include_warm_up)[0].whole.has_work_in_steps
+    asked, counted = opened(name, has_steps, include_warm_up)
+    rows = [row for row in rows_of(asked.attribution, **counted) if row.counted]
+    (page,) = contents([asked]).reports
+    drawn = on_page(rows)
     kernel_ns, boxes = sum(row.ns for row in drawn), page["icicles"]["together"]
     assert boxes["ns"][0] == page["kernels"]["total_ns"] == sum(map(sum, page["phases"]["ns"])) == kernel_ns
     leaves = [ns for ns, kind in zip(boxes["ns"], boxes["kind"], strict=True) if kind in ("kernel", "rest")]
@@ -220,12 +189,8 @@ def test_a_page_draws_the_kernel_time_of_its_steps_in_every_part(name, per_step,
         sum(row.ns for row in step), len(step), last - first,
     )  # fmt: skip
     if memory_drawn := page["memory"]:
-        assert memory_drawn["peak_bytes"] == max(
-            held
-            for held, _ in peaks(
-                blocks_of(asked.attribution, per_step=bool(asked.report.steps), include_warm_up=include_warm_up)
-            ).values()
-        )
+        most_held = max(held for held, _ in peaks(blocks_of(asked.attribution, **counted)).values())
+        assert memory_drawn["peak_bytes"] == most_held
 
 
 @pytest.mark.parametrize(("name", "per_step", "include_warm_up"), TOTALS[1::2])

@@ -19,6 +19,7 @@ FLOORS = [
     ["analysis.errors", "analysis.kernel_names"],
     ["analysis.readers", "analysis.report"],
     ["analysis.attribution", "analysis.presenters"],
+    ["analysis.account"],
     ["analysis.measures"],
     ["analysis.summary"],
     ["analysis.opened"],

@@ -27,6 +27,31 @@ LARGEST = pytest.param(OURS[-1], marks=pytest.mark.slow)
 REPORTS = [*OURS[:-1], LARGEST, *(pytest.param(name, marks=needs_shared) for name in OTHERS)]
 
 
+FOLDERS = ("h200", "corpus", "gains", "idle", "ranks", "stacks", "failing/traces")
+ENDINGS = (".sqlite", ".sqlite.xz", ".json", ".json.xz", ".json.gz")
+#: Files that are no reports, and reports without any work.
+WITHOUT_WORK = ("truth.json", "IhorAtlanov", "YoonKyonghwan", "amd_graphs_without_kernels")
+
+
+def every_report():
+    """Return all reports of the tests and of ../shared that hold work, as parameters."""
+    params = []
+    for folder in (DATA, *(SHARED / name for name in FOLDERS)):
+        marks = () if folder == DATA else (needs_shared,)
+        files = [path for path in sorted(folder.rglob("*")) if path.name.endswith(ENDINGS)]
+        files = [path for path in files if not path.name.startswith(WITHOUT_WORK)] or [folder]
+        params += [pytest.param(path, marks=marks, id=f"{folder.name}/{path.name[:28]}") for path in files]
+    return params
+
+
+def readable(path, folder):
+    """Return a report's path, or that of it unpacked into a folder."""
+    if path.suffix != ".xz":
+        return path
+    (folder / path.stem).write_bytes(lzma.decompress(path.read_bytes()))
+    return folder / path.stem
+
+
 def unpacked(name, folder):
     """Put a report of the tests, or of ../shared, into a folder."""
     packed, path = (DATA if name in OURS else SHARED) / name, folder / "report.sqlite"

@@ -13,9 +13,10 @@ import pytest
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.readers.marks import FLOPS_MARK
+from nvtx_kernels.analysis.summary.totals import accounted
 
 from tests.analysis.making.building import MARK, Allocation, Launch, Range, Rows, Work, process_of, thread, write
-from tests.analysis.making.bundled import DATA, SHARED, unpacked
+from tests.analysis.making.bundled import DATA, SHARED, readable
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 #: What each GPU held before the first allocation, bytes.
@@ -118,12 +119,12 @@ REAL = sorted(path for folder in (DATA, SHARED / "h200", SHARED / "corpus") for 
 
 
 @cache
-def attributed(name):
-    """Attribute all work of a made or a real report."""
+def summed_up(name, *, include_warm_up):
+    """Attribute all work of a made or a real report, and add it up; None where it has none."""
     folder = Path(mkdtemp())
-    if name in MADE:
-        return attribute(read(write(folder / "report.sqlite", MADE[name])))
-    return attribute(read(unpacked(name, folder) if name.endswith(".xz") else Path(name)))
+    path = write(folder / "report.sqlite", MADE[name]) if name in MADE else readable(Path(name), folder)
+    attribution = attribute(read(path))
+    return accounted(attribution, include_warm_up=include_warm_up) if len(attribution.trace.work) else None
 
 
 def cases():

@@ -1,9 +1,8 @@
-"""Sums over attributed rows in plain Python: the slow reference of ranges, launches, states and memory."""
+"""Sums over attributed rows in plain Python: the slow reference of ranges, launches and memory."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import pairwise
 
 import numpy as np
 from nvtx_kernels.analysis.attribution.steps import step_of_nodes
@@ -62,10 +61,10 @@ def _chains(attribution):
     return chain
 
 
-def rows_of(attribution, *, per_step, include_warm_up):
-    """Return all work as rows, in the order of the trace; those are counted that a view so asked counts."""
+def rows_of(attribution, *, include_warm_up, steps=None):
+    """Return all work as rows, in the order of the trace; those of some `steps` are counted, or all."""
     trace, work, chain = attribution.trace, attribution.trace.work, _chains(attribution)
-    counted, steps = _counted(attribution, attribution.node, per_step, include_warm_up)
+    counted, step = _counted(attribution, attribution.node, steps, include_warm_up)
     categories = dict(zip(trace.names, categorize(trace.names), strict=True))
     columns = (
         work.start_ns, work.end_ns, work.kind, work.name_id, work.grid, work.process, work.device_id,
@@ -80,18 +79,19 @@ def rows_of(attribution, *, per_step, include_warm_up):
         rows.append(
             Row(
                 start, end, kind, name, category, grid, (process, device), stream, PHASES[phase], around, place,
-                steps[number], counted[number],
+                step[number], counted[number],
             )
         )  # fmt: skip
     return rows
 
 
-def _counted(attribution, node, per_step, include_warm_up):
+def _counted(attribution, node, steps, include_warm_up):
     """Return of each row with a node whether it is counted, and its step."""
     warm_up = np.append(attribution.warm_up, False)[node].tolist()
-    steps = step_of_nodes(attribution, include_warm_up=include_warm_up)[node].tolist()
-    pairs = zip(steps, warm_up, strict=True)
-    return [step >= 0 if per_step else include_warm_up or not warm for step, warm in pairs], steps
+    step = step_of_nodes(attribution, include_warm_up=include_warm_up)[node].tolist()
+    if steps is not None:
+        return [number in steps for number in step], step
+    return [include_warm_up or not warm for warm in warm_up], step
 
 
 def inclusive(rows):
@@ -175,10 +175,10 @@ class Block:
     ended: float = float("inf")
 
 
-def blocks_of(attribution, *, per_step, include_warm_up):
-    """Return what was allocated and freed, in the order of the trace."""
+def blocks_of(attribution, *, include_warm_up, steps=None):
+    """Return what was allocated and freed, in the order of the trace; counted as in `rows_of`."""
     table, chain, living, blocks = attribution.trace.memory, _chains(attribution), {}, []
-    counted, steps = _counted(attribution, attribution.memory_node, per_step, include_warm_up)
+    counted, step = _counted(attribution, attribution.memory_node, steps, include_warm_up)
     for number in range(len(table)):
         gpu, address = (int(table.process[number]), int(table.device_id[number])), int(table.block[number])
         before = living.pop((gpu, address), None)
@@ -186,7 +186,7 @@ def blocks_of(attribution, *, per_step, include_warm_up):
             before.ended = number
         block = Block(
             number, int(table.bytes[number]), gpu, PHASES[attribution.memory_phase[number]],
-            chain(int(attribution.memory_node[number]))[0], steps[number], counted[number],
+            chain(int(attribution.memory_node[number]))[0], step[number], counted[number],
             int(table.total_bytes[number]),
         )  # fmt: skip
         blocks.append(block)
@@ -234,9 +234,9 @@ def memory_of_ranges(blocks):
     return {key: tuple(value) for key, value in sums.items() if any(value)}
 
 
-def on_page(rows, *, steps):
-    """Return the rows that a page draws: kernels and graphs of the steps, or of all that is counted."""
-    return [row for row in rows if row.kind in (KERNEL, GRAPH) and row.counted and (row.step >= 0 or not steps)]
+def on_page(rows):
+    """Return the rows that a page draws: kernels and graphs."""
+    return [row for row in rows if row.kind in (KERNEL, GRAPH)]
 
 
 def median_step(rows):
@@ -251,64 +251,3 @@ def median_step(rows):
         (max(r.end for r in of_step) - min(r.start for r in of_step), s) for s, of_step in spans.items()
     )
     return spans[lasts[len(lasts) // 2][1]]
-
-
-def states(rows, *, per_step):
-    """Return by GPU the times of what is measured there, moment by moment, ns, as a dict, and the kernel time.
-
-    Per step the windows are from the first start to the last end of each step's work; else they are of all work,
-    divided where work of warm-up begins.
-    """
-    gpus = defaultdict(list)
-    for row in sorted(rows, key=lambda row: (row.start, row.end)):
-        gpus[row.gpu].append(row)
-    return {gpu: _of_gpu(of_gpu, per_step) for gpu, of_gpu in gpus.items() if any(row.counted for row in of_gpu)}
-
-
-def _of_gpu(rows, per_step):
-    changes = defaultdict(lambda: [0] * 5)  # windows, any work, any compute, own compute, own communication
-    for start, end in _windows(rows, per_step):
-        changes[start][0] += 1
-        changes[end][0] -= 1
-    for row in rows:
-        communicates = row.kind == KERNEL and row.category == "communication"
-        computes = row.kind == GRAPH or (row.kind == KERNEL and not communicates)
-        for moment, sign in ((row.start, 1), (row.end, -1)):
-            states_of_row = (True, computes, computes and row.counted, communicates and row.counted)
-            for number, holds in enumerate(states_of_row, 1):
-                changes[moment][number] += sign * holds
-    times = dict.fromkeys(("span", "busy", "compute", "communication", "hidden"), 0)
-    now = [0] * 5
-    for moment, later in pairwise(sorted(changes)):
-        now = [before + change for before, change in zip(now, changes[moment], strict=True)]
-        windows, any_work, any_compute, compute, communication = now
-        lasts = later - moment
-        times["span"] += lasts * windows
-        times["busy"] += lasts * windows * (any_work > 0)
-        times["compute"] += lasts * (compute > 0)
-        times["communication"] += lasts * (communication > 0)
-        times["hidden"] += lasts * (communication > 0 and any_compute > 0)
-    times["kernel"] = sum(row.ns for row in rows if row.counted and row.kind == KERNEL)
-    return times
-
-
-def _windows(rows, per_step):
-    """Return the windows of a GPU's rows; those of steps can overlap, others are joined where they do."""
-    windows = {}
-    piece = 0
-    for row in rows:
-        if not row.counted:
-            piece += not per_step
-            continue
-        key = row.step if per_step else piece
-        first, last = windows.get(key, (row.start, row.end))
-        windows[key] = min(first, row.start), max(last, row.end)
-    if per_step:
-        return list(windows.values())
-    joined = []
-    for start, end in sorted(windows.values()):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(joined[-1][1], end)
-        else:
-            joined.append((start, end))
-    return joined

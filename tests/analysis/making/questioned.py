@@ -9,7 +9,6 @@ from functools import cache
 import pytest
 from nvtx_kernels.analysis import questions
 from nvtx_kernels.analysis.document import Detail
-from nvtx_kernels.analysis.opened import Opened
 from nvtx_kernels.analysis.presenters import as_table
 from nvtx_kernels.analysis.questions.answers import document
 from nvtx_kernels.analysis.questions.sweep import answered
@@ -17,7 +16,7 @@ from nvtx_kernels.analysis.questions.sweep import answered
 from tests.analysis.making.building import Range, build, launched
 from tests.analysis.making.bundled import DATA
 from tests.analysis.making.plain_sql import OURS
-from tests.analysis.making.subjects import REPORTS, attributed, by, summarized, table
+from tests.analysis.making.subjects import REPORTS, by, opened, table
 
 RECORDED, COMPILED = DATA / "h200_recorder.sqlite", DATA / "h200_compiled.sqlite"
 WORKING = [path for path in REPORTS if not path.name.startswith(("IhorAtlanov", "YoonKyonghwan"))]
@@ -28,7 +27,7 @@ every_report = pytest.mark.parametrize("path", WORKING, ids=lambda path: path.st
 @cache
 def figures(path, include_warm_up=False):
     """Answer questions of a report, once."""
-    return answered(Opened(attributed(path), summarized(path, include_warm_up=include_warm_up)))
+    return answered(opened(path, include_warm_up=include_warm_up))
 
 
 @cache

@@ -1,45 +1,68 @@
 """How long steps take, counted nanosecond by nanosecond; shares no code with `analysis`.
 
 A program is a list of stretches of one process, in the order in which they are launched: each a kind (`step`,
-`evaluation` or `warm-up`) and the intervals (start, end, GPU) in which its work ran.
+`evaluation` or `warm-up`), the intervals (start, end, GPU) in which its work ran, and when its range opened.
 """
 
 from dataclasses import dataclass
-from statistics import median
+
+KINDS = ("window", "between", "lost", "evaluation", "warm-up", "recorder", "busy", "busy between")
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """A step, an evaluation or a warm-up, and when its work ran."""
+    """A step, an evaluation or a warm-up; a step without work is none."""
 
     kind: str
     work: tuple[tuple[int, int, int], ...]
+    opened: int = 0
+
+    @property
+    def start(self):
+        return min(start for start, _, _ in self.work)
+
+    @property
+    def end(self):
+        return max(end for _, end, _ in self.work)
 
 
 def own_times(stretches, pauses=()):
-    """Return for each step (own, window, between, taken out by kind, busy ns of all GPUs)."""
-    steps = [stretch.work for stretch in stretches if stretch.kind == "step"]
+    """Return the time of each step with work by kind, and its busy time of all GPUs, ns."""
+    steps = [stretch for stretch in stretches if stretch.kind == "step" and stretch.work]
     pieces = [(work, stretch.kind) for stretch in stretches for work in stretch.work]
     pieces.sort(key=lambda piece: piece[0][0])  # of those that began together, the first launched comes first
-    found, before = [], None
-    for work in steps:
-        start, end = min(w[0] for w in work), max(w[1] for w in work)
-        first = before is None
-        before = start if first else before
-        end = max(end, before)
-        counts = dict.fromkeys(
-            ("window", "between", "evaluation", "warm-up", "recorder", "busy", "busy between"), 0
-        )
+    rows, before = [], begin_of_first(steps[0], stretches)
+    for step in steps:
+        end, lost = max(step.end, before), lost_before(step, stretches, before)
+        counts = dict.fromkeys(KINDS, 0)
         for now in range(before, end):
-            kind = taken_out(now, pieces, pauses) or ("between" if now < start else "window")
+            kind = "lost" if lost[0] <= now < lost[1] else taken_out(now, pieces, pauses)
+            kind = kind or ("between" if now < step.start else "window")
             counts[kind] += 1
             if kind in ("window", "between"):
                 running = len({gpu for (a, b, gpu), _ in pieces if a <= now < b})
                 counts["busy"] += running
                 counts["busy between"] += running * (kind == "between")
-        found.append({"first": first, "own": counts["window"] + counts["between"], **counts})
+        rows.append({"own": counts["window"] + counts["between"], **counts})
         before = end
-    return found
+    return rows
+
+
+def begin_of_first(step, stretches):
+    """Return when the first step's time begins: with its range, but not before earlier work ended."""
+    others = [work for stretch in stretches if stretch is not step for work in stretch.work]
+    earlier = [end for start, end, _ in others if start < step.start]
+    return min(max([step.opened, *earlier]), step.start)
+
+
+def lost_before(step, stretches, before):
+    """Return the time of steps without work right before a step, up to where its range opens."""
+    number, opened = stretches.index(step), []
+    for stretch in reversed([other for other in stretches[:number] if other.kind == "step"]):
+        if stretch.work:
+            return max(before, min(opened, default=step.opened)), max(before, step.opened)
+        opened.append(stretch.opened)
+    return before, before
 
 
 def taken_out(now, pieces, pauses):
@@ -56,10 +79,3 @@ def taken_out(now, pieces, pauses):
     if any(a <= now < b for a, b in pauses) and not any(a <= now < b for (a, b, _), _ in pieces):
         return "recorder"
     return ""
-
-
-def step_ns(steps):
-    """Return what a step takes: the mean of own times, or their median where they differ by over 20% of it."""
-    own = [step["own"] for step in steps if not step["first"]] or [step["own"] for step in steps]
-    uneven = max(own) - min(own) > 0.2 * median(own)
-    return median(own) if uneven else sum(own) / len(own)

@@ -1,7 +1,6 @@
 """A step without its recording: by marks of timed steps, as given by hand, and when neither is trusted."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from nvtx_kernels.analysis import kernels
@@ -10,7 +9,7 @@ from nvtx_kernels.analysis.page.contents import step_figures
 from nvtx_kernels.analysis.readers.marks import read_mark
 from nvtx_kernels.analysis.report import as_object
 from nvtx_kernels.analysis.report.recording import Recording
-from nvtx_kernels.analysis.views.verdict import next_view, verdict
+from nvtx_kernels.analysis.views.verdict import verdict
 
 import nvtx_kernels as nk
 from tests.analysis.making.building import MAIN, MARK, Launch, Range, Work, build
@@ -62,7 +61,8 @@ def test_a_marked_step_is_told_without_recording(tmp_path):
     assert (cost["unrecorded_step_ns"], cost["steps"], cost["trusted"], cost["reason"]) == (40 * MS, 3, True, "")
     assert cost["phases"]["forward"]["busy_share"] == pytest.approx(18 * 0.602 / 12, abs=0.01)
     said = verdict(subject(path, per_step=True).report)
-    assert said.startswith("A step takes 40.0 ms (60.0 while recorded). The GPU works for 36.1 ms of it (90%): ")
+    assert said.startswith("A step takes 60.0 ms while recorded (40.0 ms without): 36.1 ms (60%) computing, ")
+    assert "Without recording, the GPU works for 90% of the step." in said
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_what_is_not_trusted_is_told_as_recorded_with_the_reason(tmp_path, timed
     cost, said = told(path), verdict(subject(path, per_step=True).report)
     assert not cost["trusted"]
     assert cost["reason"].startswith(reason)
-    assert said.startswith("A step takes 60.0 ms while recorded. The GPU works for 36.1 ms of it (at least 60%)")
+    assert said.startswith("A step takes 60.0 ms while recorded: 36.1 ms (60%) computing, 23.9 ms (40%) idle.")
     assert (reason in said) is (timed is not None)
 
 
@@ -96,12 +96,12 @@ def test_what_to_fix_first_is_of_a_trusted_step_without_recording(tmp_path, mark
 
 @pytest.mark.parametrize(
     ("mark", "card"),
-    [(TIMED, ("Step time", "40.0 ms", "GPU busy 90%; 60.0 ms while recorded")),
+    [(TIMED, ("Step time", "60.0 ms", "GPU busy 60%; 40.0 ms without recording")),
      ({**TIMED, "sizes": 70}, ("Step time", "60.0 ms", "GPU busy 60%"))],
 )  # fmt: skip
 def test_the_pages_card_tells_a_trusted_step(tmp_path, mark, card):
     report = subject(recorded(tmp_path, mark, MEASURED), per_step=True).report
-    assert step_figures(report.step_time, report.recording) == [card]
+    assert step_figures(report.account, report.recording) == [card]
 
 
 #: Timed before a capture of nsys.
@@ -121,7 +121,7 @@ def test_a_mark_before_an_unwatched_capture_is_trusted(tmp_path):
         (0.5, {}, "undecided", ["undecided"] * 3),  # 75% of the step at least, and all of it at most
         (0.24, {}, "host code", ["host code"] * 3),  # 36% at least, and 60% at most
         (0.29, {}, "host code", ["host code", *["undecided"] * 2]),  # of backward, 46% at least, and 77% at most
-        (0.5, {"span_ns": {"forward": [9 * MS]}}, "see phases", ["GPU-bound", *["undecided"] * 2]),
+        (0.5, {"span_ns": {"forward": [9 * MS]}}, "undecided", ["GPU-bound", *["undecided"] * 2]),
     ],
     ids=["GPU-bound", "unknown", "limited", "nearly", "a phase"],
 )  # fmt: skip
@@ -130,16 +130,17 @@ def test_a_time_next_to_a_profiler_limits_the_step_unless_the_gpu_sets_the_pace(
 ):
     path = recorded(tmp_path, {**TIMED, "where": where, **timed}, MEASURED, busy=busy)
     report = subject(path, per_step=True).report
-    cost, works, share = report.recording, f"{60 * busy:.1f} ms", f"{60 * busy / 40:.0%}"
+    cost, share = report.recording, f"{60 * busy / 40:.0%}"
     assert cost.is_upper_limit is (busy < 0.6)
     at_most, at_least = ("at most ", "at least ") if cost.is_upper_limit else ("", "")
-    steps = f"A step takes {at_most}40.0 ms (60.0 while recorded)"
-    assert verdict(report).startswith(f"{steps}. The GPU works for {works} of it ({at_least}{share})")
+    said = verdict(report)
+    assert said.startswith(f"A step takes 60.0 ms while recorded ({at_most}40.0 ms without): ")
+    assert f"Without recording, the GPU works for {at_least}{share} of the step." in said
     steps = next(table for table in viewed("steps", path, per_step=True).tables if table.key == "steps")
-    assert f"Steps are as recorded; without recording, one takes {at_most}40.0 ms." in steps.caption
-    told = f"GPU busy {at_least}{share}; 60.0 ms while recorded"
-    assert step_figures(report.step_time, cost) == [("Step time", f"{'≤ ' if at_most else ''}40.0 ms", told)]
-    rows = by(viewed("balance", path, per_step=True), "balance", "phase")
+    assert f"As recorded; without recording, a step takes {at_most}40.0 ms." in steps.caption
+    card = "Step time", "60.0 ms", f"GPU busy {busy:.0%}; {at_most}40.0 ms without recording"
+    assert step_figures(report.account, cost) == [card]
+    rows = by(viewed("idle", path, per_step=True, whole=True), "limits", "phase")
     phases = ("forward", "backward", "optimizer")
     assert [rows[name]["verdict"] for name in ("step", *phases)] == [of_step, *of_phases]
     assert [row.verdict for row in report.busy if row.phase in phases] == of_phases
@@ -176,21 +177,13 @@ def test_a_time_of_the_clock_or_after_a_profiler_that_is_detached_is_the_step(tm
 @pytest.mark.parametrize(
     ("step_ns", "says"),
     [
-        ([38 * MS, 40 * MS, 52 * MS], "40.0 ms (38.0 to 52.0; 60.0 while recorded)"),
-        ([40 * MS], "about 40.0 ms (60.0 while recorded)"),
+        ([38 * MS, 40 * MS, 52 * MS], "60.0 ms while recorded (38.0 to 52.0 ms without):"),
+        ([40 * MS], "60.0 ms while recorded (about 40.0 ms without):"),
     ],
 )
 def test_steps_that_vary_are_told_as_a_range_and_one_as_about(tmp_path, step_ns, says):
     path = recorded(tmp_path, {**TIMED, "step_ns": step_ns}, MEASURED)
-    assert verdict(subject(path, per_step=True).report).startswith(f"A step takes {says}.")
-
-
-@pytest.mark.parametrize(("busy", "is_limited"), [(0.6, False), (0.3, False), (0.2, True)])
-def test_without_a_mark_only_what_holds_at_any_cost_is_said(tmp_path, busy, is_limited):
-    report = subject(recorded(tmp_path, busy=busy), per_step=True).report
-    launching = replace(report.idle.rows[0], cause="launching")
-    said = verdict(replace(report, idle=replace(report.idle, rows=(launching,), pause=None)))
-    assert ("the CPU launches too slowly" in said) is is_limited
+    assert verdict(subject(path, per_step=True).report).startswith(f"A step takes {says} ")
 
 
 @pytest.mark.parametrize(
@@ -209,7 +202,7 @@ def test_a_step_measured_elsewhere_is_taken_from_the_command_and_the_call(tmp_pa
     path = recorded(tmp_path)
     assert kernels.main([str(path), "--unrecorded-step", "40ms"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "A step takes 40.0 ms (60.0 while recorded). The GPU works for 36.1 ms of it (90%)" in said
+    assert "A step takes 60.0 ms while recorded (40.0 ms without): 36.1 ms (60%) computing" in said
     assert nk.rank(path, unrecorded_step_ns=40e6).report.recording.trusted
     assert not nk.rank(path, unrecorded_step_ns=20e6).report.recording.trusted
 
@@ -231,23 +224,19 @@ def test_recorded_programs_are_as_busy_as_their_unrecorded_steps_say(tmp_path, n
 
 
 @pytest.mark.parametrize(
-    ("timed", "verdict_of_step", "of_forward", "asked"),
+    ("timed", "verdict_of_step", "of_forward"),
     [
-        (None, "host code", "host code", "idle"),
-        (TIMED, "GPU-bound", "GPU-bound", "steps"),
-        ({**TIMED, "step_ns": [38 * MS, 40 * MS, 52 * MS]}, "undecided", "undecided", "steps"),
-        ({**TIMED, "step_ns": [58 * MS] * 3}, "see phases", "GPU-bound", "steps"),
-        ({**TIMED, "span_ns": {}}, "GPU-bound", "undecided", "steps"),
+        (None, "host code", "host code"),
+        (TIMED, "GPU-bound", "GPU-bound"),
+        ({**TIMED, "step_ns": [38 * MS, 40 * MS, 52 * MS]}, "undecided", "undecided"),
+        ({**TIMED, "step_ns": [58 * MS] * 3}, "undecided", "GPU-bound"),
+        ({**TIMED, "span_ns": {}}, "GPU-bound", "undecided"),
     ],
     ids=["no mark", "marked", "varies", "slower", "no phases"],
 )
-def test_verdicts_and_the_next_view_follow_the_step_without_recording(
-    tmp_path, timed, verdict_of_step, of_forward, asked
-):
+def test_limits_follow_the_step_without_recording(tmp_path, timed, verdict_of_step, of_forward):
     path = recorded(tmp_path, timed, MEASURED, busy=0.62)
-    rows = by(viewed("balance", path, per_step=True), "balance", "phase")
+    rows = by(viewed("idle", path, per_step=True, whole=True), "limits", "phase")
     report = subject(path, per_step=True).report
     assert (rows["step"]["verdict"], rows["forward"]["verdict"]) == (verdict_of_step, of_forward)
     assert {row.phase: row.verdict for row in report.busy}["forward"] == of_forward
-    assert next_view(report) == asked
-    assert ("in a typical step" in verdict(report)) is (asked == "idle")

@@ -14,6 +14,7 @@ from nvtx_kernels.analysis.measures.fixes import fixes_of
 from nvtx_kernels.analysis.measures.host_line import Refused, window_of
 from nvtx_kernels.analysis.measures.replay import replay_error, step_ns, timeline_of
 from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.analysis.readers.requirements import require_work
 
 from tests.analysis.making import simulated
 from tests.analysis.making.building import AUTOGRAD, Launch, Wait, Work, alter, write
@@ -147,7 +148,7 @@ def test_steps_between_which_evaluation_lies_are_not_replayed_together(tmp_path)
 def test_any_report_is_replayed_or_refused(rows):
     with tempfile.TemporaryDirectory() as folder:
         try:
-            attribution = attribute(read(write(Path(folder) / "report.sqlite", rows)))
+            attribution = attribute(require_work(read(write(Path(folder) / "report.sqlite", rows))))
         except AnalysisError:
             assume(False)
     found = fixes_of(partition(attribution), unrecorded_step_ns=50.0)

@@ -2,13 +2,14 @@
 
 import pytest
 from nvtx_kernels.analysis.attribution.causes import attribute
-from nvtx_kernels.analysis.measures.idle import idle_time
 from nvtx_kernels.analysis.page import lanes
 from nvtx_kernels.analysis.page.strip import strip
 from nvtx_kernels.analysis.readers import read
 
 from tests.analysis.making.building import AUTOGRAD, Launch, Range, Work, build
 from tests.analysis.making.bundled import OURS, unpacked
+from tests.analysis.making.plain_sql import busy_within
+from tests.analysis.making.plain_sums import rows_of
 
 US = 1000
 COLUMNS = ("start", "end", "name", "detail", "tone", "mixed", "ns", "count")
@@ -96,11 +97,11 @@ def test_lanes_of_real_reports_are_bounded_and_hold_all_idle_time(tmp_path, name
         assert 0 < len(lane["start"]) <= 3 * lanes.MAX_BOXES
         assert all(end > start for start, end in zip(lane["start"], lane["end"], strict=True))
     (idle,) = (lane for lane in shown["lanes"] if lane["kind"] == "idle")
-    found = idle_time(attribution)
-    windows, of_gap = found.windows, found.windows.step[found.window] == (shown["step"] or 0)
-    of_gap &= ~windows.between[found.window]
     assert sum(ns for _, ns in idle["sums"]) == sum(idle["ns"])
-    assert sum(idle["ns"]) == found.gaps.duration_ns[of_gap | (shown["step"] is None)].sum()
+    rows = rows_of(attribution, include_warm_up=False)
+    drawn_rows = [row for row in rows if row.counted and shown["step"] in (row.step, None)]
+    first, last = min(row.start for row in drawn_rows), max(row.end for row in drawn_rows)
+    assert sum(idle["ns"]) == last - first - busy_within(sorted((row.start, row.end) for row in rows), first, last)
 
 
 def test_many_pieces_are_joined_and_called_by_what_most_of_them_are(tmp_path, monkeypatch):

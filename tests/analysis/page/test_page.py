@@ -11,17 +11,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from nvtx_kernels.analysis import page as command
-from nvtx_kernels.analysis.attribution.steps import in_measured_steps, measured_steps
 from nvtx_kernels.analysis.document import Column, Row, Table
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.measures.steps import ranges_of
-from nvtx_kernels.analysis.opened import Opened, opened
+from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page import as_html, sections
 from nvtx_kernels.analysis.page import icicle as icicles
 from nvtx_kernels.analysis.page.contents import contents, differences, phases, steps
 from nvtx_kernels.analysis.page.icicle import MAX_ROWS, icicle, kernel_rows
 from nvtx_kernels.analysis.presenters import cell_text
-from nvtx_kernels.analysis.report import per_step
 from nvtx_kernels.analysis.views.communication import NOTHING
 from nvtx_kernels.analysis.views.headings import ALL_PARTS
 from nvtx_kernels.analysis.views.idle import NEVER_IDLE
@@ -31,11 +29,12 @@ from nvtx_kernels.analysis.views.registry import Subject, viewer
 from nvtx_kernels.analysis.views.verdict import verdict
 
 from tests.analysis.making.allocated import with_memory
-from tests.analysis.making.building import Launch, Range, Work, build, launched
+from tests.analysis.making.building import Launch, Range, Work, build
 from tests.analysis.making.communicating import communicating
 from tests.analysis.making.made_reports import REPORTS, kernel_total, report_of, row, two_steps
 from tests.analysis.making.shown_page import drawn
-from tests.analysis.making.subjects import DATA, SHARED, attributed, summarized
+from tests.analysis.making.subjects import DATA, SHARED
+from tests.analysis.making.subjects import opened as opened_once
 
 REAL = sorted([*DATA.glob("*.sqlite"), *SHARED.glob("h200/*.sqlite"), *SHARED.glob("corpus/[!IY]*.sqlite")])
 VENDOR = Path(as_html.__file__).with_name("vendor")
@@ -110,21 +109,12 @@ def test_a_report_without_steps_has_no_spread(tmp_path):
 
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name[:40])
 def test_times_in_the_steps_of_real_reports_sum_to_their_ranges(path):
-    attribution, report = attributed(path), summarized(path)
-    assert len(measured_steps(attribution)) == report.steps
-    sums = {(one.path, one.phase): sum(one.kernel_ns) for one in ranges_of(attribution, lambda path: path)}
+    of_path = opened_once(path)
+    report = of_path.whole.counted or of_path.whole
+    sums = {(one.path, one.phase): sum(one.kernel_ns) for one in ranges_of(of_path.counted, lambda path: path)}
     known = {(row.path, row.phase): row.inclusive_ns for row in report.ranges}
     assert sums.items() <= known.items()
-    assert bool(sums) == bool(report.steps)
-
-
-@pytest.mark.parametrize(("longest", "named"), [(1004, False), (1300, True)])
-def test_the_slowest_step_is_named_only_where_it_is_much_slower(tmp_path, longest, named):
-    lengths, starts = (1000, 1000, longest), (0, 2000, 4000)
-    ranges = [Range("step", at, at + lasts) for at, lasts in zip(starts, lengths, strict=True)]
-    path = build(tmp_path, ranges=ranges, **launched(*((at + 10, at + 20) for at in starts), lasts=900))
-    look = " ".join(text for text, _ in drawn(path)["look"])
-    assert ("step 2 is the slowest: its CPU range takes 1.30 µs, 30.0% more" in look) == named
+    assert bool(sums) == bool(report.counted_steps)
 
 
 def beyond_steps(folder):
@@ -153,9 +143,9 @@ def test_figures_per_step_are_of_the_work_in_steps_as_in_the_terminal(tmp_path):
     report = opened(beyond_steps(tmp_path))
     shown = contents([report]).reports[0]
     assert shown["facts"]["figures"][0][0] == "Step time"
-    assert shown["facts"]["figures"][1] == ("Kernel time", "30 ns", "per step, mean of 2")
-    assert (shown["kernels"]["total_ns"], shown["icicles"]["together"]["ns"][0], shown["per"]) == (60, 60, 2)
-    assert sum(ns for _, ns in shown["facts"]["parts"]) == 60
+    assert shown["facts"]["figures"][1] == ("Kernel time", "20 ns", "in the one step")
+    assert (shown["kernels"]["total_ns"], shown["icicles"]["together"]["ns"][0], shown["per"]) == (20, 20, 1)
+    assert sum(ns for _, ns in shown["facts"]["parts"]) == 20
     assert any("410 ns" in line and "in no step" in line for line in shown["facts"]["accounting"])
     assert shown["verdict"] == verdict(report.report) != ""
 
@@ -177,13 +167,12 @@ def asked(name, subject):
 
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name[:40])
 def test_sections_are_the_documents_of_the_views(path):
-    attribution, report = attributed(path), summarized(path)
-    shown = contents([Opened(attribution, report)]).reports[0]
+    of_path = opened_once(path)
+    shown = contents([of_path]).reports[0]
     names = [section["name"] for section in shown["sections"]]
     of_data = {"idle": NEVER_IDLE, "communication": NOTHING, "memory": NO_MEMORY}
-    mean = per_step(report) if report.steps else report
-    whole = Subject(mean, in_measured_steps(attribution) if report.steps else attribution)
-    expected = ["balance", "idle", "agreement", "attention", "overlap", "communication", "efficiency", "memory"]
+    whole = Subject(of_path.report, of_path.counted, of_path.partition)
+    expected = ["idle", "agreement", "attention", "communication", "efficiency", "memory"]
     assert names == [name for name in expected if asked(name, whole)[1] != of_data.get(name, "none")]
     for section in shown["sections"]:
         titles, why = asked(section["name"], whole)
@@ -207,14 +196,9 @@ def test_a_report_with_the_data_has_a_section_of_it(name, path, said):
     assert any(where == name and re.fullmatch(said, text) for text, where in found["look"])
 
 
-def test_what_waits_is_looked_at_first_with_its_figures():
+def test_what_is_to_be_looked_at_has_its_figures():
     assert drawn(DATA / "h200_train_fp32.sqlite")["look"] == [
-        (
-            "optimizer is limited by the CPU: as recorded, the GPU is busy 32.3% of 16.49 ms, and 62.3% of the "
-            "rest is before the next launch (1,776 kernels).",
-            "balance",
-        ),
-        ("While recorded, MFU is 29.7%: a step computes 1.6 TFLOP of the model in 80.66 ms.", "efficiency"),
+        ("While recorded, MFU is 29.8%: a step computes 1.6 TFLOP of the model in 80.35 ms.", "efficiency"),
         (
             "backward > layer * > attention > computing softmax (4.73 ms) is bound by neither compute nor memory: "
             "it reaches 0.2% of peak FLOP/s and 8.0% of peak B/s.",
@@ -228,11 +212,9 @@ def test_exposed_communication_is_looked_at(tmp_path):
     launches = [Launch(1, 20, 30), Launch(2, 32, 34)]
     ranges = [Range("step", 0, 100), Range("forward", 10, 90)]
     shown = drawn(build(tmp_path, ranges=ranges, launches=launches, work=work))
-    assert (
-        "30 ns of 40 ns of communication on GPU 0 is exposed: no compute runs at that time.",
-        "overlap",
-    ) in shown["look"]
-    assert next(one["open"] for one in shown["sections"] if one["name"] == "overlap")
+    said = "all_reduce of forward is exposed the longest: 30 ns of 40 ns on GPU 0."
+    assert (said, "communication") in shown["look"]
+    assert next(one["open"] for one in shown["sections"] if one["name"] == "communication")
 
 
 class Loads(HTMLParser):

@@ -24,7 +24,7 @@ def chosen_everywhere(shown):
     shown.click("#kernel-table thead th:nth-child(1)")
     row = shown.column("step-table", 1).index("step > backward") + 1
     shown.click(f"#step-table tbody tr:nth-child({row})")
-    shown.click("#balance-0 summary")
+    shown.click("#idle-0 summary")
     shown.until("return location.hash.includes('toggled')")
 
 
@@ -40,7 +40,7 @@ def seen(shown):
         "search": shown.do("return document.querySelector('#kernels input[type=search]').value"),
         "order": shown.do("return document.querySelector('#kernel-table th[aria-sort]')?.textContent"),
         "step": shown.text("#step-table tr.chosen td"),
-        "open": shown.do("return document.getElementById('balance-0').open"),
+        "open": shown.do("return document.getElementById('idle-0').open"),
     }
 
 
@@ -100,16 +100,14 @@ def test_the_compared_reports_and_the_axis_are_in_the_address(tmp_path, driver):
 
 def test_what_to_look_at_leads_to_its_section(steps):
     links = steps.do("return [...document.querySelectorAll('.look:not(.fix) a')].map((link) => link.textContent)")
-    assert list(dict.fromkeys(links)) == ["Does the CPU limit the GPU?", "Do the clocks agree?"]
-    steps.click("#balance-0 summary")
-    steps.until("return !document.getElementById('balance-0').open")
+    assert list(dict.fromkeys(links)) == ["Do the clocks agree?"]
+    steps.click("#agreement-0 summary")
+    steps.until("return !document.getElementById('agreement-0').open")
     steps.click(".look:not(.fix) a")
-    steps.until("return document.getElementById('balance-0').open")
-    assert steps.do(FOCUSED) == "balance-0"
-    assert steps.do("return document.getElementById('balance-0').getBoundingClientRect().top") < 50
-    assert steps.state()["at"] == "balance"
-    steps.click(".look:not(.fix) li:last-child a")
+    steps.until("return document.getElementById('agreement-0').open")
     assert steps.do(FOCUSED) == "agreement-0"
+    assert steps.do("return document.getElementById('agreement-0').getBoundingClientRect().top") < 50
+    assert steps.state()["at"] == "agreement"
 
 
 def test_boxes_are_reached_entered_and_left_with_the_keyboard(steps):

@@ -8,7 +8,7 @@ from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page import roofline as rooflines
 from nvtx_kernels.analysis.page.roofline import far_below
 from nvtx_kernels.analysis.views.efficiency import NO_COUNTS
-from nvtx_kernels.analysis.views.registry import Subject
+from nvtx_kernels.analysis.views.registry import subject_of
 from nvtx_kernels.analysis.views.rows import label
 
 from tests.analysis.making.browsing import CHROMIUM, DRIVER, MISSING
@@ -100,14 +100,12 @@ def test_the_longest_innermost_range_that_nothing_bounds_is_looked_at():
 
 
 def test_what_is_said_of_a_recorded_report_is_what_its_view_says():
-    report = opened(RECORDED)
-    subject = Subject(report.report, report.attribution)
-    rows = rooflines.counted_rows(subject)
+    rows = rooflines.counted_rows(subject_of("efficiency", opened(RECORDED)))
     assert sum(found["kernel_ns"] for found in rows if found["range"] == "measure > step") == pytest.approx(
         60e6, 0.01
     )
     look = [text for text, where in drawn(RECORDED)["look"] if where == "efficiency"]
-    assert look[0] == "While recorded, MFU is 29.7%: a step computes 1.6 TFLOP of the model in 80.66 ms."
+    assert look[0] == "While recorded, MFU is 29.8%: a step computes 1.6 TFLOP of the model in 80.35 ms."
     assert look[1].startswith("backward > layer * > attention > computing softmax (4.73 ms) is bound by neither")
 
 

@@ -1,4 +1,4 @@
-"""Communication by module: its sums are those of overlap, and ranks wait for the last of a collective."""
+"""Communication by module and copies: what compute hides, and ranks wait for the last of a collective."""
 
 import json
 
@@ -12,8 +12,6 @@ from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.kernel_names.categories import categorize
 from nvtx_kernels.analysis.measures.communication import communicated
 from nvtx_kernels.analysis.measures.exchanges import OTHER, bus_factor, exchanges, module_of, named
-from nvtx_kernels.analysis.measures.overlap import overlap
-from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.summary.parallel import Ranked
 from nvtx_kernels.analysis.views import communication
 
@@ -21,6 +19,7 @@ from tests.analysis.making.building import Launch, Range, Rows, Work, build, lau
 from tests.analysis.making.communicating import communicating
 from tests.analysis.making.kineto import Block, Call, Program, write_kineto
 from tests.analysis.making.kineto import Work as Ran
+from tests.analysis.making.plain_sql import OURS, value
 from tests.analysis.making.subjects import DATA, by, screen, subject, table, viewed
 from tests.analysis.making.traces import trace_of
 
@@ -43,30 +42,45 @@ def ranks_of(folder, *ranks, ranges=()):
     return build(folder, **rows)
 
 
-def of_sums(report):
-    """Compare the rows of each GPU with what overlap says of it."""
-    attribution = report if hasattr(report, "forest") else attribute(read(report))
-    rows = communicated(exchanges(attribution)).rows
-    for gpu in overlap(attribution).gpus:
-        mine = [row.sums for row in rows if row.gpu == gpu.gpu]
-        assert sum(sums.time_ns for sums in mine) == gpu.communication_ns
-        assert sum(sums.hidden_ns for sums in mine) == gpu.hidden_ns
-    return rows
-
-
 KERNELS = st.lists(
     st.tuples(st.sampled_from([ALL_REDUCE, ALL_GATHER, "sgemm"]), st.integers(0, 90), st.integers(0, 30)),
     min_size=1, max_size=12,
 )  # fmt: skip
 
 
+def moments(kernels):
+    """Return the moments at which some (start, length) run."""
+    return {moment for start, length in kernels for moment in range(start, start + length)}
+
+
 @given(KERNELS)
-def test_rows_sum_to_overlap_however_kernels_overlap(done):
-    work = [
-        Work(n, 200 + start, 200 + start + length, name, stream=n) for n, (name, start, length) in enumerate(done)
-    ]
+def test_rows_sum_to_the_moments_at_which_kernels_communicate_and_others_compute(done):
+    work = [Work(n, 200 + at, 200 + at + lasts, name, stream=n) for n, (name, at, lasts) in enumerate(done)]
     launches = [Launch(n, 2 * n, 2 * n + 1) for n in range(len(done))]
-    of_sums(attribute(trace_of(Rows(ranges=[Range("layer 0", 0, 9)], launches=launches, work=work))))
+    rows = Rows(ranges=[Range("layer 0", 0, 9)], launches=launches, work=work)
+    sums = [row.sums for row in communicated(exchanges(attribute(trace_of(rows)))).rows]
+    computes, communicates = (
+        moments(when for name, *when in done if (name == "sgemm") is computes) for computes in (True, False)
+    )
+    assert sum(row.time_ns for row in sums) == len(communicates)
+    assert sum(row.hidden_ns for row in sums) == len(communicates & computes)
+
+
+def test_copies_that_overlap_their_own_kind_count_once_and_compute_hides_them(tmp_path):
+    done = [(10, 30, 1, "memcpy"), (20, 40, 1, "memcpy"), (35, 90, "sgemm", "kernel"), (80, 95, 2, "memcpy")]
+    launches = [Launch(n, 5, 9) for n in range(len(done))]
+    work = [Work(n, start, end, name, kind, stream=n) for n, (start, end, name, kind) in enumerate(done)]
+    path = build(tmp_path, ranges=[Range("forward", 0, 1000)], launches=launches, work=work)
+    rows = table(viewed("communication", path), "copies")
+    assert [(row["count"], row["union_ns"], row["hidden_ns"], row["exposed_ns"]) for row in rows] == [
+        (2, 30, 5, 25), (1, 15, 10, 5),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["memcpy", "memset"])
+def test_copies_and_memsets_of_an_h200_are_those_of_sql(kind):
+    counted = [row["count"] for row in table(viewed("communication", OURS), "copies") if kind in row["name"]]
+    assert sum(counted) == value(OURS, f"SELECT count(*) FROM CUPTI_ACTIVITY_KIND_{kind.upper()}")
 
 
 def test_the_most_exposed_module_comes_first(tmp_path):
@@ -205,10 +219,9 @@ def test_steps_divide_each_gpus_figures_but_not_those_of_a_step(per_step, time_n
     document = viewed("communication", communicating(ranks=2), per_step=per_step)
     rows = table(document, "communication")
     assert [(row["range"], row["time_ns"]) for row in rows] == [("forward", time_ns)] * 2
-    steps = table(document, "steps")
-    assert [(row["step"], row["gpu"], row["time_ns"]) for row in steps] == [
-        (0, "GPU 0", 20), (0, "GPU 1", 20), (1, "GPU 0", 20), (1, "GPU 1", 20),
-    ]  # fmt: skip
+    steps = [(row["step"], row["gpu"], row["time_ns"]) for row in table(document, "steps")]
+    counted = 1 if per_step else 2  # of two steps, nothing shows when the first began
+    assert steps == [(step, gpu, 20) for step in range(counted) for gpu in ("GPU 0", "GPU 1")]
 
 
 def test_a_report_without_communication_says_so_in_a_sentence(tmp_path):
@@ -220,28 +233,26 @@ UNKNOWN = "void secret::kernel<4>(int)"
 
 
 @pytest.mark.parametrize(
-    ("name", "view", "sentence"),
+    ("name", "sentence"),
     [
-        ("dpsk::ep::internode::combine", "communication", ""),
-        (UNKNOWN, "communication", "but 66.7% of the kernel"),
-        (UNKNOWN, "overlap", "No kernel is known to communicate between GPUs, but 66.7% of the kernel time is in"),
-        ("sgemm", "overlap", "No kernel communicates between GPUs."),
+        ("dpsk::ep::internode::combine", ""),
+        (UNKNOWN, "No kernel is known to communicate between GPUs, but 66.7% of the kernel time is in"),
+        ("sgemm", "No kernel communicates between GPUs"),
     ],
 )  # fmt: skip
-def test_no_kernel_communicates_only_where_all_kernels_are_known(tmp_path, name, view, sentence):
-    words = answered(view, ranks_of(tmp_path, [("a", name, 10, 30), ("b", "sgemm", 40, 50)]))
+def test_no_kernel_communicates_only_where_all_kernels_are_known(tmp_path, name, sentence):
+    words = answered("communication", ranks_of(tmp_path, [("a", name, 10, 30), ("b", "sgemm", 40, 50)]))
     assert sentence in words
     assert not sentence or ("No kernel communicates" in words) == (name == "sgemm")
 
 
-@pytest.mark.parametrize("view", ["communication", "overlap"])
 @pytest.mark.parametrize(
     "asked", [{"per_step": True}, {"per_step": True, "phase": "forward"}, {"phase": "forward"}]
 )
-def test_communication_outside_of_what_is_shown_is_not_said_to_be_absent(tmp_path, view, asked):
+def test_communication_outside_of_what_is_shown_is_not_said_to_be_absent(tmp_path, asked):
     done = [("warm-up", ALL_REDUCE, 10, 30), ("none", ALL_REDUCE, 40, 50), ("forward", "sgemm", 60, 90)]
     report = ranks_of(tmp_path, done, ranges=[("step", 39, 55)])
-    words = answered(view, report, **asked)
+    words = answered("communication", report, **asked)
     assert "All communication between GPUs (30 ns) is in another phase" in words
     assert "No kernel" not in words
 
@@ -349,7 +360,7 @@ def test_nothing_is_said_of_waiting_where_ranks_are_missing(tmp_path, ranks, gro
 
 def test_another_view_still_takes_one_report(capsys):
     path = str(DATA / "h200_train_fp32.sqlite")
-    assert view.main(["overlap", path, str(DATA / "h200_compiled.sqlite")]) == 2
+    assert view.main(["idle", path, str(DATA / "h200_compiled.sqlite")]) == 2
     assert "takes one report" in capsys.readouterr().err
 
 

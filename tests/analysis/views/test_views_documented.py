@@ -17,7 +17,7 @@ SHOWN = dict(re.findall(r"^## (\w+)\n\n```\n(.*?)\n```$", PAGE, re.MULTILINE | r
 
 
 def test_the_page_shows_some_views():
-    assert set(SHOWN) == {"balance", "attention"}
+    assert set(SHOWN) == {"idle", "attention"}
 
 
 @pytest.mark.parametrize("name", SHOWN)

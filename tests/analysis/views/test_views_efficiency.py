@@ -16,7 +16,7 @@ from nvtx_kernels.profiling.recorder.written import Written
 
 from tests.analysis.making.building import MARK, Launch, Range, Work, build
 from tests.analysis.making.plain_sql import OURS
-from tests.analysis.making.subjects import by, screen, subject, viewed
+from tests.analysis.making.subjects import by, screen, subject, summarized, viewed
 from tests.analysis.making.traces import summary
 
 H200 = ["NVIDIA H200"]
@@ -103,10 +103,12 @@ def test_a_range_is_bound_by_the_roof_that_it_is_near(tmp_path, flops, moved, bo
 
 
 def test_mfu_leaves_out_what_backward_computes_again_and_hfu_does_not(tmp_path):
-    model, all_ = by(viewed("efficiency", report(tmp_path, counted()), per_step=True), "step", "flops_of").values()
-    assert (model["flops"], all_["flops"], model["time_ns"]) == (5 * 10**12, 6 * 10**12, 10 * MS)
-    assert model["share"] == pytest.approx(5e12 / 10e-3 / 989.4e12)
-    assert all_["share"] == pytest.approx(6e12 / 10e-3 / 989.4e12)
+    path = report(tmp_path, counted())
+    model, all_ = by(viewed("efficiency", path, per_step=True), "step", "flops_of").values()
+    step_ns = summarized(path).step_ns
+    assert (model["flops"], all_["flops"], model["time_ns"]) == (5 * 10**12, 6 * 10**12, step_ns)
+    assert model["share"] == pytest.approx(5e12 / (step_ns / 1e9) / 989.4e12)
+    assert all_["share"] == pytest.approx(6e12 / (step_ns / 1e9) / 989.4e12)
 
 
 def test_what_did_not_join_is_said(tmp_path):

@@ -32,7 +32,7 @@ def test_rows_say_what_each_takes_alone_and_then(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     report = recorded(tmp_path, program)
     text = shown(capsys, view, "fix", report, "--unrecorded-step", f"{step_ns(program)}ns")
-    assert "Fix first (a step takes 12.1 ms)\n" in text
+    assert "Fix first (a step takes 12.1 ms without recording)\n" in text
     saved_ns = step_ns(program) - step_ns(partial(program, pause=20 * US))
     assert f" {saved_ns / MS:.2f} ms, {saved_ns / step_ns(program):.0%} " in text
     assert "(same time as 1)" in text
@@ -63,7 +63,7 @@ def test_what_may_be_at_stake_is_said_where_no_change_is_sure(tmp_path, capsys, 
     """A host that took three times as long may have done so without recording, or not."""
     report = recorded(tmp_path, launched, slower=slower)
     said = (
-        "may save less than 2% of a step of 6.36 ms, or less than steps vary. At stake: TF32 0 to 760 µs, launch"
+        "may save less than 2% of a step of 6.35 ms, or less than steps vary. At stake: TF32 0 to 760 µs, launch"
     )
     for command, words in ((view, ["fix", report]), (kernels, [report])):
         assert (said in " ".join(shown(capsys, command, *words).split())) is (slower == 3)

@@ -65,17 +65,16 @@ def test_parts_of_attention_name_their_phase_and_sum_to_it():
     assert not of_level(table(document, "rates"), "phase")
 
 
-@pytest.mark.parametrize(("view", "key"), [("agreement", "agreement"), ("balance", "balance")])
-def test_the_steps_among_phases_are_told_apart(view, key):
-    found = table(viewed(view, OURS, **WHOLE), key)
+def test_the_steps_among_phases_are_told_apart():
+    found = table(viewed("agreement", OURS, **WHOLE), "agreement")
     assert [row["level"] for row in found] == ["phase", "phase", "phase", "step"]
 
 
-def test_gaps_name_whole_paths():
-    assert table(viewed("balance", OURS, **WHOLE), "gaps")[0]["range"] == "measure > step > optimizer"
+def test_places_of_idle_time_name_whole_paths():
+    assert table(viewed("idle", OURS, **WHOLE), "places")[0]["range"] == "measure > step > optimizer"
 
 
-@pytest.mark.parametrize("view", ["phases", "agreement", "attention", "steps"])
+@pytest.mark.parametrize("view", ["idle", "agreement", "attention", "steps"])
 def test_a_count_is_in_no_column_of_times(view):
     for row in csv.DictReader(io.StringIO(presenter("csv").present(viewed(view, OURS, **WHOLE)))):
         assert "launches" not in row.values()

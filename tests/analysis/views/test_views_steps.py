@@ -17,7 +17,7 @@ SELECT s.start, sum(k.ns), count(*) FROM ranges s JOIN during k ON k.range = ? A
 
 
 def test_launches_spans_and_cpu_ranges_of_each_step_are_those_of_sql():
-    shown = table(viewed("steps", OURS), "steps")[:-1]
+    shown = [row for row in table(viewed("steps", OURS, whole=True), "steps") if row["level"] == "step"]
     assert [row["kernels"] for row in shown] == [count for _, _, count in rows(OURS, PER_STEP, "step")]
     cpu = rows(OURS, "SELECT end - start FROM ranges WHERE name = 'step' ORDER BY start")
     assert [(row["cpu_ns"],) for row in shown] == cpu
@@ -25,21 +25,21 @@ def test_launches_spans_and_cpu_ranges_of_each_step_are_those_of_sql():
 
 
 def test_a_range_has_median_extremes_spread_and_its_slowest_step(tmp_path):
-    row = by(viewed("steps", steps_lasting(tmp_path, 100, 400, 200)), "ranges", "range")["forward"]
-    assert (row["median_ns"], row["min_ns"], row["max_ns"], row["slowest"]) == (200, 100, 400, "1")
+    row = by(viewed("steps", steps_lasting(tmp_path, 50, 100, 400, 200)), "ranges", "range")["forward"]
+    assert (row["median_ns"], row["min_ns"], row["max_ns"], row["slowest"]) == (200, 100, 400, "2")
     assert row["spread"] == pytest.approx(1.5)
 
 
 def test_siblings_are_in_the_order_of_their_medians(tmp_path):
-    """One long step makes `b` the longer in sum, `a` the longer by the median that is shown."""
+    """One long kernel makes `b` the longer in sum, `a` the longer by the median that is shown."""
     ranges, calls = [], []
-    for step, lasts in ((0, 60), (1000, 60), (2000, 900)):
+    for step, lasts in ((0, 60), (1000, 60), (2000, 60), (3000, 800)):
         ranges += [Range("step", step, step + 900), Range("a", step, step + 40), Range("b", step + 50, step + 90)]
-        calls += [(step + 10, 100), (step + 60, lasts)]
+        calls += [(step + 10, 100), (step + 60, lasts), (step + 890, 5)]
     launches = [Launch(number, at, at + 5) for number, (at, _) in enumerate(calls)]
     work = [Work(number, at + 10**6, at + 10**6 + lasts) for number, (at, lasts) in enumerate(calls)]
     shown = table(viewed("steps", build(tmp_path, ranges=ranges, launches=launches, work=work)), "ranges")
-    assert [(row["range"], row["median_ns"]) for row in shown] == [("step", 160), ("a", 100), ("b", 60)]
+    assert [(row["range"], row["median_ns"]) for row in shown] == [("step", 165), ("a", 100), ("b", 60)]
 
 
 def test_layers_are_added_up_within_a_step_unless_each_is_asked_for(tmp_path):
@@ -50,18 +50,20 @@ def test_layers_are_added_up_within_a_step_unless_each_is_asked_for(tmp_path):
 
 
 def test_a_range_that_some_steps_lack_says_how_many_have_it(tmp_path):
-    ranges = [Range("step", 0, 90), Range("step", 100, 190), Range("eval", 150, 180)]
-    report = build(tmp_path, ranges=ranges, **launched((5, 10), (155, 160)))
+    ranges = [*(Range("step", at, at + 90) for at in (0, 100, 200)), Range("eval", 250, 280)]
+    report = build(tmp_path, ranges=ranges, **launched((5, 10), (105, 110), (205, 210), (255, 260)))
     found = by(viewed("steps", report), "ranges", "range")
     assert (found["eval"]["steps"], found["step"]["steps"]) == (1, 2)
-    assert (found["eval"]["slowest"], found["step"]["slowest"]) == ("1", "0")
+    assert (found["eval"]["slowest"], found["step"]["slowest"]) == ("2", "2")
 
 
 def test_work_in_no_phase_is_other_and_a_step_without_work_has_no_span(tmp_path):
     report = build(tmp_path, ranges=[Range("step", 0, 90), Range("step", 100, 190)], **launched((5, 10)))
-    first, second, _ = table(viewed("steps", report), "steps")
-    assert (first["other_ns"], first["span_ns"]) == (10, 10)
-    assert (second["kernel_ns"], second["span_ns"]) == (0, None)
+    rows = [row for row in table(viewed("steps", report, whole=True), "steps") if row["level"] != "range"]
+    assert [(row["level"], row["phase"], row["kernel_ns"], row["span_ns"]) for row in rows] == [
+        ("step", "", 10, 10), ("phase", "other", 10, None), ("step", "", 0, None),
+    ]  # fmt: skip
+    assert [row["step"] for row in table(viewed("steps", report), "steps")] == ["0", "mean"]
 
 
 SOFTMAX = "computing softmax"
@@ -95,7 +97,8 @@ def test_a_step_without_a_span_leaves_the_range_without_a_median_span(tmp_path):
         Range(name, start + 2000, end + 2000) for name, start, end in [("step", 0, 900), ("backward", 5, 800)]
     ]
     ranges = [*MIXED["ranges"], *later, Range("layer 0", 2010, 2500), Range(SOFTMAX, 2020, 2400)]
-    report = build(tmp_path, ranges=ranges, **launched((320, 322, AUTOGRAD), (2030, 2040)))
+    ranges.append(Range("step", -1000, -100))  # whose own time nothing shows
+    report = build(tmp_path, ranges=ranges, **launched((-990, -980), (320, 322, AUTOGRAD), (2030, 2040)))
     found = by(viewed("steps", report, every_index=True), "ranges", "range")
     assert found["layer 0"]["span_ns"] is found[SOFTMAX]["span_ns"] is None
     assert found["backward"]["span_ns"] > 0
@@ -112,14 +115,22 @@ def test_a_program_gets_every_range_in_every_step():
                              "(SELECT thread FROM ranges WHERE name = 'forward' LIMIT 1)"))  # fmt: skip
 
 
-def test_many_steps_are_cut_but_the_slowest_stands_there(tmp_path):
+def test_many_steps_are_cut_and_say_which_do_not_count(tmp_path):
     ranges = [Range("step", 1000 * n, 1000 * n + 500) for n in range(30)]
     rows = launched(*((1000 * n + 5, 1000 * n + 9) for n in range(30)))
-    rows["work"][27] = replace(rows["work"][27], end=27_800)
+    rows["work"][3] = replace(rows["work"][3], end=3_800)
     document = viewed("steps", build(tmp_path, ranges=ranges, **rows))
-    shown = [row for row in document.tables[0].rows if row.strong]
-    assert [row.values[0] for row in shown] == ["27"]
-    assert "9 more steps" in document.tables[0].caption
+    shown = table(document, "steps")
+    assert [row["step"] for row in shown] == [*map(str, range(20)), "mean"]
+    assert [row["step"] for row in shown if row["counted"] == "no"] == ["0", "3", "4"]
+    assert document.tables[0].caption == "mean: of the 27 that count. 10 more steps: --format csv."
+
+
+def test_the_states_of_a_step_make_it_up_and_their_means_the_mean():
+    *steps, mean = table(viewed("steps", OURS), "steps")
+    for row in (*steps, mean):
+        assert row["own_ns"] == sum(row[f"{kind}_ns"] for kind in ("compute", "copy", "idle"))
+    assert mean["own_ns"] == sum(row["own_ns"] for row in steps) / len(steps)
 
 
 def test_a_report_without_steps_is_refused(tmp_path):

@@ -1,15 +1,15 @@
 """Prefill and decode of steps that generate, against a slow count, and the programs that show neither."""
 
 from itertools import pairwise
-from statistics import median
+from statistics import mean
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nvtx_kernels.analysis.attribution.causes import attribute
-from nvtx_kernels.analysis.measures.step_time import step_time
 from nvtx_kernels.analysis.report import as_object
 from nvtx_kernels.analysis.summary.totals import summarize
+from nvtx_kernels.analysis.support.units import time_in_digits
 from nvtx_kernels.analysis.views.verdict import verdict
 
 from nvtx_kernels import analysis
@@ -62,8 +62,8 @@ def attributed(tmp_path_factory):
 
 
 def times(attribution):
-    time = step_time(attribution)
-    return [(row.prefill_ns, row.decode_ns, row.decode_calls, row.tokens) for row in time.rows], time
+    account = summarize(attribution).account
+    return [(row.prefill_ns, row.decode_ns, row.decode_calls, row.tokens) for row in account.rows], account
 
 
 def expected(recorded):
@@ -74,7 +74,7 @@ def expected(recorded):
     before, rows = None, []
     for calls, (low, high) in zip(recorded.parts, pairwise(marks), strict=True):
         done = [end for at, end in ends if at <= high]
-        begins = min(w.start for w in recorded.work if launched[w.correlation] > low) if before is None else before
+        begins = low + 1 if before is None else before  # a step begins right behind its mark
         before = max(done)
         models = [model for model, positions, _ in calls if positions]
         main = [n for n, (model, positions, _) in enumerate(calls) if positions and model == models[-1]]
@@ -107,11 +107,12 @@ STEPS = st.lists(
 @given(STEPS)
 def test_parts_of_any_steps_are_those_of_the_definition(attributed, steps):
     recorded = Calls().steps(*steps)
-    found, time = times(attributed(recorded))
+    found, account = times(attributed(recorded))
     assert found == expected(recorded)
-    assert all(row.prefill_ns + row.decode_ns == row.own_ns for row in time.rows if row.decode_calls)
-    if time.generating:
-        assert time.prefill_ns + time.decode_ns == pytest.approx(time.step_ns)
+    assert all(row.prefill_ns + row.decode_ns == row.own_ns for row in account.rows if row.decode_calls)
+    prefill_ns, decode_ns = map(account.generation, ("prefill_ns", "decode_ns"))
+    if decode_ns is not None:
+        assert prefill_ns + decode_ns == pytest.approx(account.step_ns)
 
 
 PLAIN = [("m", 16), ("m", 1), ("m", 1), ("m", 1)]
@@ -135,10 +136,10 @@ SPECULATIVE = [("d", 12), ("d", 1), ("m", 16), *[("d", 1), ("d", 1), ("m", 3)] *
     ],
 )
 def test_tokens_of_loops_that_people_write(calls, decode_calls, tokens, attributed):
-    found, time = times(attributed(Calls().steps(calls, calls)))
+    found, account = times(attributed(Calls().steps(calls, calls)))
     assert [row[2:] for row in found] == [(decode_calls, tokens)] * 2
-    assert time.tokens == tokens
-    assert (time.token_ns is None) == (tokens is None)
+    assert account.generation("tokens") == tokens
+    assert (account.token_ns is None) == (tokens is None)
 
 
 def test_a_program_that_trains_has_no_prefill(attributed):
@@ -154,13 +155,13 @@ def test_a_program_that_trains_has_no_prefill(attributed):
 
 def test_the_answer_tells_both_and_json_has_them(attributed):
     report = summarize(attributed(Calls().steps(PLAIN, PLAIN, PLAIN)))
-    time = report.step_time
+    prefill_ns, decode_ns = map(report.account.generation, ("prefill_ns", "decode_ns"))
     about = as_object(report)["report"]
-    assert (about["prefill_ns"], about["decode_ns"]) == (time.prefill_ns, time.decode_ns)
-    assert (about["decode_calls"], about["tokens"], about["token_ns"]) == (3, 3, time.decode_ns / 3)
+    assert (about["prefill_ns"], about["decode_ns"]) == (prefill_ns, decode_ns)
+    assert (about["decode_calls"], about["tokens"], about["token_ns"]) == (3, 3, decode_ns / 3)
     assert about["prefill_ns"] + about["decode_ns"] == about["step_ns"]
-    text = f"decode {time.decode_ns:.0f} ns: {time.decode_ns / 3:.0f} ns a token (3 tokens)."
-    assert f"Prefill takes {time.prefill_ns:.0f} ns, {text}" in verdict(report)
+    text = f"decode {decode_ns:.0f} ns: {decode_ns / 3:.0f} ns a token (3 tokens)."
+    assert f"Prefill takes {time_in_digits(prefill_ns)}, {text}" in verdict(report)
     report = summarize(attributed(Calls().steps(SPECULATIVE)))
     assert "a call (4 calls of several tokens)." in verdict(report)
     about = as_object(summarize(attributed(Calls().steps([("m", 16)]))))["report"]
@@ -169,10 +170,10 @@ def test_the_answer_tells_both_and_json_has_them(attributed):
 
 def test_the_steps_view_has_a_column_each(tmp_path):
     path = build(tmp_path, **Calls().steps(PLAIN, PLAIN, PLAIN).rows)
-    rows = analysis.rank(path, per_step=True).report.step_time.rows
+    account = analysis.rank(path, per_step=True).report.account
     steps = [row for row in table(viewed("steps", path, whole=True), "steps") if row["level"] == "step"]
     shown = table(viewed("steps", path), "steps")
     for name in ("prefill_ns", "decode_ns", "tokens"):
-        figures = [getattr(row, name) for row in rows]
+        figures = [getattr(row, name) for row in account.rows]
         assert [row[name] for row in steps] == figures
-        assert [row[name] for row in shown] == [*figures, median(figures[1:])]
+        assert [row[name] for row in shown] == [*figures, mean(getattr(row, name) for row in account.counted)]

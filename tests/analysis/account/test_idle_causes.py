@@ -1,16 +1,17 @@
-"""Why the GPU is idle: a report of a few rows for each rule, planted programs, and all reports."""
+"""Why the GPU is idle: a report of a few rows for each rule, and planted programs."""
 
 import json
-import lzma
 
 import numpy as np
 import pytest
+from nvtx_kernels.analysis.account.cells import Gpus
+from nvtx_kernels.analysis.account.gaps import gaps_of
+from nvtx_kernels.analysis.account.idle import CAUSES, Pieces, pieces_of
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import ReportError
-from nvtx_kernels.analysis.measures.idle import CAUSES, idle_time
 from nvtx_kernels.analysis.readers import read
-from nvtx_kernels.analysis.summary.totals import summarize
-from nvtx_kernels.analysis.views import idle_words, verdict
+from nvtx_kernels.analysis.report.account import COPY as COPIES
+from nvtx_kernels.analysis.views.verdict import verdict
 from nvtx_kernels.analysis.vocabulary import SETTING_HOOKS
 from nvtx_kernels.analysis.vocabulary.calls import CALL_KINDS, CALL_RULES, kind_of_call
 
@@ -29,10 +30,10 @@ from tests.analysis.making.building import (
     annotation,
     build,
 )
-from tests.analysis.making.bundled import SHARED, needs_shared
+from tests.analysis.making.bundled import SHARED, needs_shared, unpacked
 from tests.analysis.making.stacks import Event, launch
 from tests.analysis.making.stacks import write as write_trace
-from tests.analysis.making.subjects import REPORTS, attributed, screen, table, viewed
+from tests.analysis.making.subjects import screen, summarized, viewed
 
 US = 1000
 SYNC, MALLOC, FREE, COPY = (
@@ -129,11 +130,21 @@ RULES = {
 }
 
 
-def causes_of(path, *, between=False):
-    """Return the µs of each cause in the steps, or between them."""
-    idle = idle_time(attribute(read(path)))
-    chosen = idle.windows.between[idle.window_of_piece] == between
-    sums = np.bincount(idle.pieces.cause[chosen], idle.pieces.duration_ns[chosen], len(CAUSES)) / US
+def causes_of(path):
+    """Return the µs of each cause in all gaps between work."""
+    attribution = attribute(read(path))
+    gpus = Gpus(attribution.trace)
+    gaps = gaps_of(attribution.trace, gpus.of_work)
+    pieces = Pieces.joined([*pieces_of(attribution, gaps, gpus.of_work)])
+    assert pieces.duration_ns.sum() == gaps.duration_ns.sum()
+    return by_cause(zip(pieces.cause.tolist(), pieces.duration_ns.tolist(), strict=True))
+
+
+def by_cause(pieces):
+    """Add up pieces of (cause, ns), and return µs by the cause's name."""
+    sums = np.zeros(len(CAUSES))
+    for cause, ns in pieces:
+        sums[cause] += ns / US
     return {cause: us for cause, us in zip(CAUSES, sums.tolist(), strict=True) if us}
 
 
@@ -181,6 +192,30 @@ def test_a_prefetchers_copy_does_not_decide(tmp_path):
     assert causes_of(path) == {"host code": 45 + 155, "launching": 5, "latency": 1}
 
 
+LOADING = {"data loading": 220 + 26, "host code": 10, "launching": 30}
+NOT_LOADING = {"host code": 10 + 220, "launching": 26 + 30}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("enumerate(DataLoader)#__next__", LOADING), ("load_batch", LOADING), ("augment", NOT_LOADING)],
+)
+def test_a_gpu_waits_for_data_while_a_range_that_loads_is_open(tmp_path, name, expected):
+    """Also what it launches then, but not its copies."""
+    calls = [call(250, 270, COPY, 3), call(325, 330, correlation=2)]
+    work = [ran(272, 274, 3, kind="memcpy"), ran(331, 340, 2)]
+    path = report(tmp_path, calls, work, ranges=[Range(name, 30 * US, 300 * US)])
+    assert causes_of(path) == expected | {"copy": 20, "latency": 3}
+
+
+@pytest.mark.parametrize("names", [(), ("dataloader.py(9): __next__", "collate.py(1): collate")])
+def test_a_function_that_loads_and_what_it_calls_are_data_loading(tmp_path, names):
+    frames = [Event(name, (200 + 10 * n) * US, (800 - 10 * n) * US) for n, name in enumerate(names)]
+    step_0 = Event("ProfilerStep#0", 0, 1_000 * US, "user_annotation")
+    path = write_trace(tmp_path / "trace.json", step_0, launch(1, 10 * US), *frames, launch(2, 950 * US))
+    assert causes_of(path).get("data loading", 0) == (600 if names else 0)
+
+
 def test_work_without_a_launch_has_an_unknown_cause(tmp_path):
     path = build(tmp_path, launches=[FIRST], work=[ran(10, 20, 1), ran(31, 40, 9)])
     assert causes_of(path) == {"unknown": 11}
@@ -211,75 +246,77 @@ def steps(folder, *, warm_up=False):
     return build(folder, ranges=ranges, launches=launches, work=work)
 
 
-def test_a_loader_outside_of_the_steps_is_idle_time_between_them(tmp_path):
+def test_a_loader_outside_of_the_steps_is_idle_time_of_the_next_step(tmp_path):
     path = steps(tmp_path)
-    assert causes_of(path) == {}
-    assert causes_of(path, between=True) == {"host code": 455, "launching": 5, "latency": 1}
-    told = verdict.verdict(summarize(attribute(read(path))))
-    assert "idle for 461 µs in a typical step, 455 µs of it due to host code" in told
+    assert causes_of(path) == {"host code": 455, "launching": 5, "latency": 1}
+    (gpu,) = summarized(path).account.gpus
+    assert (gpu.steps, gpu.total_own_ns, gpu.idle_ns) == (1, 500 * US, 461 * US)
+    assert {cause.cause: cause.total_ns / US for cause in gpu.causes} == causes_of(path)
+    told = verdict(summarized(path))
+    assert "461 µs (92%) idle, 39.0 µs (8%) computing" in told
+    assert "It is idle mostly while the program runs its own code (455 µs)" in told
 
 
 def test_what_warm_up_separates_is_not_between_steps(tmp_path):
-    assert causes_of(steps(tmp_path, warm_up=True), between=True) == {}
+    account = summarized(steps(tmp_path, warm_up=True)).account
+    assert account.taken_out_ns == {"warm-up": 170 * US}
+    assert account.rows[-1].own_ns == (500 - 170) * US
 
 
-#: The planted programs: the cause that the answer names, and ms per step of the causes.
+#: The planted programs: ms of their main causes in a step.
 PLANTED = {
-    "loader": ("host code", {"module loading": 17.40, "host code": 13.49}),
-    "launch": ("launching", {"module loading": 13.59, "launching": 3.37, "host code": 1.51}),
-    "malloc": ("allocation", {"module loading": 15.68, "allocation": 5.50, "host code": 1.26}),
-    "gc": ("host code", {"host code": 176.68, "module loading": 14.44}),
+    "loader": {"host code": 13.72},
+    "launch": {"launching": 3.40, "host code": 0.92, "latency": 0.34},
+    "malloc": {"allocation": 5.36, "host code": 1.37},
+    "gc": {"host code": 176.52},
 }
 
 
 @needs_shared
 @pytest.mark.parametrize("name", PLANTED)
-def test_planted_causes_are_found(tmp_path, name):
-    path, (headline, expected) = tmp_path / "report.sqlite", PLANTED[name]
-    path.write_bytes(lzma.decompress((SHARED / f"idle/{name}.sqlite.xz").read_bytes()))
-    causes = table(viewed("idle", path, per_step=True), "idle")
-    found = {row["cause"]: row["idle_ns"] / 1e6 for row in causes}
-    assert {cause: found[cause] for cause in expected} == pytest.approx(expected, abs=0.006)
-    planted = json.loads((SHARED / "idle/truth.json").read_text())[name]
-    assert sum(row["idle_ns"] for row in causes) == pytest.approx(planted["idle_ns"], abs=1)
-    told = verdict.verdict(summarize(attributed(path)))
-    assert idle_words.DURING.get(headline, f"due to {headline}") in told
-    assert "Step 0 loads modules: " in told
+def test_planted_causes_are_those_of_a_step(tmp_path, name):
+    account = summarized(unpacked(f"idle/{name}.sqlite.xz", tmp_path)).account
+    (gpu,) = account.gpus
+    causes = {cause.cause: cause.total_ns / gpu.steps / 1e6 for cause in gpu.causes}
+    assert {cause: causes[cause] for cause in PLANTED[name]} == pytest.approx(PLANTED[name], abs=0.006)
+    assert [*causes][: len(PLANTED[name])] == [*PLANTED[name]]
+    (slow,) = account.outlying
+    assert (slow.step, slow.more.what) == (0, "module loading")
+
+
+@needs_shared
+@pytest.mark.parametrize("name", PLANTED)
+def test_idle_time_within_the_steps_is_what_the_programs_were_measured_to_have(tmp_path, name):
+    rows = summarized(unpacked(f"idle/{name}.sqlite.xz", tmp_path)).account.rows
+    idle_ns = [row.window_ns - (row.busy_ns - row.between_busy_ns) + row.recorder_ns for row in rows]
+    truth = json.loads((SHARED / "idle/truth.json").read_text())[name]
+    assert sum(idle_ns) / len(rows) == pytest.approx(truth["idle_ns"], abs=1)
 
 
 def test_one_pause_is_told_with_what_remains_without_it(tmp_path):
     calls = [call(at, at + 2, correlation=number) for number, at in enumerate((0, 30, 90_000, 90_030), 1)]
     work = [ran(at, at + 5, number) for number, at in enumerate((3, 33, 90_003, 90_033), 1)]
     ranges = [Range("warm", 0, 50 * US), Range("fit", 89_000 * US, 91_000 * US)]
-    told = verdict.verdict(summarize(attribute(read(build(tmp_path, ranges=ranges, launches=calls, work=work)))))
-    assert "90.0 ms of it is one pause, between warm and fit, 35.0 µs after the first work." in told
+    told = verdict(summarized(build(tmp_path, ranges=ranges, launches=calls, work=work)))
+    assert "90.0 ms is one pause, between warm and fit, 35.0 µs after the first work." in told
     assert "Without it the GPU is busy" in told
 
 
 def test_a_gpu_without_gaps_is_told_in_a_sentence(tmp_path):
-    path = build(tmp_path, ranges=[Range("step", 0, 100)], launches=[Launch(1, 1, 2)], work=[Work(1, 3, 9)])
+    path = build(tmp_path, launches=[Launch(1, 1, 2)], work=[Work(1, 3, 9)])
     with pytest.raises(ReportError, match="The GPU is never idle"):
         viewed("idle", path)
 
 
-def test_copies_alone_are_shown_beside_idle_time(tmp_path):
+def test_copies_that_nothing_hides_are_no_idle_time(tmp_path):
     calls = [call(21, 24, COPY, 3), call(60, 65, correlation=2)]
-    path = report(tmp_path, calls, [ran(25, 55, 3, kind="memcpy"), ran(66, 70, 2)])
-    (alone,) = table(viewed("idle", path), "alone")
-    assert (alone["kind"], alone["time_ns"]) == ("only copies ran", 30 * US)
-    assert "GPU busy with copies or communication only" in screen(viewed("idle", path))
+    path = report(tmp_path, calls, [ran(25, 55, 3, kind="memcpy", name=1), ran(66, 70, 2)])
+    (gpu,) = summarized(path).account.gpus
+    assert gpu.total_ns(kind=COPIES) == gpu.total_ns(what="to GPU") == 30 * US
+    assert "30.0 µs (43%) copies to GPU" in verdict(summarized(path))
 
 
 @pytest.mark.parametrize("rule", CALL_RULES, ids=lambda rule: CALL_KINDS[rule.kind])
 def test_names_of_calls_have_their_kind(rule):
     assert {kind_of_call(name) for name in rule.examples} == {rule.kind}
     assert rule.kind not in {kind_of_call(name) for name in rule.near_misses}
-
-
-def test_idle_frames_keep_their_columns_and_name_the_cause():
-    path = REPORTS[-1]
-    frame, pieces = nk.idle(path), nk.idle(path, pieces=True)
-    assert list(frame)[:6] == ["range", "idle_ns", "share", "gaps", "largest_ns", "unlaunched_share"]
-    assert set(frame["cause"]) <= set(CAUSES)
-    assert set(pieces["cause"]) <= set(CAUSES)
-    assert ((pieces["end_ns"] - pieces["start_ns"]) > 0).all()
