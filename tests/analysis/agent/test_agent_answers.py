@@ -68,17 +68,11 @@ def inside(name, where="1"):
     return sql(TRAIN, f"SELECT SUM(ns) FROM inside WHERE range = '{name}' AND {where}")
 
 
-def busy_in_steps():
-    """Return the mean time in which any work ran, from the first start to the last end of each step's work."""
-    steps = "SELECT MIN(start), MAX(end) FROM during WHERE range = 'step' GROUP BY opened"
-    return sum(busy_within(work(OURS), *span) for span in rows(OURS, steps)) / 2
-
-
-def mean_of_steps(expression):
-    """Return the mean over both steps of an expression of the work launched during them."""
-    return sql(
-        TRAIN, f"SELECT SUM(x) / 2.0 FROM (SELECT {expression} x FROM during WHERE range = 'step' GROUP BY opened)"
-    )
+def idle_of_steps():
+    """Return the mean time without work of both steps, from where the first opens to the end of their work."""
+    steps = rows(OURS, "SELECT MIN(opened), MAX(end) FROM during WHERE range = 'step' GROUP BY opened")
+    first, last = min(opened for opened, _ in steps), max(end for _, end in steps)
+    return (last - first - busy_within(work(OURS), first, last)) / len(steps)
 
 
 #: Question; tool and arguments; what is read off the answer; the truth, given the folder.
@@ -122,8 +116,8 @@ ASKED = {
     "How long is the GPU idle in a step?": (
         "idle",
         {"report": TRAIN},
-        lambda a: cell(a, "windows", "idle_ns", block="step"),
-        lambda _: mean_of_steps("MAX(end) - MIN(start)") - busy_in_steps(),
+        lambda a: cell(a, "limits", "idle_ns", phase="step"),
+        lambda _: idle_of_steps(),
     ),
     "What was allocated?": (
         "view",
@@ -162,14 +156,14 @@ COMMANDS = {
     "overview": (kernels, f"{TRAIN} --format markdown --full-names"),
     "ranges": (kernels, f"{TRAIN} --by range --top 20 --format markdown --full-names"),
     "kernels": (kernels, f"{TRAIN} --by kernel --top 20 --format markdown --full-names"),
-    "view": (view, f"balance {TRAIN} --format markdown --full-names"),
+    "view": (view, f"idle {TRAIN} --format markdown --full-names"),
     "compare": (compare, f"{TRAIN} {COMPILED} --format markdown --full-names"),
 }
 
 
 @pytest.mark.parametrize("tool", COMMANDS)
 def test_an_answer_has_the_tables_and_sentences_of_its_command(reports, folder, monkeypatch, tool):
-    arguments = {"view": (TRAIN, "balance"), "compare": (TRAIN, COMPILED)}.get(tool, (TRAIN,))
+    arguments = {"view": (TRAIN, "idle"), "compare": (TRAIN, COMPILED)}.get(tool, (TRAIN,))
     answer = getattr(reports, tool)(*arguments)
     monkeypatch.chdir(folder)
     module, words = COMMANDS[tool]
@@ -200,7 +194,7 @@ REFUSED = [
     ("overview", {"report": "absent.sqlite"}, "wrong question"),
     ("overview", {"report": "text.sqlite"}, "not a report"),
     ("view", {"report": TRAIN, "name": "nothing"}, "wrong question"),
-    ("view", {"report": TRAIN, "name": "balance", "pattern": "layer *"}, "wrong question"),
+    ("view", {"report": TRAIN, "name": "idle", "pattern": "layer *"}, "wrong question"),
     ("kernels", {"report": TRAIN, "top": MOST_ROWS + 1}, "wrong question"),
     ("kernels", {"report": TRAIN, "phase": "sideways"}, "wrong question"),
     ("fixes", {"report": TRAIN, "unrecorded_step_ms": 0}, "wrong question"),

@@ -16,7 +16,7 @@ CALLS = [
     ("overview", {"report": OURS.name}),
     ("fixes", {"report": OURS.name}),
     ("idle", {"report": OURS.name}),
-    ("view", {"report": OURS.name, "name": "balance"}),
+    ("view", {"report": OURS.name, "name": "idle"}),
     ("view", {"report": OURS.name, "name": "memory"}),
     ("overview", {"report": "../README.md"}),
 ]

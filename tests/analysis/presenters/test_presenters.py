@@ -205,7 +205,7 @@ def test_no_format_sends_a_terminal_what_controls_it(format_, monkeypatch):
 
 
 PRINTING = {
-    "rank": ("rank", REPORT), "view": ("view", "phases", REPORT), "doctor": ("doctor", REPORT),
+    "rank": ("rank", REPORT), "view": ("view", "idle", REPORT), "doctor": ("doctor", REPORT),
     "scrub": ("scrub", "--check", REPORT), "compare": ("compare", REPORT, REPORT), "skill": ("skill",),
     "help": ("rank", "--help"), "version": ("--version",), "completion": ("--print-completion", "bash"),
     "check-machine": ("check-machine", "--quick"),
