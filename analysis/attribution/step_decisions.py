@@ -97,6 +97,7 @@ class Windows:
     """The steps of a process as disjoint times in order, then the evaluation that was taken out of them.
 
     Work is in a step if it was launched after its start, and not after its end; in evaluation also at its start.
+    Where a report has no launches, work is in a step if it began then on the GPU (`on_gpu`).
     """
 
     start_ns: Int64s
@@ -106,6 +107,7 @@ class Windows:
     thread: int  # that trains
     ended_by: str
     never_updated: tuple[str, ...]
+    on_gpu: bool = False
 
 
 def windows(

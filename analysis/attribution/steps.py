@@ -2,7 +2,7 @@
 
 docs/attribution.md has the definitions, under "Steps". Where our annotation recorded a program's training, steps
 are times between updates (`step_decisions`), and get ranges of their own here; in any other report, they are the
-program's ranges that are called so.
+program's ranges that are called so. Where there are none, `evidence` looks at what the program does.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..report.evidence import NAMED, StepEvidence
 from ..support.small_numbers import distinct, rows_of_each, summed
 from ..support.units import count_text, time_text
 from ..trace import EVALUATION, KERNEL, NO_GRADIENT, Bools, Int32s, Int64s, Ranges, working_calls
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES, is_of_engine, without_marks
 from ..vocabulary.step_ends import no_step_text, warm_up_steps
+from .evidence import evidence_of, updates_every
 from .places import Attribution, Steps
 from .step_decisions import (
     FROM_FIRST_CALL,
@@ -169,10 +171,30 @@ def with_steps(attribution: Attribution, updates: Bools, copying_threads: frozen
     undecided = training.keys() - {*process.tolist()} if not (refusal or attribution.rules.step) else set()
     decided = _decided(attribution, training, own_warm_up, sorted(undecided)) if undecided else {}
     attribution = replace(attribution, steps=steps)
-    if not decided:
+    if decided:
+        attribution = placed_in_windows(attribution, decided)
+        attribution = replace(attribution, steps=_with_notes(attribution, [*decided.values()], training))
+    elif not (len(rows) or refusal or attribution.rules.step):
+        return _by_evidence(attribution)
+    return _named(attribution)
+
+
+def _named(attribution: Attribution) -> Attribution:
+    """Return the attribution whose steps have names with what is known of these."""
+    steps = measured_steps(attribution).astype(np.int64)
+    if not len(steps):
         return attribution
-    attribution = placed_in_windows(attribution, decided)
-    return replace(attribution, steps=_with_notes(attribution, [*decided.values()], training))
+    evidence = StepEvidence(NAMED, count=len(steps), updates_every=updates_every(attribution, steps))
+    return replace(attribution, steps=replace(attribution.steps, evidence=evidence))
+
+
+def _by_evidence(attribution: Attribution) -> Attribution:
+    """Return the attribution with steps by what the program does, or with the reason why these are not known."""
+    if not attribution.rules.adopt:  # counted as nsys does, which knows no steps
+        return attribution
+    evidence, windows = evidence_of(attribution, attribution.rules.evidence)
+    attribution = placed_in_windows(attribution, windows) if windows else attribution
+    return replace(attribution, steps=replace(attribution.steps, evidence=evidence))
 
 
 def _facts_of_updates(attribution: Attribution, updates: Bools) -> Iterator[TrainingFacts]:

@@ -1,0 +1,131 @@
+"""Which evidence tells the steps of a report: the most trusted kind on which its processes agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from ...report.evidence import RANGES, REPETITION, UPDATES, StepEvidence
+from ...support.small_numbers import grouped, summed
+from ...trace import Int64s
+from ..places import Attribution
+from ..step_decisions import Windows
+from .finding import Finding, Refused
+from .micro_batches import micro_batches
+from .periods import Periods
+from .ranges import by_ranges, largest_range
+from .repetition import NOTHING, by_repetition
+from .sequence import Sequence, sequence_of
+from .updates import by_updates
+from .windows import windows_of
+
+Finder: TypeAlias = Callable[[Attribution, int, Sequence], Finding | Refused]
+FINDERS: Mapping[str, Finder] = {UPDATES: by_updates, RANGES: by_ranges, REPETITION: by_repetition}
+#: A process with less than this share of the GPU time of the one that has most decides nothing: it is no rank.
+LEAST_OF_MAIN = 0.1
+#: Ranks that were recorded from different moments on may differ by so many steps.
+APART = 1
+#: As few as no report with a step has.
+FEWEST_KERNELS = 6
+
+FEW = "there are fewer than six kernels"
+DISAGREE = "its processes have different numbers of steps ({})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """A process that does much of a report's work, and its sequence."""
+
+    number: int  # position in Trace.processes
+    sequence: Sequence
+
+    def begins_ns(self, periods: Periods) -> Int64s:
+        """Return when periods begin, ns."""
+        return self.sequence.start_ns[periods.begin]
+
+
+def evidence_of(attribution: Attribution, kinds: Iterable[str]) -> tuple[StepEvidence, dict[int, Windows]]:
+    """Return by which of these kinds of evidence steps are known, and their windows by process; {} if by none."""
+    processes = _processes(attribution)
+    if not processes:
+        return StepEvidence(refused=FEW), {}
+    reasons: dict[str, None] = {}
+    for kind in kinds:
+        answers = [FINDERS[kind](attribution, process.number, process.sequence) for process in processes]
+        findings = [answer for answer in answers if isinstance(answer, Finding)]
+        if isinstance(answers[0], Refused):
+            reasons[answers[0].reason] = None
+        if len(findings) < len(processes):
+            continue
+        agreed = _agreed(processes, findings)
+        if agreed:
+            windows = {
+                process.number: windows_of(attribution.trace, process.number, process.sequence, finding)
+                for process, finding in zip(processes, agreed, strict=True)
+            }
+            return _told(attribution, kind, processes[0], agreed[0]), windows
+        counts = sorted({len(finding.periods) for finding in findings})
+        reasons[DISAGREE.format(" and ".join(map(str, counts)))] = None
+    main = processes[0]
+    tried = ", and ".join(filter(None, reasons)) or NOTHING
+    suggested = largest_range(attribution, main.number, main.sequence)
+    return StepEvidence(refused=tried, suggested=suggested), {}
+
+
+def _told(attribution: Attribution, kind: str, process: _Process, finding: Finding) -> StepEvidence:
+    """Return the evidence of the process that does most of the work."""
+    periods = finding.periods
+    return StepEvidence(
+        kind,
+        finding.name,
+        finding.every,
+        len(periods),
+        periods.explained,
+        periods.same,
+        finding.is_call,
+        micro_batches(attribution, process.sequence, periods),
+    )
+
+
+def _agreed(processes: list[_Process], findings: list[Finding]) -> list[Finding]:
+    """Return the findings of processes with equally many steps; [] if they differ by more than one.
+
+    Of one step more than the others have, the first or the last is left out: what begins further from theirs.
+    """
+    counts = [len(finding.periods) for finding in findings]
+    fewest = min(counts)
+    if max(counts) > fewest + APART:
+        return []
+    shortest = counts.index(fewest)
+    first_ns = int(processes[shortest].begins_ns(findings[shortest].periods)[0])
+    agreed = []
+    for process, finding in zip(processes, findings, strict=True):
+        periods = finding.periods
+        if len(periods) > fewest:
+            nearest = np.abs(process.begins_ns(periods)[:2] - first_ns).argmin()
+            periods = periods.take(np.arange(nearest, nearest + fewest))
+        agreed.append(replace(finding, periods=periods))
+    return agreed
+
+
+def _processes(attribution: Attribution) -> list[_Process]:
+    """Return the processes that do much of the work, the one with the most first, each on its busiest GPU.
+
+    Work in the program's own warm-up is left out.
+    """
+    work = attribution.trace.work
+    rows = np.flatnonzero(~np.append(attribution.warm_up, False)[attribution.node])
+    sums_ns = summed(work.process[rows], work.duration_ns[rows], len(attribution.trace.processes))
+    processes = []
+    for number in np.argsort(-sums_ns, kind="stable").tolist():
+        if sums_ns[number] and sums_ns[number] >= LEAST_OF_MAIN * sums_ns.max():
+            of_process = rows[work.process[rows] == number]
+            _, gpu = grouped(work.device_id[of_process] + 1)
+            busiest = summed(gpu, work.duration_ns[of_process], int(gpu.max()) + 1).argmax()
+            sequence = sequence_of(attribution.trace, of_process[gpu == busiest])
+            if len(sequence) >= FEWEST_KERNELS:
+                processes.append(_Process(number, sequence))
+    return processes

@@ -1,0 +1,53 @@
+"""What each kind of evidence gives: periods and what begins or ends them, or the reason why there are none."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...trace import Bools, Int64s
+from ..places import Attribution
+from .periods import Periods
+
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The periods of one process that are its steps, and the name of what ends or begins them."""
+
+    periods: Periods
+    name: str = ""
+    every: int = 1  # of what has this name are one step
+    is_call: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why there is no finding, as the end of a sentence; empty where there is nothing to say."""
+
+    reason: str = ""
+
+
+def ranges_of(attribution: Attribution, process: int, wanted: Bools) -> Int64s:
+    """Return the positions of a process's wanted ranges that are shown and in no warm-up, in order of start."""
+    ranges, home = attribution.ranges, attribution.home
+    of_process = attribution.trace.process_of_thread()[ranges.thread] == process
+    is_warm_up = np.append(attribution.warm_up, False)[home]
+    rows = np.flatnonzero(wanted & of_process & (home >= 0) & ~is_warm_up)
+    return rows[np.argsort(ranges.start_ns[rows], kind="stable")]
+
+
+def outermost(attribution: Attribution, rows: Int64s) -> Bools:
+    """Mark the ranges, in order of start, that begin after all those before have ended: bool (rows,)."""
+    start_ns, end_ns = attribution.ranges.start_ns[rows], attribution.ranges.end_ns[rows]
+    reach_ns = np.maximum.accumulate(end_ns)
+    begins_new: Bools = np.append(True, start_ns[1:] >= reach_ns[:-1])[: len(rows)]
+    return begins_new
+
+
+def titled(name: str) -> str:
+    """Return a name with a star for each number: ranges that differ by numbers are of one kind."""
+    return _DIGITS.sub("*", name)

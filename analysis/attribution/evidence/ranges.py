@@ -1,0 +1,145 @@
+"""Steps that begin with ranges of a name that repeats, such as `Forward`: at the highest level where one does.
+
+    thread   ├ Forward ┤ ├ loss ┤      ├ Forward ┤ ├ loss ┤      the highest level
+               ├ layer 0 ┤               ├ layer 0 ┤             a lower one, which is not looked at then
+
+Ranges of a level must hold most of the work: else they are parts of what a step does, as FSDP's `pre_forward` is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...support.small_numbers import grouped_rows, medians, summed
+from ...trace import FORWARD_CATEGORIES, NO_CATEGORY, Bools, Int64s
+from ...vocabulary import FORWARD, PHASES
+from ..places import Attribution
+from ..step_decisions import training_processes
+from .finding import Finding, Refused, outermost, ranges_of, titled
+from .periods import Periods, periods_at
+from .repetition import LAYERS_ALONE, refusal
+from .sequence import Sequence
+
+#: Ranges are tried on so many levels, and so many names on each.
+LEVELS, NAMES = 6, 12
+#: Ranges begin steps if there are so many, if steps are so much alike (less than where kernels alone tell them), and
+#: explain this share of the work, and this of the work between the first and the last.
+FEWEST, LIKE_OF_RANGES, EXPLAINED, INSIDE = 3, 0.7, 0.6, 0.9
+#: The ranges of the level hold this share of that work.
+HELD = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """The outermost ranges of a level, in order, and which of the sequence's work they hold."""
+
+    rows: Int64s
+    begin: Int64s  # position in the sequence of the first launch inside
+    end: Int64s
+    is_held: Bools  # per piece of work
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """Steps that begin with each range of a name."""
+
+    periods: Periods
+    name: str
+    is_forward: bool
+    pause_ns: float  # the host's usual one before a range
+
+    @property
+    def score(self) -> tuple[float, bool, float]:
+        """The forward, or the range after the longest pause, begins a step."""
+        return round(self.periods.explained, 1), self.is_forward, self.pause_ns
+
+
+def by_ranges(attribution: Attribution, process: int, sequence: Sequence) -> Finding | Refused:
+    """Return the steps that begin with each range of the highest level at which names repeat."""
+    if not sequence.on_host:
+        return Refused()
+    for level in _levels(attribution, process, sequence):
+        candidates = list(_candidates(attribution, sequence, level))
+        if candidates:
+            best = max(candidates, key=lambda candidate: candidate.score)
+            if refusal(best.periods) == LAYERS_ALONE:
+                return Refused(LAYERS_ALONE)
+            trains = process in training_processes(attribution.trace, attribution.facts)
+            return Finding(best.periods, best.name, is_call=best.is_forward and not trains)
+    return Refused()
+
+
+def largest_range(attribution: Attribution, process: int, sequence: Sequence) -> str:
+    """Return the name of the outermost ranges that hold the most work, which could be called steps; or ""."""
+    if not sequence.on_host:
+        return ""
+    held: dict[str, float] = {}
+    weight = np.concatenate([[0.0], np.cumsum(sequence.weight)])
+    for level in _levels(attribution, process, sequence):
+        for row, ns in zip(level.rows.tolist(), (weight[level.end] - weight[level.begin]).tolist(), strict=True):
+            name = titled(attribution.trace.names[attribution.ranges.name_id[row]])
+            held[name] = held.get(name, 0.0) + ns
+        break
+    return max(held, key=lambda name: held[name], default="")
+
+
+def _levels(attribution: Attribution, process: int, sequence: Sequence) -> Iterator[_Level]:
+    """Yield the ranges of the program's main thread, level by level from the outside."""
+    facts, ranges = attribution.facts, attribution.ranges
+    is_part = facts.part | facts.operator | facts.measured
+    is_own = ~is_part[ranges.name_id] & (ranges.category == NO_CATEGORY) & (ranges.seq < 0)
+    is_call = np.isin(ranges.category, FORWARD_CATEGORIES)
+    rows = ranges_of(attribution, process, is_own | is_call)
+    if not len(rows):
+        return
+    duration_ns = ranges.end_ns[rows] - ranges.start_ns[rows]
+    thread = int(summed(ranges.thread[rows], duration_ns, len(attribution.trace.threads)).argmax())
+    rows = rows[ranges.thread[rows] == thread]
+    for _ in range(LEVELS):
+        is_top = outermost(attribution, rows)
+        top, rows = rows[is_top], rows[~is_top]
+        begin, end = (np.searchsorted(sequence.start_ns, ns[top]) for ns in (ranges.start_ns, ranges.end_ns))
+        edges = np.zeros(len(sequence) + 1, np.int64)
+        np.add.at(edges, begin, 1)
+        np.add.at(edges, end, -1)
+        yield _Level(top, begin, end, np.cumsum(edges)[:-1] > 0)
+        if len(rows) < FEWEST:
+            return
+
+
+def _candidates(attribution: Attribution, sequence: Sequence, level: _Level) -> Iterator[_Candidate]:
+    """Yield the steps that begin with the ranges of each name, if they are alike and hold the work."""
+    ranges, facts, names = attribution.ranges, attribution.facts, attribution.trace.names
+    with_work = np.flatnonzero(level.end > level.begin)
+    rows = level.rows[with_work]
+    is_call = np.isin(ranges.category[rows], FORWARD_CATEGORIES)
+    (ids, called), number = grouped_rows(ranges.name_id[rows], is_call)
+    kinds = [(titled(names[name_id]), call) for name_id, call in zip(ids.tolist(), called.tolist(), strict=True)]
+    kind_of = {kind: place for place, kind in enumerate(dict.fromkeys(kinds))}
+    kind = np.array([kind_of[each] for each in kinds], np.int64)[number]
+    held = summed(kind, level.end[with_work] - level.begin[with_work], len(kind_of))
+    titles = list(kind_of)
+    for chosen in np.argsort(-held, kind="stable")[:NAMES].tolist():
+        of_kind = with_work[kind == chosen]
+        begins = np.unique(level.begin[of_kind])
+        if len(begins) < FEWEST:
+            continue
+        periods = periods_at(sequence, sequence.name, begins, likeness=LIKE_OF_RANGES)
+        if periods is None or not _are_steps(sequence, periods, level):
+            continue
+        opens = facts.phase[ranges.name_id[level.rows[of_kind[0]]]] == PHASES.index(FORWARD)
+        pause_ns = float(medians(sequence.pause_ns[periods.begin]))
+        name, call = titles[chosen]
+        yield _Candidate(periods, name, bool(opens or call), pause_ns)
+
+
+def _are_steps(sequence: Sequence, periods: Periods, level: _Level) -> bool:
+    """Tell whether periods that ranges begin are alike, and the ranges of their level hold most of the work."""
+    if len(periods) < FEWEST or periods.inside < INSIDE or periods.explained < EXPLAINED:
+        return False
+    around = slice(periods.begin[0], periods.end[-1])
+    held = float(sequence.weight[around][level.is_held[around]].sum())
+    return held >= HELD * float(sequence.weight[around].sum())
