@@ -104,7 +104,7 @@ class Windows:
     end_ns: Int64s
     is_step: Bools
     warm_up: Bools
-    thread: int  # that trains
+    thread: int  # that trains; -1 where the report has no thread of the process
     ended_by: str
     never_updated: tuple[str, ...]
     on_gpu: bool = False

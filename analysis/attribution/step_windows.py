@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..trace import NO_CATEGORY, PUSH_POP, Bools, Int32s, Int64s, Ranges, Spots, Trace, Work
+from ..trace import NO_CATEGORY, PUSH_POP, Bools, Int32s, Int64s, Ranges, Spots, Thread, Trace, Work
 from ..vocabulary import OTHER, PHASES
 from .forest import Forest
 from .places import Attribution
@@ -91,6 +91,7 @@ def placed_in_windows(attribution: Attribution, windows: dict[int, Windows]) -> 
     `windows` are by process. The new steps join those that the attribution has.
     """
     trace, facts = with_names(attribution.trace, attribution.facts, [STEP, EVALUATION])
+    trace, windows = _with_threads(trace, windows)
     is_called_step = facts.step | np.array([name == STEP for name in trace.names])
     facts = replace(facts, step=is_called_step, measured=is_called_step)
     owners, is_step, is_warm_up = _owners(trace, windows)
@@ -158,6 +159,17 @@ def placed_in_windows(attribution: Attribution, windows: dict[int, Windows]) -> 
             evaluation=forest.below(evaluation)[:-1],
         ),
     )
+
+
+def _with_threads(trace: Trace, windows: dict[int, Windows]) -> tuple[Trace, dict[int, Windows]]:
+    """Return both with a thread for each process that has windows and, as launches are not known, no thread."""
+    threads, placed = list(trace.threads), {}
+    for process, times in windows.items():
+        placed[process] = times
+        if times.thread < 0:
+            placed[process] = replace(times, thread=len(threads))
+            threads.append(Thread(process, thread_id=0))
+    return replace(trace, threads=threads), placed
 
 
 def _owners_of_work(trace: Trace, is_known: Bools, timeline: _Timeline, on_gpu: Sequence[int]) -> Int64s:

@@ -14,13 +14,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..report.evidence import NAMED, StepEvidence
+from ..report.evidence import NAMED, NONE, StepEvidence
 from ..support.small_numbers import distinct, rows_of_each, summed
 from ..support.units import count_text, time_text
 from ..trace import EVALUATION, KERNEL, NO_GRADIENT, Bools, Int32s, Int64s, Ranges, working_calls
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES, is_of_engine, without_marks
 from ..vocabulary.step_ends import no_step_text, warm_up_steps
-from .evidence import evidence_of, updates_every
+from .evidence import calls_as_steps, evidence_of, updates_every
 from .places import Attribution, Steps
 from .step_decisions import (
     FROM_FIRST_CALL,
@@ -171,20 +171,21 @@ def with_steps(attribution: Attribution, updates: Bools, copying_threads: frozen
     undecided = training.keys() - {*process.tolist()} if not (refusal or attribution.rules.step) else set()
     decided = _decided(attribution, training, own_warm_up, sorted(undecided)) if undecided else {}
     attribution = replace(attribution, steps=steps)
+    evidence = StepEvidence()
     if decided:
+        evidence, decided = calls_as_steps(attribution, training, decided)
         attribution = placed_in_windows(attribution, decided)
         attribution = replace(attribution, steps=_with_notes(attribution, [*decided.values()], training))
     elif not (len(rows) or refusal or attribution.rules.step):
         return _by_evidence(attribution)
-    return _named(attribution)
+    return _named(attribution, evidence)
 
 
-def _named(attribution: Attribution) -> Attribution:
-    """Return the attribution whose steps have names with what is known of these."""
+def _named(attribution: Attribution, evidence: StepEvidence) -> Attribution:
+    """Return the attribution with the evidence of its steps, which are named if none is given."""
     steps = measured_steps(attribution).astype(np.int64)
-    if not len(steps):
-        return attribution
-    evidence = StepEvidence(NAMED, count=len(steps), updates_every=updates_every(attribution, steps))
+    if len(steps) and evidence.by == NONE:
+        evidence = StepEvidence(NAMED, count=len(steps), updates_every=updates_every(attribution, steps))
     return replace(attribution, steps=replace(attribution.steps, evidence=evidence))
 
 

@@ -18,6 +18,7 @@ from ..trace import Provenance
 from ..vocabulary.modules import agreed
 from .account import Account, idle_as_json, merged_accounts
 from .account import as_json as account_as_json
+from .evidence import STEP
 from .limits import BusyRow, busy_rows
 from .recording import Recording, as_json
 
@@ -133,6 +134,11 @@ class Report:
     def step_ns(self) -> Number | None:
         """How long a step takes, from the end of one step's work to the end of the next's; None if unknown."""
         return self.account.step_ns if self.account else None
+
+    @property
+    def unit(self) -> str:
+        """What figures per step are per: a step, or the range of another name that begins one."""
+        return self.account.evidence.unit if self.account else STEP
 
     @property
     def busy(self) -> tuple[BusyRow, ...]:

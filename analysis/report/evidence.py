@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from shlex import quote
 
 #: The kinds of evidence, in the order of trust: ranges that name steps, updates of an optimizer, ranges of another
 #: name that repeat, and the repetition of the kernels themselves.
@@ -10,6 +11,10 @@ NAMED, UPDATES, RANGES, REPETITION, NONE = "named", "updates", "ranges", "repeti
 FOUND = (UPDATES, RANGES, REPETITION)
 #: What figures are per, unless ranges of another name are the unit.
 STEP, UPDATE, RECORDING = "step", "update", "recording"
+
+
+REFUSED = "No steps are known: {}."
+TO_NAME_STEPS = "Push a range named 'step' around each of them."
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +40,25 @@ class StepEvidence:
     suggested: str = ""  # a range's name that --step would take
 
     @property
+    def unit(self) -> str:
+        """What tables are per: a step, or a range's name where ranges are the unit."""
+        return self.name if self.by == RANGES and self.name else STEP
+
+    @property
     def per(self) -> str:
         """What figures are per: a step, an update, a range's name, or all that was recorded."""
         if self.by == NONE:
             return RECORDING
-        if self.by == RANGES and self.every == 1:
-            return self.name
+        if self.by == RANGES:
+            return self.unit
         return UPDATE if self.by == UPDATES and self.every == 1 else STEP
+
+
+def refusal_of(evidence: StepEvidence) -> str:
+    """Return why steps are not known and what would help, as sentences; empty where nothing was tried."""
+    if not evidence.refused:
+        return ""
+    reason = REFUSED.format(evidence.refused)
+    if evidence.suggested:
+        return f"{reason} To count these ranges as steps: --step {quote(evidence.suggested)}."
+    return f"{reason} {TO_NAME_STEPS}"

@@ -2,7 +2,8 @@
 
     a step      ├ forward backward │ forward backward │ forward backward │ forward backward │ update ┤      4 of them
 
-Only products are compared: a first backward writes gradients, and the others add to them.
+Only products are compared: a first backward writes gradients, and the others add to them. An update between two of
+them, as of a GAN's discriminator, makes them no micro-batches.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import numpy as np
 
 from ...support.small_numbers import counted
 from ...trace import Bools, Int64s
-from ...vocabulary import BACKWARD, PHASES
+from ...vocabulary import BACKWARD, OPTIMIZER, PHASES
 from ..places import Attribution
 from .periods import Periods
 from .segments import compared, middle
@@ -23,12 +24,15 @@ LOOKED_AT, MOST = 16, 0.5
 
 def micro_batches(attribution: Attribution, sequence: Sequence, periods: Periods) -> int:
     """Return how many micro-batches most steps have; 1 if none are seen."""
-    is_backward = attribution.phase[sequence.row] == PHASES.index(BACKWARD)
+    phase = attribution.phase[sequence.row]
+    is_backward = phase == PHASES.index(BACKWARD)
+    updates = np.flatnonzero(sequence.is_update | (phase == PHASES.index(OPTIMIZER)))
     step = max(1, len(periods) // LOOKED_AT)
     numbers = []
     for begin, end in zip(periods.begin[::step].tolist(), periods.end[::step].tolist(), strict=True):
         products = np.flatnonzero(sequence.is_product[begin:end]) + begin
-        numbers.append(_in_one(sequence, products, is_backward[products]))
+        updated = np.searchsorted(updates, products[-1:]) > np.searchsorted(updates, begin)
+        numbers.append(1 if updated.any() else _in_one(sequence, products, is_backward[products]))
     values, times = counted(np.array(numbers, np.int64))
     most = int(times.argmax())
     return int(values[most]) if times[most] > MOST * len(numbers) else 1

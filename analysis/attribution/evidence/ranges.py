@@ -13,15 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...support.small_numbers import grouped_rows, medians, summed
-from ...trace import FORWARD_CATEGORIES, NO_CATEGORY, Bools, Int64s
-from ...vocabulary import FORWARD, PHASES
+from ...support.small_numbers import grouped_rows, medians, ordered, summed
+from ...trace import EVALUATION, FORWARD_CATEGORIES, NO_CATEGORY, NO_GRADIENT, Bools, Int64s
+from ...vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES
+from ..between_calls import BETWEEN_CALLS
 from ..places import Attribution
-from ..step_decisions import training_processes
+from ..user_ranges import AUTOMATIC_PHASES, OWN_DOMAIN
 from .finding import Finding, Refused, outermost, ranges_of, titled
 from .periods import Periods, periods_at
 from .repetition import LAYERS_ALONE, refusal
-from .sequence import Sequence
+from .sequence import Floats, Sequence
 
 #: Ranges are tried on so many levels, and so many names on each.
 LEVELS, NAMES = 6, 12
@@ -30,16 +31,25 @@ LEVELS, NAMES = 6, 12
 FEWEST, LIKE_OF_RANGES, EXPLAINED, INSIDE = 3, 0.7, 0.6, 0.9
 #: The ranges of the level hold this share of that work.
 HELD = 0.7
+#: Ranges of a name that hold this share of all work are worth a try with --step.
+NEARLY_ALL = 0.9
+#: The categories of the outermost range of a call without gradient.
+WHOLE_MODELS = (NO_GRADIENT, EVALUATION)
 
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """The outermost ranges of a level, in order, and which of the sequence's work they hold."""
+    """The outermost ranges of a level, in order, and how much of the sequence's work they hold."""
 
     rows: Int64s
     begin: Int64s  # position in the sequence of the first launch inside
     end: Int64s
-    is_held: Bools  # per piece of work
+    held: Floats  # weight inside the ranges before each piece of work, and all of it last
+    weight: Floats  # the same of all work
+
+    def hold(self, first: int, last: int) -> bool:
+        """Tell whether the ranges hold most of the work between two positions."""
+        return bool(self.held[last] - self.held[first] >= HELD * (self.weight[last] - self.weight[first]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,7 @@ class _Candidate:
     periods: Periods
     name: str
     is_forward: bool
+    is_model: bool  # a call of a whole model, by its category: never a layer
     pause_ns: float  # the host's usual one before a range
 
     @property
@@ -65,25 +76,33 @@ def by_ranges(attribution: Attribution, process: int, sequence: Sequence) -> Fin
         candidates = list(_candidates(attribution, sequence, level))
         if candidates:
             best = max(candidates, key=lambda candidate: candidate.score)
-            if refusal(best.periods) == LAYERS_ALONE:
+            if refusal(best.periods) == LAYERS_ALONE and not best.is_model:
                 return Refused(LAYERS_ALONE)
-            trains = process in training_processes(attribution.trace, attribution.facts)
-            return Finding(best.periods, best.name, is_call=best.is_forward and not trains)
+            is_call = best.is_forward and not _trains(attribution, sequence, best.periods)
+            return Finding(best.periods, best.name, is_call=is_call)
     return Refused()
 
 
 def largest_range(attribution: Attribution, process: int, sequence: Sequence) -> str:
-    """Return the name of the outermost ranges that hold the most work, which could be called steps; or ""."""
-    if not sequence.on_host:
-        return ""
-    held: dict[str, float] = {}
-    weight = np.concatenate([[0.0], np.cumsum(sequence.weight)])
-    for level in _levels(attribution, process, sequence):
-        for row, ns in zip(level.rows.tolist(), (weight[level.end] - weight[level.begin]).tolist(), strict=True):
-            name = titled(attribution.trace.names[attribution.ranges.name_id[row]])
-            held[name] = held.get(name, 0.0) + ns
-        break
-    return max(held, key=lambda name: held[name], default="")
+    """Return the name of the innermost ranges that hold nearly all work, and so could be called steps; or ""."""
+    suggested = ""
+    for level in _levels(attribution, process, sequence) if sequence.on_host else ():
+        held: dict[str, float] = {}
+        shares = level.weight[level.end] - level.weight[level.begin]
+        for name_id, share in zip(attribution.ranges.name_id[level.rows].tolist(), shares.tolist(), strict=True):
+            name = titled(attribution.trace.names[name_id])
+            held[name] = held.get(name, 0.0) + share
+        largest = max(held, key=lambda name: held[name])
+        if held[largest] < NEARLY_ALL:
+            break
+        suggested = largest
+    return suggested
+
+
+def _trains(attribution: Attribution, sequence: Sequence, periods: Periods) -> bool:
+    """Tell whether work of the periods is in backward or an optimizer."""
+    phase = attribution.phase[sequence.row[periods.begin[0] : periods.end[-1]]]
+    return bool(np.isin(phase, [PHASES.index(name) for name in (BACKWARD, OPTIMIZER)]).any())
 
 
 def _levels(attribution: Attribution, process: int, sequence: Sequence) -> Iterator[_Level]:
@@ -91,10 +110,12 @@ def _levels(attribution: Attribution, process: int, sequence: Sequence) -> Itera
     facts, ranges = attribution.facts, attribution.ranges
     is_part = facts.part | facts.operator | facts.measured
     is_own = ~is_part[ranges.name_id] & (ranges.category == NO_CATEGORY) & (ranges.seq < 0)
+    is_own &= ~_automatic(attribution)
     is_call = np.isin(ranges.category, FORWARD_CATEGORIES)
     rows = ranges_of(attribution, process, is_own | is_call)
     if not len(rows):
         return
+    weight = np.append(0, np.cumsum(sequence.weight))
     duration_ns = ranges.end_ns[rows] - ranges.start_ns[rows]
     thread = int(summed(ranges.thread[rows], duration_ns, len(attribution.trace.threads)).argmax())
     rows = rows[ranges.thread[rows] == thread]
@@ -105,9 +126,20 @@ def _levels(attribution: Attribution, process: int, sequence: Sequence) -> Itera
         edges = np.zeros(len(sequence) + 1, np.int64)
         np.add.at(edges, begin, 1)
         np.add.at(edges, end, -1)
-        yield _Level(top, begin, end, np.cumsum(edges)[:-1] > 0)
+        of_ranges = np.where(np.cumsum(edges)[:-1] > 0, sequence.weight, 0)
+        yield _Level(top, begin, end, np.append(0, np.cumsum(of_ranges)), weight)
         if len(rows) < FEWEST:
             return
+
+
+def _automatic(attribution: Attribution) -> Bools:
+    """Mark the ranges of phases, and between calls, that annotation opened or the analysis added."""
+    trace, ranges = attribution.trace, attribution.ranges
+    is_ours = np.array([domain.name == OWN_DOMAIN for domain in trace.domains], np.bool_)
+    names = {*AUTOMATIC_PHASES, BETWEEN_CALLS}
+    is_automatic = np.array([name in names for name in trace.names], np.bool_)
+    marked: Bools = is_ours[ranges.domain] & is_automatic[ranges.name_id]
+    return marked
 
 
 def _candidates(attribution: Attribution, sequence: Sequence, level: _Level) -> Iterator[_Candidate]:
@@ -124,22 +156,20 @@ def _candidates(attribution: Attribution, sequence: Sequence, level: _Level) -> 
     titles = list(kind_of)
     for chosen in np.argsort(-held, kind="stable")[:NAMES].tolist():
         of_kind = with_work[kind == chosen]
-        begins = np.unique(level.begin[of_kind])
-        if len(begins) < FEWEST:
+        begins = ordered(level.begin[of_kind])
+        if len(begins) < FEWEST or not level.hold(int(begins[0]), int(begins[-1])):
             continue
         periods = periods_at(sequence, sequence.name, begins, likeness=LIKE_OF_RANGES)
-        if periods is None or not _are_steps(sequence, periods, level):
+        if periods is None or not _are_steps(periods, level):
             continue
         opens = facts.phase[ranges.name_id[level.rows[of_kind[0]]]] == PHASES.index(FORWARD)
         pause_ns = float(medians(sequence.pause_ns[periods.begin]))
         name, call = titles[chosen]
-        yield _Candidate(periods, name, bool(opens or call), pause_ns)
+        is_model = bool(np.isin(ranges.category[level.rows[of_kind]], WHOLE_MODELS).all())
+        yield _Candidate(periods, name, bool(opens or call), is_model, pause_ns)
 
 
-def _are_steps(sequence: Sequence, periods: Periods, level: _Level) -> bool:
+def _are_steps(periods: Periods, level: _Level) -> bool:
     """Tell whether periods that ranges begin are alike, and the ranges of their level hold most of the work."""
-    if len(periods) < FEWEST or periods.inside < INSIDE or periods.explained < EXPLAINED:
-        return False
-    around = slice(periods.begin[0], periods.end[-1])
-    held = float(sequence.weight[around][level.is_held[around]].sum())
-    return held >= HELD * float(sequence.weight[around].sum())
+    are_alike = periods.inside >= INSIDE and periods.explained >= EXPLAINED
+    return len(periods) >= FEWEST and are_alike and level.hold(int(periods.begin[0]), int(periods.end[-1]))

@@ -134,15 +134,16 @@ def _after_work(behind: Int64s) -> Int64s:
 
 def _candidates(sequence: Sequence, updates: _Updates) -> Iterator[_Candidate]:
     """Yield the steps that end with every update, every second, and so on, until such are quite alike."""
+    are_alike = False
     for every in range(1, MOST_UPDATES + 1):
+        if are_alike:
+            return
         for first in range(every):
             ends = updates.behind[first::every]
             periods = _between(sequence, ends) if len(ends) > 1 else None
-            if periods is None or periods.inside < INSIDE:
-                continue
-            yield _Candidate(updates, every, periods)
-            if _alike(periods) == 1:
-                return
+            if periods is not None and periods.inside >= INSIDE:
+                yield _Candidate(updates, every, periods)
+                are_alike |= _alike(periods) == 1
 
 
 def _between(sequence: Sequence, ends: Int64s) -> Periods | None:

@@ -33,7 +33,7 @@ def windows_of(trace: Trace, process: int, sequence: Sequence, finding: Finding)
         end_ns,
         is_step=np.ones(count, np.bool_),
         warm_up=np.zeros(count, np.bool_),
-        thread=_thread(trace, sequence, begin) if sequence.on_host else 0,
+        thread=_thread(trace, process, sequence, begin),
         ended_by="",
         never_updated=(),
         on_gpu=not sequence.on_host,
@@ -72,7 +72,12 @@ def _starts(sequence: Sequence, begin: Int64s, begun_ns: Int64s, ended_ns: Int64
     return starts
 
 
-def _thread(trace: Trace, sequence: Sequence, begin: Int64s) -> int:
-    """Return the thread that launches the first kernels of most periods."""
+def _thread(trace: Trace, process: int, sequence: Sequence, begin: Int64s) -> int:
+    """Return the thread that launches the first kernels of most periods; any of the process where none is known.
+
+    It is -1 if the report has no thread of that process.
+    """
+    if not sequence.on_host:
+        return next((number for number, thread in enumerate(trace.threads) if thread.process == process), -1)
     launch = trace.work.launch[sequence.row[begin]]
     return int(np.bincount(trace.launches.thread[launch]).argmax())

@@ -1,0 +1,56 @@
+"""Calls of a model as steps, where `nk.profile` recorded a program that only infers, and in which no step ended.
+
+    block of nk.profile   ├ set-up  call  sampling  call  sampling  call  sampling ┤
+    steps                         ├───────────────┼──────────────┼─────────────────┤     if the calls are alike
+
+A program that generates keeps its whole block as one step: its calls are of a token each, which prefill and decode
+tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ...readers.marks import CallMark
+from ...report.evidence import RANGES, StepEvidence
+from ...vocabulary.step_ends import warm_up_steps
+from ..places import Attribution
+from ..step_decisions import FROM_FIRST_CALL, FOREVER_NS, TrainingFacts, Windows
+from .deciding import evidence_of
+
+
+def calls_as_steps(
+    attribution: Attribution, training: Mapping[int, TrainingFacts], decided: dict[int, Windows]
+) -> tuple[StepEvidence, dict[int, Windows]]:
+    """Return the calls of models as steps, by process; the given windows, with no evidence, where they are none."""
+    unchanged = StepEvidence(), decided
+    if RANGES not in attribution.rules.evidence or any(times.ended_by != FROM_FIRST_CALL for times in decided.values()):
+        return unchanged
+    marks = (fact.mark for fact in attribution.trace.facts)
+    if any(isinstance(mark, CallMark) and mark.positions == 1 for mark in marks):
+        return unchanged
+    evidence, windows = evidence_of(attribution, [RANGES])
+    if not evidence.is_call or windows.keys() != decided.keys():
+        return unchanged
+    windows = {number: _in_block(times, training[number]) for number, times in windows.items()}
+    return (evidence, windows) if all(len(times.start_ns) for times in windows.values()) else unchanged
+
+
+def _in_block(times: Windows, facts: TrainingFacts) -> Windows:
+    """Return the windows in the block of `nk.profile`, the first of them as its warm-up."""
+    begin_ns = facts.begin_ns if facts.begin_ns is not None else (facts.measure_ns or 0)
+    until_ns = facts.end_ns if facts.end_ns is not None else FOREVER_NS
+    inside = (times.end_ns > begin_ns) & (times.start_ns < until_ns)
+    ends_ns = times.end_ns[inside]
+    has_warm_up = facts.begin_ns is not None
+    warm_up = warm_up_steps(facts.warm_up, {}, ends_ns.tolist(), facts.fewest) if has_warm_up else 0
+    return replace(
+        times,
+        start_ns=times.start_ns[inside],
+        end_ns=ends_ns,
+        is_step=times.is_step[inside],
+        warm_up=np.arange(len(ends_ns)) < warm_up,
+    )
