@@ -16,7 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -37,11 +37,9 @@ RIGHT, EXACT, COUNT, REFUSED, WITHIN, WRONG = "right", "exact", "count right", "
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of one process in order: when its kernels were launched, first to last, and when they ended, ns."""
+    """The steps of one process in order: when the first kernel of each was launched, and when all had ended, ns."""
 
     begin_ns: Int64s
-    middle_ns: Int64s  # of the middle kernel
-    last_ns: Int64s
     end_ns: Int64s
 
     @property
@@ -72,13 +70,13 @@ def steps_by_process(attribution: Attribution, launched_ns: Int64s) -> dict[int,
     step = step_of_nodes(attribution, include_warm_up=False)[attribution.node]
     rows = np.flatnonzero((step >= 0) & np.isin(work.kind, [KERNEL, GRAPH]))
     rows = rows[np.lexsort((launched_ns[rows], step[rows]))]
-    with_work, first, count = np.unique(step[rows], return_index=True, return_counts=True)
-    end_ns = np.maximum.reduceat(work.end_ns[rows], first) if len(rows) else first
-    moments_ns = [launched_ns[rows[first + offset]] for offset in (0, count // 2, count - 1)]
+    with_work, first = np.unique(step[rows], return_index=True)
+    begin_ns = launched_ns[rows[first]]
+    end_ns = np.maximum.reduceat(work.end_ns[rows], first) if len(rows) else begin_ns
     by_process = {}
     for number in np.unique(process[with_work]).tolist():
         mine = process[with_work] == number
-        by_process[number] = Steps(*(ns[mine] for ns in moments_ns), end_ns[mine])
+        by_process[number] = Steps(begin_ns[mine], end_ns[mine])
     return by_process
 
 
@@ -86,11 +84,12 @@ def verdict(named: Steps, found: Steps | None) -> str:
     """Return how the steps that were found compare with those that are named."""
     if found is None:
         return REFUSED
-    inside = (found.middle_ns >= named.begin_ns[0]) & (found.middle_ns <= named.last_ns[-1])
-    found = Steps(*(getattr(found, field.name)[inside] for field in fields(Steps)))
-    count, apart = len(named.end_ns), abs(len(found.end_ns) - len(named.end_ns))
-    if apart > (count >= SEVERAL):
-        return WITHIN if count == 1 or len(found.end_ns) > count else WRONG
+    count, half_ns = len(named.end_ns), (named.time_ns or found.time_ns) / 2
+    first_ns = named.end_ns[0] - half_ns if count > 1 else named.begin_ns[0]
+    inside = (found.end_ns > first_ns) & (found.end_ns < named.end_ns[-1] + half_ns)
+    found = Steps(found.begin_ns[inside], found.end_ns[inside])
+    if abs(len(found.end_ns) - count) > (count >= SEVERAL):
+        return WITHIN if len(found.end_ns) >= 2 * count else WRONG
     both = named.time_ns and found.time_ns
     if both and abs(found.time_ns / named.time_ns - 1) > NEAR:
         return COUNT

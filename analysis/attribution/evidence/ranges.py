@@ -59,7 +59,7 @@ class _Candidate:
     periods: Periods
     name: str
     is_forward: bool
-    is_model: bool  # a call of a whole model, by its category: never a layer
+    is_model: bool  # a call of a whole model that annotation knows: never a layer
     pause_ns: float  # the host's usual one before a range
 
     @property
@@ -110,7 +110,7 @@ def _levels(attribution: Attribution, process: int, sequence: Sequence) -> Itera
     facts, ranges = attribution.facts, attribution.ranges
     is_part = facts.part | facts.operator | facts.measured
     is_own = ~is_part[ranges.name_id] & (ranges.category == NO_CATEGORY) & (ranges.seq < 0)
-    is_own &= ~_automatic(attribution)
+    is_own &= ~_is_automatic(attribution)
     is_call = np.isin(ranges.category, FORWARD_CATEGORIES)
     rows = ranges_of(attribution, process, is_own | is_call)
     if not len(rows):
@@ -132,13 +132,18 @@ def _levels(attribution: Attribution, process: int, sequence: Sequence) -> Itera
             return
 
 
-def _automatic(attribution: Attribution) -> Bools:
+def _is_ours(attribution: Attribution) -> Bools:
+    """Mark the ranges of this project's annotation."""
+    is_ours = np.array([domain.name == OWN_DOMAIN for domain in attribution.trace.domains], np.bool_)
+    marked: Bools = is_ours[attribution.ranges.domain]
+    return marked
+
+
+def _is_automatic(attribution: Attribution) -> Bools:
     """Mark the ranges of phases, and between calls, that annotation opened or the analysis added."""
-    trace, ranges = attribution.trace, attribution.ranges
-    is_ours = np.array([domain.name == OWN_DOMAIN for domain in trace.domains], np.bool_)
     names = {*AUTOMATIC_PHASES, BETWEEN_CALLS}
-    is_automatic = np.array([name in names for name in trace.names], np.bool_)
-    marked: Bools = is_ours[ranges.domain] & is_automatic[ranges.name_id]
+    is_automatic = np.array([name in names for name in attribution.trace.names], np.bool_)
+    marked: Bools = _is_ours(attribution) & is_automatic[attribution.ranges.name_id]
     return marked
 
 
@@ -148,6 +153,7 @@ def _candidates(attribution: Attribution, sequence: Sequence, level: _Level) -> 
     with_work = np.flatnonzero(level.end > level.begin)
     rows = level.rows[with_work]
     is_call = np.isin(ranges.category[rows], FORWARD_CATEGORIES)
+    is_ours = _is_ours(attribution)[rows]
     (ids, called), number = grouped_rows(ranges.name_id[rows], is_call)
     kinds = [(titled(names[name_id]), call) for name_id, call in zip(ids.tolist(), called.tolist(), strict=True)]
     kind_of = {kind: place for place, kind in enumerate(dict.fromkeys(kinds))}
@@ -165,7 +171,7 @@ def _candidates(attribution: Attribution, sequence: Sequence, level: _Level) -> 
         opens = facts.phase[ranges.name_id[level.rows[of_kind[0]]]] == PHASES.index(FORWARD)
         pause_ns = float(medians(sequence.pause_ns[periods.begin]))
         name, call = titles[chosen]
-        is_model = bool(np.isin(ranges.category[level.rows[of_kind]], WHOLE_MODELS).all())
+        is_model = bool((is_ours & np.isin(ranges.category[rows], WHOLE_MODELS))[kind == chosen].all())
         yield _Candidate(periods, name, bool(opens or call), is_model, pause_ns)
 
 
