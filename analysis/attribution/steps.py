@@ -154,6 +154,9 @@ def with_steps(attribution: Attribution, updates: Bools, copying_threads: frozen
     by_calls = {process for process, facts in training.items() if facts.calls_ns}
     found = _ranges_called_steps(attribution, by_calls, updates, copying_threads)
     rows, validation, ended_by, notes, refusal = found
+    are_empty = bool(len(rows) and not (attribution.trace.work.launch >= 0).any())
+    if are_empty and not attribution.rules.step:  # nothing shows what ran in them
+        rows = rows[:0]
     ranges, process_of_thread = attribution.ranges, attribution.trace.process_of_thread()
     rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
     process = process_of_thread[ranges.thread[rows]]
@@ -177,7 +180,7 @@ def with_steps(attribution: Attribution, updates: Bools, copying_threads: frozen
         attribution = placed_in_windows(attribution, decided)
         attribution = replace(attribution, steps=_with_notes(attribution, [*decided.values()], training))
     elif not (len(rows) or refusal or attribution.rules.step):
-        return _by_evidence(attribution)
+        return _by_evidence(attribution, are_empty=are_empty)
     return _named(attribution, evidence)
 
 
@@ -189,12 +192,16 @@ def _named(attribution: Attribution, evidence: StepEvidence) -> Attribution:
     return replace(attribution, steps=replace(attribution.steps, evidence=evidence))
 
 
-def _by_evidence(attribution: Attribution) -> Attribution:
-    """Return the attribution with steps by what the program does, or with the reason why these are not known."""
+def _by_evidence(attribution: Attribution, *, are_empty: bool) -> Attribution:
+    """Return the attribution with steps by what the program does, or with the reason why these are not known.
+
+    `are_empty` says whether ranges name steps, in which the report has no launches.
+    """
     if not attribution.rules.adopt:  # counted as nsys does, which knows no steps
         return attribution
     evidence, windows = evidence_of(attribution, attribution.rules.evidence)
     attribution = placed_in_windows(attribution, windows) if windows else attribution
+    evidence = replace(evidence, names_are_empty=are_empty)
     return replace(attribution, steps=replace(attribution.steps, evidence=evidence))
 
 

@@ -36,6 +36,7 @@ class StepEvidence:
     is_call: bool = False  # of a model, in a program that does not train
     micro_batches: int = 1  # in each step
     updates_every: int = 0
+    names_are_empty: bool = False  # whether ranges name steps, but no launch in them was recorded
     refused: str = ""  # why there are no steps: what was tried
     suggested: str = ""  # a range's name that --step would take
 

@@ -13,12 +13,14 @@ from . import headings
 
 #: How steps that no range names are told, by their evidence; {which} are updates or ranges.
 TOLD = {
-    UPDATES: "No range is called a step: a step ends with {which} ({steps}, {share} of the work is alike).",
-    RANGES: "No range is called a step: each of the ranges {which} begins one ({steps}, {share} of the work is alike).",
-    REPETITION: "No range is called a step: the sequence of kernels repeats {times} ({share} of the work), and each "
-    "time counts as a step.",
+    UPDATES: "{no_names}: a step ends with {which} ({steps}, {share} of the work is alike).",
+    RANGES: "{no_names}: each of the ranges {which} begins one ({steps}, {share} of the work is alike).",
+    REPETITION: "{no_names}: the sequence of kernels repeats {times} ({share} of the work), and each time counts as a "
+    "step.",
 }
-OF_CALLS = "No range is called a step: each call of {which} counts as one ({steps}, {share} of the work is alike)."
+OF_CALLS = "{no_names}: each call of {which} counts as one ({steps}, {share} of the work is alike)."
+NO_NAMES = "No range is called a step"
+EMPTY_NAMES = "What ran in the ranges of steps is not known, as launches were not recorded"
 MICRO_BATCHES = "Each step has {} micro-batches."
 NO_STEPS = "No steps are known."
 ALL_RECORDED = "All figures are of the whole recorded time."
@@ -45,6 +47,7 @@ def _told(evidence: StepEvidence, source: Provenance) -> str:
     """Return by what steps that have no names are known."""
     template = headings.worded(OF_CALLS if evidence.is_call else TOLD[evidence.by], source)
     return template.format(
+        no_names=EMPTY_NAMES if evidence.names_are_empty else NO_NAMES,
         which=f"`{evidence.name}`" if evidence.by == RANGES else _updates(evidence),
         steps=counted(evidence.count, "call" if evidence.is_call else "step"),
         times="twice" if evidence.count == 2 else f"{evidence.count:,} times",
