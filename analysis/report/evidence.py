@@ -9,10 +9,19 @@ from shlex import quote
 #: name that repeat, and the repetition of the kernels themselves.
 NAMED, UPDATES, RANGES, REPETITION, NONE = "named", "updates", "ranges", "repetition", "none"
 FOUND = (UPDATES, RANGES, REPETITION)
+#: The kinds that a rule for a build trusts where nothing is said.
+TRUSTED = (UPDATES, RANGES)
 #: What figures are per, unless ranges of another name are the unit.
 STEP, UPDATE, RECORDING = "step", "update", "recording"
 
 
+#: How steps are known, in a sentence.
+HOW = {
+    NAMED: "by their names",
+    UPDATES: "by updates",
+    RANGES: "by ranges of another name",
+    REPETITION: "by the repetition of the kernels",
+}
 REFUSED = "No steps are known: {}."
 TO_NAME_STEPS = "Push a range named 'step' around each of them."
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -32,6 +32,8 @@ APART = 1
 FEWEST_KERNELS = 6
 
 FEW = "there are fewer than six kernels"
+ONLY_NAMES = "no range is called a step, and --steps-by named asks for nothing else"
+NOT_ASKED = "the sequence of kernels was not asked, which --steps-by repetition does"
 DISAGREE = "its processes have different numbers of steps ({})"
 
 
@@ -47,8 +49,10 @@ class _Process:
         return self.sequence.start_ns[periods.begin]
 
 
-def evidence_of(attribution: Attribution, kinds: Iterable[str]) -> tuple[StepEvidence, dict[int, Windows]]:
+def evidence_of(attribution: Attribution, kinds: Collection[str]) -> tuple[StepEvidence, dict[int, Windows]]:
     """Return by which of these kinds of evidence steps are known, and their windows by process; {} if by none."""
+    if not kinds:
+        return StepEvidence(refused=ONLY_NAMES), {}
     processes = _processes(attribution)
     if not processes:
         return StepEvidence(refused=FEW), {}
@@ -70,6 +74,8 @@ def evidence_of(attribution: Attribution, kinds: Iterable[str]) -> tuple[StepEvi
         counts = sorted({len(finding.periods) for finding in findings})
         reasons[DISAGREE.format(" and ".join(map(str, counts)))] = None
     main = processes[0]
+    if REPETITION not in kinds:
+        reasons[NOT_ASKED] = None
     tried = ", and ".join(filter(None, reasons)) or NOTHING
     suggested = largest_range(attribution, main.number, main.sequence)
     return StepEvidence(refused=tried, suggested=suggested), {}
