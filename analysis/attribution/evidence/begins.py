@@ -112,7 +112,7 @@ def _once_a_period(
     by_run = np.argsort(number, kind="stable")
     pauses_ns = np.split(sequence.pause_ns[places[by_run]], np.cumsum(times)[:-1])
     first = places[by_run][np.cumsum(times) - times] - begin[0]
-    often = np.flatnonzero(times >= ONCE * len(begin))
+    often = np.flatnonzero(times >= ONCE * max(len(begin) - 1, 1))  # the last may be cut off
     usual_ns = np.array([float(medians(pauses_ns[candidate])) for candidate in often.tolist()])
     by_place = np.argsort(first[often], kind="stable")
     spread = by_place[:: max(len(often) // SPREAD_TRIED, 1)]

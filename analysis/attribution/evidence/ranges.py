@@ -128,7 +128,7 @@ def _levels(attribution: Attribution, process: int, sequence: Sequence) -> Itera
         np.add.at(edges, end, -1)
         of_ranges = np.where(np.cumsum(edges)[:-1] > 0, sequence.weight, 0)
         yield _Level(top, begin, end, np.append(0, np.cumsum(of_ranges)), weight)
-        if len(rows) < FEWEST:
+        if not len(rows):
             return
 
 

@@ -102,9 +102,9 @@ def _periods(sequence: Sequence, symbol: Int64s) -> Periods | None:
     most = max(cuts.explained for cuts in candidates)
     nearly = [cuts for cuts in candidates if cuts.explained >= most - NEARLY]
     best = max(nearly, key=lambda cuts: (cuts.periods, cuts.explained))
-    joins = (cuts for cuts in candidates if cuts.holds_layers and len(cuts.cuts) == len(best.cuts))
+    holds_layers = any(cuts.holds_layers and abs(cuts.periods - best.periods) <= 1 for cuts in candidates)
     begins = begins_of(sequence, symbol, best.cuts)
-    return periods_at(sequence, symbol, begins, holds_layers=any(joins))
+    return periods_at(sequence, symbol, begins, holds_layers=holds_layers)
 
 
 def _tried(sequence: Sequence, symbol: Int64s, anchor: Int64s) -> _Cuts | None:

@@ -52,10 +52,10 @@ class _Candidate:
     periods: Periods
 
     @property
-    def score(self) -> tuple[bool, float, int, float]:
-        """Names come before kernels, then steps that are alike, then few updates a step."""
+    def score(self) -> tuple[bool, float, int, int, float]:
+        """Names come before kernels, then steps that are alike, few updates a step, and many steps."""
         periods = self.periods
-        return self.updates.is_named, _alike(periods), -self.every, periods.explained
+        return self.updates.is_named, _alike(periods), -self.every, len(periods), periods.explained
 
 
 def by_updates(attribution: Attribution, process: int, sequence: Sequence) -> Finding | Refused:
@@ -156,5 +156,5 @@ def _between(sequence: Sequence, ends: Int64s) -> Periods | None:
 
 
 def _alike(periods: Periods) -> float:
-    """Return how alike steps are and how little lies between them, in tenths."""
-    return round(periods.same * periods.inside, 1)
+    """Return how alike steps are, in tenths; what lies between them, such as an evaluation, does not matter."""
+    return round(periods.same, 1)
