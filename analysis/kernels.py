@@ -191,7 +191,9 @@ def _read_again(
     paths: Sequence[Path], kinds: tuple[str, ...], options: argparse.Namespace
 ) -> list[Ranked[Report]]:
     """Return the reports of some paths with steps by these kinds of evidence."""
-    return read_all(paths, partial(report_of, options=argparse.Namespace(**vars(options), evidence=kinds)), options)
+    return read_all(
+        paths, partial(report_of, options=argparse.Namespace(**vars(options), evidence=kinds)), options
+    )
 
 
 def read_all(paths: Sequence[Path], read: Callable[[Path], T], options: argparse.Namespace) -> list[Ranked[T]]:

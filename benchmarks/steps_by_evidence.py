@@ -1,8 +1,8 @@
 """Hide the steps that reports name, and say how often what the programs do tells the same ones.
 
-    python -m benchmarks.steps_by_evidence REPORT…                       # one row for each kind of evidence
-    python -m benchmarks.steps_by_evidence --each REPORT…                # and one for each process that is not right
-    python -m benchmarks.steps_by_evidence --time REPORT…                # how long finding steps takes, as a ratio
+    python -m benchmarks.steps_by_evidence REPORT…            # one row for each kind of evidence
+    python -m benchmarks.steps_by_evidence --each REPORT…     # and one for each process that is not right
+    python -m benchmarks.steps_by_evidence --time REPORT…     # how much processor time finding steps takes
 
 A case is a process with steps that a report names. *Right*: as many steps (one more or less of four and more), and
 a step time within 2%; *exact*: most begin at the very kernel. *Wrong*: another number of steps; those found inside
@@ -37,7 +37,7 @@ RIGHT, EXACT, COUNT, REFUSED, WITHIN, WRONG = "right", "exact", "count right", "
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of one process in order: when the first kernel of each was launched, and when all had ended, ns."""
+    """The steps of one process in order: when the first kernel was launched, and when all had ended, ns."""
 
     begin_ns: Int64s
     end_ns: Int64s
@@ -111,7 +111,11 @@ def cases(path: Path, kinds: Sequence[str], *, launches: bool) -> Iterator[tuple
     evidence = found.steps.evidence
     by_process = steps_by_process(found, launched_ns)
     for process, steps in steps_by_process(named, launched_ns).items():
-        yield process, verdict(steps, by_process.get(process)), evidence.refused or f"{evidence.by} {evidence.name}"
+        yield (
+            process,
+            verdict(steps, by_process.get(process)),
+            evidence.refused or f"{evidence.by} {evidence.name}",
+        )
 
 
 def seconds(trace: Trace, kinds: Sequence[str]) -> float:
@@ -144,7 +148,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 extra = seconds(hidden(trace), [kind]) - base
                 print(f"{path.name}: {kind} {extra:.2f} s more of {base:.2f} s; named {named:.2f} s")
         return 0
-    ways = {REPETITION: ([REPETITION], True), "all": (FOUND, True), "repetition, no launches": ([REPETITION], False)}
+    ways = {
+        REPETITION: ([REPETITION], True),
+        "all": (FOUND, True),
+        "repetition, no launches": ([REPETITION], False),
+    }
     is_wrong = False
     for way, (kinds, launches) in ways.items():
         counts: Counter[str] = Counter()

@@ -1,7 +1,7 @@
 """Steps that are times of a process, put into the forest as ranges of their own above the program's.
 
 A step owns all work that its process launches in its time, on every thread. A range that lies in one step is moved
-below it as a whole; one that spans several, such as an epoch, has a copy in each. Of steps that are times on the GPU,
+below it as a whole; one that spans several, such as an epoch, has a copy in each. If steps are times on the GPU,
 the work that begins in a step belongs to it, and every range has a copy in each step in which its work is.
 """
 

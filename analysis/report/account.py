@@ -11,13 +11,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..trace import Path
-from .evidence import NAMED, NONE, RECORDING, STEP, StepEvidence
+from .evidence import BY_NAMES, RECORDING, StepEvidence
 
 #: What a GPU does at each moment of a step, or a CPU. The time of a CPU outside of operators is IDLE.
 COMPUTE, COMMUNICATION, COPY, IDLE, OPERATORS = "compute", "communication", "copy", "idle", "operators"
 KINDS = (COMPUTE, COMMUNICATION, COPY, IDLE)
 #: What the last column of a part is called in JSON, by its kind.
 DETAILS = {COMPUTE: "category", COMMUNICATION: "category", COPY: "copy", IDLE: "cause", OPERATORS: "category"}
+
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
@@ -176,7 +177,7 @@ class Account:
     varies: bool = False  # whether the steps differ so much that none is usual, and all count
     on_cpu: bool = False
     phases: tuple[str, ...] = ()
-    evidence: StepEvidence = StepEvidence(NAMED)
+    evidence: StepEvidence = BY_NAMES
 
     @property
     def has_steps(self) -> bool:

@@ -23,7 +23,8 @@ HOW = {
     REPETITION: "by the repetition of the kernels",
 }
 REFUSED = "No steps are known: {}."
-TO_NAME_STEPS = "Push a range named 'step' around each of them."
+# The remedy if steps are needed but missing; another may follow.
+TO_HAVE_STEPS = "Push a range named 'step' around each step, or use --step NAME for ranges with another name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,10 @@ class StepEvidence:
         return UPDATE if self.by == UPDATES and self.every == 1 else STEP
 
 
+#: Of steps of which nothing more is known, and where nothing was asked.
+BY_NAMES, NOT_ASKED = StepEvidence(NAMED), StepEvidence()
+
+
 def refusal_of(evidence: StepEvidence) -> str:
     """Return why steps are not known and what would help, as sentences; empty where nothing was tried."""
     if not evidence.refused:
@@ -71,4 +76,4 @@ def refusal_of(evidence: StepEvidence) -> str:
     reason = REFUSED.format(evidence.refused)
     if evidence.suggested:
         return f"{reason} To count these ranges as steps: --step {quote(evidence.suggested)}."
-    return f"{reason} {TO_NAME_STEPS}"
+    return f"{reason} {TO_HAVE_STEPS}."

@@ -21,8 +21,8 @@ DIFFER = "The reports do not have the same steps ({}), so figures are totals."
 def kinds_for_all(evidence: Sequence[StepEvidence]) -> tuple[str, ...]:
     """Return the kinds of evidence that all ranks of a job should take: the weakest that one of them needed.
 
-    All kinds where they agree, where a range names the steps of one, or where one has none; no kind where they took
-    the same and have different numbers of steps.
+    All kinds if they agree, if a range names the steps of one, or if one has none; no kind if they took the same
+    and have different numbers of steps.
     """
     found = {each.by for each in evidence}
     if not found <= set(FOUND) or _agree(evidence):
@@ -30,7 +30,9 @@ def kinds_for_all(evidence: Sequence[StepEvidence]) -> tuple[str, ...]:
     return (max(found, key=FOUND.index),) if len(found) > 1 else ()
 
 
-def same_evidence(paths: Sequence[Path], ranked: list[Ranked[Report]], read: Read) -> tuple[list[Ranked[Report]], str]:
+def same_evidence(
+    paths: Sequence[Path], ranked: list[Ranked[Report]], read: Read
+) -> tuple[list[Ranked[Report]], str]:
     """Return the reports of ranks, read again where these know their steps in different ways, and a note on it.
 
     The note says which steps each has where they cannot agree; then no report has any.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..report import Report
 from ..report.account import Account
 from ..report.evidence import NAMED, RANGES, REPETITION, UPDATES, StepEvidence
 from ..support.units import counted, ordinal, share_text, time_in_digits
-from ..report import Report
 from ..trace import Provenance
 from . import headings
 
@@ -15,8 +15,8 @@ from . import headings
 TOLD = {
     UPDATES: "{no_names}: a step ends with {which} ({steps}, {share} of the work is alike).",
     RANGES: "{no_names}: each of the ranges {which} begins one ({steps}, {share} of the work is alike).",
-    REPETITION: "{no_names}: the sequence of kernels repeats {times} ({share} of the work), and each time counts as a "
-    "step.",
+    REPETITION: "{no_names}: the sequence of kernels repeats {times} ({share} of the work), and each time counts "
+    "as a step.",
 }
 OF_CALLS = "{no_names}: each call of {which} counts as one ({steps}, {share} of the work is alike)."
 NO_NAMES = "No range is called a step"
@@ -29,7 +29,7 @@ NAMED_MICRO_BATCHES = "Only every {} step has an update: these steps are micro-b
 
 
 def sentences(report: Report, account: Account) -> Iterator[str]:
-    """Yield by what the steps are known, unless by their names, what of them is a micro-batch, or why there are none."""
+    """Yield by what steps without names are known, what of them is a micro-batch, or why there are none."""
     evidence, source = account.evidence, report.provenance
     if not account.has_steps:
         yield f"{headings.worded(report.no_steps or NO_STEPS, source)} {ALL_RECORDED}"
@@ -62,7 +62,7 @@ def _updates(evidence: StepEvidence) -> str:
 
 
 def subject_of(account: Account) -> str:
-    """Return what takes the time of a step, as the subject of a sentence: `A step`, `A call`, ``Each `batch` ``."""
+    """Return what takes the time of a step, as the subject of a sentence: a step, a call, or each `batch`."""
     evidence = account.evidence
     if evidence.is_call:
         return "A call"

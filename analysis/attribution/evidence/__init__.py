@@ -4,8 +4,8 @@
                          (symbols)   (periods, or why none)         (of ranks)   (times of steps)
 
 `evidence_of` is the entrance; `calls_as_steps` looks at blocks of `nk.profile` in which no step ended, and
-`updates_every` at steps that have names. A kind of evidence counts if all processes that do much of the work agree on it:
-ranks of one job have the same steps. docs/attribution.md has the definitions, under "Steps".
+`updates_every` at steps that have names. A kind of evidence counts if all processes that do much of the work agree
+on it: ranks of one job have the same steps. docs/attribution.md has the definitions, under "Steps".
 """
 
 from .calls import calls_as_steps

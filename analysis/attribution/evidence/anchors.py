@@ -103,7 +103,7 @@ def _even(run: Int64s, position: Int64s, place: Int64s, order: int) -> _Anchors:
     median = median_of_each(group, distance, len(count))
     is_even = np.abs(distance - median[group]) <= EVEN * median[group]
     covered = np.bincount(group, np.where(is_even, distance, 0), len(count))
-    covers = covered / max(1, int(place[-1])) if len(place) else covered
+    covers: Floats = covered / max(1, int(place[-1]) if len(place) else 1)
     least = np.where(count == 2, COVERS_OF_TWO, COVERS)
     rows = np.flatnonzero((count >= 2) & (median > 0) & (covers >= least))
     first = np.cumsum(count) - count

@@ -1,7 +1,7 @@
-"""Where in the repeated sequence a period begins: any of its kernels would do, and one of them is the loop's first.
+"""Where in the repeated sequence a period begins: any kernel would do, and one is the first of the loop.
 
-    a b b c u u | a b b c u u | a b b c u u      behind the optimizer's burst, if there is one in each period
-    a b b c ··· | a b b c ··· | a b b c          else at the kernel that comes once a period after the longest pause
+a b b c u u | a b b c u u | a b b c u u      behind the optimizer's burst, if there is one in each period
+a b b c ··· | a b b c ··· | a b b c          else at the kernel that comes once a period after the longest pause
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ PART_OF_PERIOD, LEAST_APART = 7, 2
 ONE_IN_EACH = 0.7
 #: How much of a period's share a begin may lose of what is explained.
 MOST_LOST = 0.6
-#: Kernels, or runs of them, that come once in this share of the periods; those with the longest pauses are tried, and
-#: some evenly spread over the period, one of which loses nothing.
+#: Kernels, or runs of them, that come once in this share of the periods; those with the longest pauses are tried,
+#: and some evenly spread over the period, one of which loses nothing.
 ONCE, LONGEST_TRIED, SPREAD_TRIED = 0.9, 12, 8
 LENGTHS, LENGTHS_OF_LONG = (1, 2, 4), (1,)
 #: How far before and behind the periods begins are looked for, in periods.
@@ -59,13 +59,14 @@ def begins_of(sequence: Sequence, symbol: Int64s, cuts: Int64s) -> Int64s:
 
 
 def behind_updates(sequence: Sequence, usual: int) -> Int64s:
-    """Return the position behind each burst of an optimizer's kernels, given a period's usual number of kernels."""
+    """Return the position behind each burst of an optimizer's kernels; `usual` is how many a period has."""
     updates = np.flatnonzero(sequence.is_update)
     if not len(updates):
         return updates
     is_last = np.append(np.diff(updates) > max(usual // PART_OF_PERIOD, LEAST_APART), True)
     behind = updates[is_last] + 1
-    return behind[behind < len(sequence)]
+    followed: Int64s = behind[behind < len(sequence)]
+    return followed
 
 
 def _is_one_in_each(positions: Int64s, begin: Int64s, end: Int64s) -> bool:

@@ -18,16 +18,18 @@ from ...readers.marks import CallMark
 from ...report.evidence import RANGES, StepEvidence
 from ...vocabulary.step_ends import warm_up_steps
 from ..places import Attribution
-from ..step_decisions import FROM_FIRST_CALL, FOREVER_NS, TrainingFacts, Windows
+from ..step_decisions import FOREVER_NS, FROM_FIRST_CALL, TrainingFacts, Windows
 from .deciding import evidence_of
 
 
 def calls_as_steps(
     attribution: Attribution, training: Mapping[int, TrainingFacts], decided: dict[int, Windows]
 ) -> tuple[StepEvidence, dict[int, Windows]]:
-    """Return the calls of models as steps, by process; the given windows, with no evidence, where they are none."""
+    """Return the calls of models as steps, by process; where they are none, the given windows and no evidence."""
     unchanged = StepEvidence(), decided
-    if RANGES not in attribution.rules.evidence or any(times.ended_by != FROM_FIRST_CALL for times in decided.values()):
+    if RANGES not in attribution.rules.evidence or any(
+        times.ended_by != FROM_FIRST_CALL for times in decided.values()
+    ):
         return unchanged
     marks = (fact.mark for fact in attribution.trace.facts)
     if any(isinstance(mark, CallMark) and mark.positions == 1 for mark in marks):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -13,16 +13,15 @@ from ...support.small_numbers import grouped, summed
 from ...trace import Int64s
 from ..places import Attribution
 from ..step_decisions import Windows
-from .finding import Finding, Refused
+from .finding import Finding, Refused, Subject
 from .micro_batches import micro_batches
-from .periods import Periods
 from .ranges import by_ranges, largest_range
 from .repetition import NOTHING, by_repetition
-from .sequence import Sequence, sequence_of
+from .sequence import sequence_of
 from .updates import by_updates
 from .windows import windows_of
 
-Finder: TypeAlias = Callable[[Attribution, int, Sequence], Finding | Refused]
+Finder: TypeAlias = Callable[[Subject], Finding | Refused]
 FINDERS: Mapping[str, Finder] = {UPDATES: by_updates, RANGES: by_ranges, REPETITION: by_repetition}
 #: A process with less than this share of the GPU time of the one that has most decides nothing: it is no rank.
 LEAST_OF_MAIN = 0.1
@@ -37,51 +36,37 @@ NOT_ASKED = "the sequence of kernels was not asked, which --steps-by repetition 
 DISAGREE = "its processes have different numbers of steps ({})"
 
 
-@dataclass(frozen=True, slots=True)
-class _Process:
-    """A process that does much of a report's work, and its sequence."""
-
-    number: int  # position in Trace.processes
-    sequence: Sequence
-
-    def begins_ns(self, periods: Periods) -> Int64s:
-        """Return when periods begin, ns."""
-        return self.sequence.start_ns[periods.begin]
-
-
 def evidence_of(attribution: Attribution, kinds: Collection[str]) -> tuple[StepEvidence, dict[int, Windows]]:
     """Return by which of these kinds of evidence steps are known, and their windows by process; {} if by none."""
     if not kinds:
         return StepEvidence(refused=ONLY_NAMES), {}
-    processes = _processes(attribution)
-    if not processes:
+    subjects = _subjects(attribution)
+    if not subjects:
         return StepEvidence(refused=FEW), {}
     reasons: dict[str, None] = {}
     for kind in kinds:
-        answers = [FINDERS[kind](attribution, process.number, process.sequence) for process in processes]
+        answers = [FINDERS[kind](subject) for subject in subjects]
         findings = [answer for answer in answers if isinstance(answer, Finding)]
         if isinstance(answers[0], Refused):
             reasons[answers[0].reason] = None
-        if len(findings) < len(processes):
+        if len(findings) < len(subjects):
             continue
-        agreed = _agreed(processes, findings)
+        agreed = _agreed(subjects, findings)
         if agreed:
             windows = {
-                process.number: windows_of(attribution.trace, process.number, process.sequence, finding)
-                for process, finding in zip(processes, agreed, strict=True)
+                subject.process: windows_of(subject, finding)
+                for subject, finding in zip(subjects, agreed, strict=True)
             }
-            return _told(attribution, kind, processes[0], agreed[0]), windows
+            return _told(kind, subjects[0], agreed[0]), windows
         counts = sorted({len(finding.periods) for finding in findings})
         reasons[DISAGREE.format(" and ".join(map(str, counts)))] = None
-    main = processes[0]
     if REPETITION not in kinds:
         reasons[NOT_ASKED] = None
     tried = ", and ".join(filter(None, reasons)) or NOTHING
-    suggested = largest_range(attribution, main.number, main.sequence)
-    return StepEvidence(refused=tried, suggested=suggested), {}
+    return StepEvidence(refused=tried, suggested=largest_range(subjects[0])), {}
 
 
-def _told(attribution: Attribution, kind: str, process: _Process, finding: Finding) -> StepEvidence:
+def _told(kind: str, subject: Subject, finding: Finding) -> StepEvidence:
     """Return the evidence of the process that does most of the work."""
     periods = finding.periods
     return StepEvidence(
@@ -92,11 +77,11 @@ def _told(attribution: Attribution, kind: str, process: _Process, finding: Findi
         periods.explained,
         periods.same,
         finding.is_call,
-        micro_batches(attribution, process.sequence, periods),
+        micro_batches(subject, periods),
     )
 
 
-def _agreed(processes: list[_Process], findings: list[Finding]) -> list[Finding]:
+def _agreed(subjects: list[Subject], findings: list[Finding]) -> list[Finding]:
     """Return the findings of processes with equally many steps; [] if they differ by more than one.
 
     Of one step more than the others have, the first or the last is left out: what begins further from theirs.
@@ -106,18 +91,23 @@ def _agreed(processes: list[_Process], findings: list[Finding]) -> list[Finding]
     if max(counts) > fewest + APART:
         return []
     shortest = counts.index(fewest)
-    first_ns = int(processes[shortest].begins_ns(findings[shortest].periods)[0])
+    first_ns = _begins_ns(subjects[shortest], findings[shortest])[0]
     agreed = []
-    for process, finding in zip(processes, findings, strict=True):
+    for subject, finding in zip(subjects, findings, strict=True):
         periods = finding.periods
         if len(periods) > fewest:
-            nearest = np.abs(process.begins_ns(periods)[:2] - first_ns).argmin()
+            nearest = int(np.abs(_begins_ns(subject, finding)[:2] - first_ns).argmin())
             periods = periods.take(np.arange(nearest, nearest + fewest))
         agreed.append(replace(finding, periods=periods))
     return agreed
 
 
-def _processes(attribution: Attribution) -> list[_Process]:
+def _begins_ns(subject: Subject, finding: Finding) -> Int64s:
+    """Return when the steps of a process begin, ns."""
+    return subject.sequence.start_ns[finding.periods.begin]
+
+
+def _subjects(attribution: Attribution) -> list[Subject]:
     """Return the processes that do much of the work, the one with the most first, each on its busiest GPU.
 
     Work in the program's own warm-up is left out.
@@ -125,7 +115,7 @@ def _processes(attribution: Attribution) -> list[_Process]:
     work = attribution.trace.work
     rows = np.flatnonzero(~np.append(attribution.warm_up, False)[attribution.node])
     sums_ns = summed(work.process[rows], work.duration_ns[rows], len(attribution.trace.processes))
-    processes = []
+    subjects = []
     for number in np.argsort(-sums_ns, kind="stable").tolist():
         if sums_ns[number] and sums_ns[number] >= LEAST_OF_MAIN * sums_ns.max():
             of_process = rows[work.process[rows] == number]
@@ -133,5 +123,5 @@ def _processes(attribution: Attribution) -> list[_Process]:
             busiest = summed(gpu, work.duration_ns[of_process], int(gpu.max()) + 1).argmax()
             sequence = sequence_of(attribution.trace, of_process[gpu == busiest])
             if len(sequence) >= FEWEST_KERNELS:
-                processes.append(_Process(number, sequence))
-    return processes
+                subjects.append(Subject(attribution, number, sequence))
+    return subjects

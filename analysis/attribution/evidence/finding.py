@@ -7,11 +7,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...trace import Bools, Int64s
+from ...trace import Bools, Int8s, Int64s
 from ..places import Attribution
 from .periods import Periods
+from .sequence import Sequence
 
 _DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A process that does much of a report's work, whose steps are looked for: a position in Trace.processes."""
+
+    attribution: Attribution
+    process: int
+    sequence: Sequence
+
+    def phases_of(self, first: int, last: int) -> Int8s:
+        """Return the phase of each piece of work between two positions of the sequence: int8 (last - first,)."""
+        return self.attribution.phase[self.sequence.row[first:last]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Segments that are parts of one period, joined: the layers of a step, or its micro-batches.
 
-    segments    ├ l ─┼ l ─┼ l ─┼ l h u ┼ l ─┼ l ─┼ l ─┼ l h u ┼      every fourth has extra work, or the host waits
-    joined      ├──────────────────────┼──────────────────────┼      then four are one period
+segments    ├ l ─┼ l ─┼ l ─┼ l h u ┼ l ─┼ l ─┼ l ─┼ l h u ┼      every fourth has extra work, or the host waits
+joined      ├──────────────────────┼──────────────────────┼      then four are one period
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .segments import Segments, middle, segments_at
 from .sequence import Sequence
 
 #: Every k-th segment has extra work from this share of a segment on; or from the second share on if that is an
-#: optimizer's, or a product that other segments lack. (What is logged or evaluated is neither a layer's head nor an
+#: optimizer's, or a product that other segments lack. (What is logged or evaluated is neither a head nor an
 #: update, and belongs to no period.)
 EXTRA, EXTRA_OF_PRODUCTS = 0.3, 0.008
 #: The share of the distances between such segments that must be equal, and how many segments are looked at.

@@ -1,6 +1,6 @@
 """Micro-batches: how often a step computes the same forward and backward before it updates.
 
-    a step      ├ forward backward │ forward backward │ forward backward │ forward backward │ update ┤      4 of them
+    a step    ├ forward backward │ forward backward │ forward backward │ forward backward │ update ┤    4 of them
 
 Only products are compared: a first backward writes gradients, and the others add to them. An update between two of
 them, as of a GAN's discriminator, makes them no micro-batches.
@@ -13,7 +13,7 @@ import numpy as np
 from ...support.small_numbers import counted
 from ...trace import Bools, Int64s
 from ...vocabulary import BACKWARD, OPTIMIZER, PHASES
-from ..places import Attribution
+from .finding import Subject
 from .periods import Periods
 from .segments import compared, middle
 from .sequence import Sequence
@@ -22,9 +22,10 @@ from .sequence import Sequence
 LOOKED_AT, MOST = 16, 0.5
 
 
-def micro_batches(attribution: Attribution, sequence: Sequence, periods: Periods) -> int:
+def micro_batches(subject: Subject, periods: Periods) -> int:
     """Return how many micro-batches most steps have; 1 if none are seen."""
-    phase = attribution.phase[sequence.row]
+    sequence = subject.sequence
+    phase = subject.phases_of(0, len(sequence))
     is_backward = phase == PHASES.index(BACKWARD)
     updates = np.flatnonzero(sequence.is_update | (phase == PHASES.index(OPTIMIZER)))
     step = max(1, len(periods) // LOOKED_AT)

@@ -22,7 +22,8 @@ from .sequence import Sequence
 GRAPHED = 0.3
 #: So many periods are looked at for the pauses within.
 LOOKED_AT = 64
-#: The longest usual pause within a period is longer than this share of them, and at least so long, ns: shorter ones are noise.
+#: The longest usual pause within a period is longer than this share of them, and at least so long, ns: shorter
+#: ones are noise.
 UP_TO, LEAST_PAUSE_NS = 0.9, 10_000
 
 
@@ -86,7 +87,7 @@ def periods_at(
 
 
 def _cut_to_periods(sequence: Sequence, symbol: Int64s, segments: Segments, likeness: float) -> Segments:
-    """Return the segments, of those unlike the typical one and longer their begins or ends if these are like it."""
+    """Return the segments; of longer ones that are unlike the typical one, the begin or the end that is like."""
     length = segments.end - segments.begin
     longer = ~segments.like(likeness) & (length > LONGER * segments.usual)
     if not longer.any():

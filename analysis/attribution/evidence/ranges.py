@@ -19,15 +19,15 @@ from ...vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES
 from ..between_calls import BETWEEN_CALLS
 from ..places import Attribution
 from ..user_ranges import AUTOMATIC_PHASES, OWN_DOMAIN
-from .finding import Finding, Refused, outermost, ranges_of, titled
+from .finding import Finding, Refused, Subject, outermost, ranges_of, titled
 from .periods import Periods, periods_at
 from .repetition import LAYERS_ALONE, refusal
-from .sequence import Floats, Sequence
+from .sequence import Floats
 
 #: Ranges are tried on so many levels, and so many names on each.
 LEVELS, NAMES = 6, 12
-#: Ranges begin steps if there are so many, if steps are so much alike (less than where kernels alone tell them), and
-#: explain this share of the work, and this of the work between the first and the last.
+#: Ranges begin steps if there are so many, if steps are so much alike (less than where kernels alone tell them),
+#: and explain this share of the work, and this of the work between the first and the last.
 FEWEST, LIKE_OF_RANGES, EXPLAINED, INSIDE = 3, 0.7, 0.6, 0.9
 #: The ranges of the level hold this share of that work.
 HELD = 0.7
@@ -68,25 +68,23 @@ class _Candidate:
         return round(self.periods.explained, 1), self.is_forward, self.pause_ns
 
 
-def by_ranges(attribution: Attribution, process: int, sequence: Sequence) -> Finding | Refused:
+def by_ranges(subject: Subject) -> Finding | Refused:
     """Return the steps that begin with each range of the highest level at which names repeat."""
-    if not sequence.on_host:
-        return Refused()
-    for level in _levels(attribution, process, sequence):
-        candidates = list(_candidates(attribution, sequence, level))
+    for level in _levels(subject):
+        candidates = list(_candidates(subject, level))
         if candidates:
             best = max(candidates, key=lambda candidate: candidate.score)
             if refusal(best.periods) == LAYERS_ALONE and not best.is_model:
                 return Refused(LAYERS_ALONE)
-            is_call = best.is_forward and not _trains(attribution, sequence, best.periods)
+            is_call = best.is_forward and not _trains(subject, best.periods)
             return Finding(best.periods, best.name, is_call=is_call)
     return Refused()
 
 
-def largest_range(attribution: Attribution, process: int, sequence: Sequence) -> str:
+def largest_range(subject: Subject) -> str:
     """Return the name of the innermost ranges that hold nearly all work, and so could be called steps; or ""."""
-    suggested = ""
-    for level in _levels(attribution, process, sequence) if sequence.on_host else ():
+    attribution, suggested = subject.attribution, ""
+    for level in _levels(subject):
         held: dict[str, float] = {}
         shares = level.weight[level.end] - level.weight[level.begin]
         for name_id, share in zip(attribution.ranges.name_id[level.rows].tolist(), shares.tolist(), strict=True):
@@ -99,21 +97,22 @@ def largest_range(attribution: Attribution, process: int, sequence: Sequence) ->
     return suggested
 
 
-def _trains(attribution: Attribution, sequence: Sequence, periods: Periods) -> bool:
+def _trains(subject: Subject, periods: Periods) -> bool:
     """Tell whether work of the periods is in backward or an optimizer."""
-    phase = attribution.phase[sequence.row[periods.begin[0] : periods.end[-1]]]
-    return bool(np.isin(phase, [PHASES.index(name) for name in (BACKWARD, OPTIMIZER)]).any())
+    phases = subject.phases_of(periods.begin[0], periods.end[-1])
+    return bool(np.isin(phases, [PHASES.index(name) for name in (BACKWARD, OPTIMIZER)]).any())
 
 
-def _levels(attribution: Attribution, process: int, sequence: Sequence) -> Iterator[_Level]:
-    """Yield the ranges of the program's main thread, level by level from the outside."""
+def _levels(subject: Subject) -> Iterator[_Level]:
+    """Yield the ranges of the program's main thread, level by level from the outside; none without launches."""
+    attribution, sequence = subject.attribution, subject.sequence
     facts, ranges = attribution.facts, attribution.ranges
     is_part = facts.part | facts.operator | facts.measured
     is_own = ~is_part[ranges.name_id] & (ranges.category == NO_CATEGORY) & (ranges.seq < 0)
     is_own &= ~_is_automatic(attribution)
     is_call = np.isin(ranges.category, FORWARD_CATEGORIES)
-    rows = ranges_of(attribution, process, is_own | is_call)
-    if not len(rows):
+    rows = ranges_of(attribution, subject.process, is_own | is_call)
+    if not (len(rows) and sequence.on_host):
         return
     weight = np.append(0, np.cumsum(sequence.weight))
     duration_ns = ranges.end_ns[rows] - ranges.start_ns[rows]
@@ -147,8 +146,9 @@ def _is_automatic(attribution: Attribution) -> Bools:
     return marked
 
 
-def _candidates(attribution: Attribution, sequence: Sequence, level: _Level) -> Iterator[_Candidate]:
+def _candidates(subject: Subject, level: _Level) -> Iterator[_Candidate]:
     """Yield the steps that begin with the ranges of each name, if they are alike and hold the work."""
+    attribution, sequence = subject.attribution, subject.sequence
     ranges, facts, names = attribution.ranges, attribution.facts, attribution.trace.names
     with_work = np.flatnonzero(level.end > level.begin)
     rows = level.rows[with_work]

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...trace import Bools, Int64s
-from ..places import Attribution
 from .anchors import anchors
 from .begins import begins_of
-from .finding import Finding, Refused
+from .finding import Finding, Refused, Subject
 from .joins import UPDATED, joined, updated_share
 from .periods import Periods, periods_at
 from .segments import segments_at
@@ -53,9 +52,9 @@ class _Cuts:
     holds_layers: bool
 
 
-def by_repetition(attribution: Attribution, process: int, sequence: Sequence) -> Finding | Refused:
-    """Return the periods of a sequence as steps, or why they are none."""
-    periods = repeated_periods(sequence)
+def by_repetition(subject: Subject) -> Finding | Refused:
+    """Return the periods of a process's sequence as steps, or why they are none."""
+    periods = repeated_periods(subject.sequence)
     reason = refusal(periods)
     return Finding(periods) if periods is not None and not reason else Refused(reason)
 

@@ -89,15 +89,16 @@ def _contents(symbol: Int64s, weight: Floats, begin: Int64s, end: Int64s) -> Flo
         edges[end] -= 1
         owner *= np.cumsum(edges)[:-1]
     cell = owner * buckets + of_symbol[symbol]
-    contents: Floats = np.bincount(cell, weight, (count + 1) * buckets).reshape(-1, buckets)[1:]
-    return contents
+    sums = np.bincount(cell, weight, (count + 1) * buckets).astype(np.float64, copy=False)
+    return sums.reshape(-1, buckets)[1:]
 
 
 def _typical(contents: Floats) -> Floats:
     """Return the median content of segments; of two, the first. The last of many may be cut off."""
     count = len(contents)
     if count == 2:
-        return contents[0]
+        first: Floats = contents[0]
+        return first
     whole = contents if count < 4 else contents[:-1]
     step = max(1, len(whole) // SAMPLED)
     typical: Floats = medians(whole[::step].T)

@@ -3,8 +3,8 @@
     launched      embed  norm  gemm  gemm  norm  gemm  gemm  loss  …
     symbols         0     1     2     2     1     2     2     3        equal for equal work
 
-Copies and memsets are not in it: those of a program's set-up outnumber the kernels of short recordings. Work in the
-program's own warm-up is left out by the caller.
+Copies and memsets are not in it: those of a program's set-up outnumber the kernels of short recordings. Work in
+the program's own warm-up is left out by the caller.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ...vocabulary.calls import SYNCHRONIZATION
 
 Floats: TypeAlias = NDArray[np.float64]
 
-#: A kernel weighs by the usual time of its symbol, and by itself for the rest. (The mean time would let a collective
-#: that waits, or a first kernel that loads, weigh most; time alone would leave nothing to small kernels.)
+#: A kernel weighs by the usual time of its symbol, and by itself for the rest. (The mean time would let a
+#: collective that waits, or a first kernel that loads, weigh most; time alone would leave nothing to small ones.)
 WEIGHT_OF_TIME = 0.75
 #: Launches tell the order if this share of the work has one; else the starts on the GPU do.
 MOST_LAUNCHED = 0.9

@@ -1,6 +1,6 @@
 """Steps that end with updates of an optimizer: by the ranges around them, else by the optimizer's kernels.
 
-    forward backward  update | forward backward  update | …      every one, or every 2nd of a GAN's two optimizers
+forward backward  update | forward backward  update | …      every one, or every 2nd of a GAN's two optimizers
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...support.small_numbers import grouped
 from ...trace import NO_CATEGORY, Int64s
 from ...vocabulary import OPTIMIZER, PHASES
 from ..places import Attribution
-from .finding import Finding, Refused, outermost, ranges_of, titled
+from .finding import Finding, Refused, Subject, outermost, ranges_of, titled
 from .periods import Periods, periods_at
 from .segments import middle
 from .sequence import Sequence
@@ -58,12 +58,12 @@ class _Candidate:
         return self.updates.is_named, _alike(periods), -self.every, len(periods), periods.explained
 
 
-def by_updates(attribution: Attribution, process: int, sequence: Sequence) -> Finding | Refused:
+def by_updates(subject: Subject) -> Finding | Refused:
     """Return the steps that end with each update, or with every second to fourth."""
     candidates: list[_Candidate] = []
     reason = ""
-    for updates in (*_by_ranges(attribution, process, sequence), *_by_kernels(sequence)):
-        some = list(_candidates(sequence, updates))
+    for updates in (*_by_ranges(subject), *_by_kernels(subject.sequence)):
+        some = list(_candidates(subject.sequence, updates))
         if not some and updates.is_named and len(updates.behind) > 1:
             reason = DIFFER.format(len(updates.behind))
         candidates += some
@@ -99,10 +99,11 @@ def updates_every(attribution: Attribution, steps: Int64s) -> int:
     return every if every > 1 and updated[0] < every and bool((distances == every).all()) else 0
 
 
-def _by_ranges(attribution: Attribution, process: int, sequence: Sequence) -> Iterator[_Updates]:
+def _by_ranges(subject: Subject) -> Iterator[_Updates]:
     """Yield the updates of each name, then those of all names together."""
-    rows = update_ranges(attribution, process) if sequence.on_host else np.empty(0, np.int64)
-    if not len(rows):
+    attribution, sequence = subject.attribution, subject.sequence
+    rows = update_ranges(attribution, subject.process)
+    if not (len(rows) and sequence.on_host):
         return
     ranges, names = attribution.ranges, attribution.trace.names
     behind = np.searchsorted(sequence.start_ns, ranges.end_ns[rows])

@@ -1,7 +1,7 @@
 """Times for the steps that periods of a sequence are, in which all work of the process belongs to them.
 
-    launches     copy  k  k  k  k     copy  k  k  k  k        (a copy, also of another thread's, before the first
-    windows    ├──────────────────┼──────────────────┤         kernel belongs to the step, from the longest pause on)
+launches     copy  k  k  k  k     copy  k  k  k  k        (a copy, also of another thread's, before the first
+windows    ├──────────────────┼──────────────────┤         kernel belongs to the step, from the longest pause on)
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import numpy as np
 
 from ...trace import Int64s, Trace
 from ..step_decisions import Windows
-from .finding import Finding
+from .finding import Finding, Subject
 from .sequence import Sequence
 
 
-def windows_of(trace: Trace, process: int, sequence: Sequence, finding: Finding) -> Windows:
+def windows_of(subject: Subject, finding: Finding) -> Windows:
     """Return the time of each of a process's periods, in which the work of its steps is launched.
 
     Where launches are not known, it is the time in which the work begins on the GPU.
     """
+    trace, process, sequence = subject.attribution.trace, subject.process, subject.sequence
     begin, until = finding.periods.begin, finding.periods.end
     begun_ns, ended_ns = _work(trace, process, on_host=sequence.on_host)
     start_ns = _starts(sequence, begin, begun_ns, ended_ns)

@@ -103,7 +103,9 @@ LOOPS = {
 #: Programs without steps, or of which nothing shows them.
 NEAR_MISSES = {
     "layers of one forward": forward(12),
-    "layers of one forward in ranges": named("profile", [*repeated(named("layer", forward(1)[1:7]), 12), gemm(91)]),
+    "layers of one forward in ranges": named(
+        "profile", [*repeated(named("layer", forward(1)[1:7]), 12), gemm(91)]
+    ),
     "one forward and backward": [COPY, *forward(12), *backward(12), *update()],
     "forwards that nothing separates": repeated(forward(1)[1:7], 40),
     "one kernel": repeated([gemm(1)], 200),
@@ -118,7 +120,8 @@ def test_steps_of_a_loop_are_found_where_no_range_names_them(tmp_path, name):
     program, by, count = LOOPS[name]
     known = evidence(tmp_path, program)
     assert (known.by, known.count) == (by, count), known.refused
-    assert known.explained > 0.7 and known.same > 0.7
+    assert known.explained > 0.7
+    assert known.same > 0.7
 
 
 @pytest.mark.parametrize("name", NEAR_MISSES)

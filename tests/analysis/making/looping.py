@@ -1,8 +1,8 @@
 """Programs that loop, as reports without named steps: kernels in the order in which a model launches them.
 
-A program is a list of what its thread does: the name of a kernel to launch, `COPY`, `wait(ns)`, `OPEN("Forward")`,
-`CLOSE`, or `graph(3)`. Kernels of `backward` are launched on autograd's thread. Names are like those of real ones, so
-that they have their categories.
+A program is a list of what its thread does: the name of a kernel to launch, `COPY`, `wait(ns)`,
+`OPEN("Forward")`, `CLOSE`, or `graph(3)`. Kernels of `backward` are launched on autograd's thread. Names are like
+those of real ones, so that they have their categories.
 """
 
 from dataclasses import dataclass, field, replace
