@@ -9,6 +9,7 @@ import numpy as np
 
 from ...trace import Bools, Int8s, Int64s
 from ..places import Attribution
+from .arrays import reach_before
 from .periods import Periods
 from .sequence import Sequence
 
@@ -45,20 +46,23 @@ class Refused:
     reason: str = ""
 
 
-def ranges_of(attribution: Attribution, process: int, wanted: Bools) -> Int64s:
-    """Return the positions of a process's wanted ranges that are shown and in no warm-up, in order of start."""
+def ranges_of(attribution: Attribution, process: int, some: Bools) -> Int64s:
+    """Return the positions of some ranges of a process that are shown and in no warm-up, in order of start."""
     ranges, home = attribution.ranges, attribution.home
-    of_process = attribution.trace.process_of_thread()[ranges.thread] == process
-    is_warm_up = np.append(attribution.warm_up, False)[home]
-    rows = np.flatnonzero(wanted & of_process & (home >= 0) & ~is_warm_up)
-    return rows[np.argsort(ranges.start_ns[rows], kind="stable")]
+    is_warm_up = np.append(attribution.warm_up, False)
+    chosen = some & (home >= 0)
+    chosen &= ~is_warm_up[home]
+    chosen &= attribution.trace.process_of_thread()[ranges.thread] == process
+    rows = np.flatnonzero(chosen)
+    order = np.argsort(ranges.start_ns[rows], kind="stable")
+    return rows[order]
 
 
 def outermost(attribution: Attribution, rows: Int64s) -> Bools:
     """Mark the ranges, in order of start, that begin after all those before have ended: bool (rows,)."""
-    start_ns, end_ns = attribution.ranges.start_ns[rows], attribution.ranges.end_ns[rows]
-    reach_ns = np.maximum.accumulate(end_ns)
-    begins_new: Bools = np.append(True, start_ns[1:] >= reach_ns[:-1])[: len(rows)]
+    start_ns = attribution.ranges.start_ns[rows]
+    end_ns = attribution.ranges.end_ns[rows]
+    begins_new: Bools = start_ns >= reach_before(end_ns, start_ns[:1])
     return begins_new
 
 

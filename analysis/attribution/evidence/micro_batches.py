@@ -13,12 +13,14 @@ import numpy as np
 from ...support.small_numbers import counted
 from ...trace import Bools, Int64s
 from ...vocabulary import BACKWARD, OPTIMIZER, PHASES
+from .arrays import middle
 from .finding import Subject
 from .periods import Periods
-from .segments import compared, middle
+from .segments import compared
 from .sequence import Sequence
 
-#: So many steps are looked at; most of them must have equally many micro-batches.
+IN_BACKWARD, IN_OPTIMIZER = PHASES.index(BACKWARD), PHASES.index(OPTIMIZER)
+#: So many steps are looked at; more than this share of them must have equally many micro-batches.
 LOOKED_AT, MOST = 16, 0.5
 
 
@@ -26,27 +28,37 @@ def micro_batches(subject: Subject, periods: Periods) -> int:
     """Return how many micro-batches most steps have; 1 if none are seen."""
     sequence = subject.sequence
     phase = subject.phases_of(0, len(sequence))
-    is_backward = phase == PHASES.index(BACKWARD)
-    updates = np.flatnonzero(sequence.is_update | (phase == PHASES.index(OPTIMIZER)))
+    is_backward = phase == IN_BACKWARD
+    is_update = sequence.is_update | (phase == IN_OPTIMIZER)
     step = max(1, len(periods) // LOOKED_AT)
     numbers = []
-    for begin, end in zip(periods.begin[::step].tolist(), periods.end[::step].tolist(), strict=True):
-        products = np.flatnonzero(sequence.is_product[begin:end]) + begin
-        updated = np.searchsorted(updates, products[-1:]) > np.searchsorted(updates, begin)
-        numbers.append(1 if updated.any() else _in_one(sequence, products, is_backward[products]))
+    for row in range(0, len(periods), step):
+        begin, end = periods.begin[row], periods.end[row]
+        products = begin + np.flatnonzero(sequence.is_product[begin:end])
+        numbers.append(_in_one(sequence, products, is_backward, is_update))
     values, times = counted(np.array(numbers, np.int64))
     most = int(times.argmax())
-    return int(values[most]) if times[most] > MOST * len(numbers) else 1
-
-
-def _in_one(sequence: Sequence, products: Int64s, is_backward: Bools) -> int:
-    """Return how many micro-batches the products of one step are: each begins with a forward behind a backward."""
-    if not is_backward.any() or is_backward.all():
+    if times[most] <= MOST * len(numbers):
         return 1
-    begins = np.flatnonzero(~is_backward & np.append(True, is_backward[:-1]))
-    if is_backward[0] or len(begins) < 2:
+    return int(values[most])
+
+
+def _in_one(sequence: Sequence, products: Int64s, is_backward: Bools, is_update: Bools) -> int:
+    """Return how many micro-batches the products of one step are: each begins with a forward behind a backward."""
+    of_products = is_backward[products]
+    begins_forward = ~of_products
+    begins_forward[1:] &= of_products[:-1]
+    begins = np.flatnonzero(begins_forward)
+    if len(begins) < 2 or begins[0] or not of_products[-1]:
+        return 1
+    if is_update[products[0] : products[-1]].any():
         return 1
     ends = np.append(begins[1:], len(products))
-    symbol, weight = sequence.name[products], sequence.weight[products]
-    segments = compared(symbol, weight, begins, ends, middle(ends - begins))
+    segments = compared(
+        sequence.name[products],
+        sequence.weight[products],
+        begins,
+        ends,
+        middle(ends - begins),
+    )
     return len(begins) if segments.like().all() else 1

@@ -14,7 +14,8 @@ import numpy as np
 
 from ...support.small_numbers import distinct, medians
 from ...trace import Bools, Int64s
-from .segments import LIKE, LONGER, Segments, compared, middle, segments_at
+from .arrays import middle, sums_before
+from .segments import LIKE, LONGER, Segments, compared, segments_at
 from .sequence import Sequence
 
 #: A host that launches whole CUDA graphs pauses before none of their kernels: from this share of such launches on,
@@ -72,56 +73,67 @@ def periods_at(
         return None
     begin, end = segments.begin[like], segments.end[like]
     explained = segments.explained(likeness)
-    around = float(sequence.weight[begin[0] : end[-1]].sum())
-    example = len(begin) // 2
+    weight = sequence.weight[begin[0] : end[-1]].sum()
+    inside = explained * segments.weight / float(weight)
+    signs = _signs(sequence, symbol, begin, end)
     return Periods(
         begin,
         end,
         explained=min(1.0, explained),
-        inside=min(1.0, explained * segments.weight / around),
+        inside=min(1.0, inside),
         same=float(medians(segments.similarity[like])),
         kernels=segments.usual,
-        symbols=len(distinct(symbol[begin[example] : end[example]])),
-        signs=replace(_signs(sequence, symbol, begin, end), holds_layers=holds_layers),
+        symbols=len(_example(symbol, begin, end)),
+        signs=replace(signs, holds_layers=holds_layers),
     )
 
 
 def _cut_to_periods(sequence: Sequence, symbol: Int64s, segments: Segments, likeness: float) -> Segments:
     """Return the segments; of longer ones that are unlike the typical one, the begin or the end that is like."""
     length = segments.end - segments.begin
-    longer = ~segments.like(likeness) & (length > LONGER * segments.usual)
+    longer = length > LONGER * segments.usual
+    longer &= ~segments.like(likeness)
     if not longer.any():
         return segments
-    for begin, end in (
-        (segments.begin, np.where(longer, segments.begin + segments.usual, segments.end)),
-        (np.where(longer, segments.end - segments.usual, segments.begin), segments.end),
-    ):
-        shorter = compared(symbol, sequence.weight, begin, end, segments.usual)
-        better = longer & shorter.like(likeness)
-        if better.any():
-            begin = np.where(better, begin, segments.begin)
-            end = np.where(better, end, segments.end)
-            segments = compared(symbol, sequence.weight, begin, end, segments.usual)
-            longer &= ~segments.like(likeness)
+    after_begin = np.where(longer, segments.begin + segments.usual, segments.end)
+    before_end = np.where(longer, segments.end - segments.usual, segments.begin)
+    for begin, end in ((segments.begin, after_begin), (before_end, segments.end)):
+        parts = compared(symbol, sequence.weight, begin, end, segments.usual)
+        better = longer & parts.like(likeness)
+        if not better.any():
+            continue
+        begin = np.where(better, begin, segments.begin)
+        end = np.where(better, end, segments.end)
+        segments = compared(symbol, sequence.weight, begin, end, segments.usual)
+        longer &= ~better
     return segments
+
+
+def _example(symbol: Int64s, begin: Int64s, end: Int64s) -> Int64s:
+    """Return the different symbols of the middle period."""
+    number = len(begin) // 2
+    return distinct(symbol[begin[number] : end[number]])
 
 
 def _signs(sequence: Sequence, symbol: Int64s, begin: Int64s, end: Int64s) -> Signs:
     """Return what tells that periods are turns of a loop."""
-    from_ns, until = sequence.start_ns[begin], np.append(begin[1:], end[-1])
-    until_ns = np.append(from_ns[1:], sequence.end_ns[end[-1] - 1] + 1)
-    waits = np.searchsorted(sequence.waits_ns, until_ns) > np.searchsorted(sequence.waits_ns, from_ns)
-    updates = np.concatenate([[0], np.cumsum(sequence.is_update)])
+    last = int(end[-1])
+    from_ns = sequence.start_ns[begin]
+    until_ns = np.append(from_ns[1:], sequence.end_ns[last - 1] + 1)
+    edges = (np.searchsorted(sequence.waits_ns, edge_ns) for edge_ns in (from_ns, until_ns))
+    has_waited = np.less(*edges)
+    followed = max(len(begin) - 1, 1)
+    updates = sums_before(sequence.is_update)
+    until = np.append(begin[1:], last)
     has_update: Bools = updates[until] > updates[begin]
-    example = len(begin) // 2
-    known = distinct(symbol[begin[example] : end[example]])
-    around = np.concatenate([np.arange(begin[0]), np.arange(end[-1], len(symbol))])
+    around = np.concatenate([np.arange(begin[0]), np.arange(last, len(symbol))])
     products = around[sequence.is_product[around]]
+    is_usual = np.isin(symbol[products], _example(symbol, begin, end))
     return Signs(
-        waits=float(waits[: max(len(begin) - 1, 1)].mean()),
+        waits=float(has_waited[:followed].mean()),
         updates=float(has_update.mean()),
         pause=_pause(sequence, begin, end),
-        other_products=not np.isin(symbol[products], known).all(),
+        other_products=not is_usual.all(),
     )
 
 
@@ -132,8 +144,13 @@ def _pause(sequence: Sequence, begin: Int64s, end: Int64s) -> float:
     rows = np.flatnonzero(length == usual)[:LOOKED_AT]
     if usual < 2 or not len(rows):
         return 0.0
-    within_ns = medians(sequence.pause_ns[begin[rows] + np.arange(1, usual)[:, None]])
-    if (within_ns == 0).mean() > GRAPHED:
+    inner = np.arange(1, usual)
+    places = begin[rows] + inner[:, None]
+    within_ns = medians(sequence.pause_ns[places])
+    is_graphed = within_ns == 0
+    if is_graphed.mean() > GRAPHED:
         return 0.0
-    longest_ns = max(float(np.sort(within_ns)[int(UP_TO * (len(within_ns) - 1))]), LEAST_PAUSE_NS)
-    return float(medians(sequence.pause_ns[begin[1:]])) / longest_ns
+    longest = int(UP_TO * (len(within_ns) - 1))
+    longest_ns = np.sort(within_ns)[longest]
+    before_ns = medians(sequence.pause_ns[begin[1:]])
+    return float(before_ns) / max(float(longest_ns), LEAST_PAUSE_NS)

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...support.small_numbers import grouped_rows, medians, ordered, summed
+from ...support.small_numbers import medians, ordered, rows_of_each, summed
 from ...trace import EVALUATION, FORWARD_CATEGORIES, NO_CATEGORY, NO_GRADIENT, Bools, Int64s
 from ...vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES
 from ..between_calls import BETWEEN_CALLS
 from ..places import Attribution
 from ..user_ranges import AUTOMATIC_PHASES, OWN_DOMAIN
+from .arrays import Floats, sums_before
 from .finding import Finding, Refused, Subject, outermost, ranges_of, titled
 from .periods import Periods, periods_at
 from .repetition import LAYERS_ALONE, refusal
-from .sequence import Floats
 
 #: Ranges are tried on so many levels, and so many names on each.
 LEVELS, NAMES = 6, 12
@@ -35,6 +35,7 @@ HELD = 0.7
 NEARLY_ALL = 0.9
 #: The categories of the outermost range of a call without gradient.
 WHOLE_MODELS = (NO_GRADIENT, EVALUATION)
+TRAINING = [PHASES.index(phase) for phase in (BACKWARD, OPTIMIZER)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,32 @@ class _Level:
     held: Floats  # weight inside the ranges before each piece of work, and all of it last
     weight: Floats  # the same of all work
 
-    def hold(self, first: int, last: int) -> bool:
-        """Tell whether the ranges hold most of the work between two positions."""
-        return bool(self.held[last] - self.held[first] >= HELD * (self.weight[last] - self.weight[first]))
+    def hold(self, begins: Int64s, ends: Int64s) -> bool:
+        """Tell whether the ranges hold most of the work from the first begin to the last end."""
+        first = begins[0]
+        last = ends[-1]
+        held = self.held[last] - self.held[first]
+        weight = self.weight[last] - self.weight[first]
+        return bool(held >= HELD * weight)
+
+    def by_name(self, attribution: Attribution) -> dict[tuple[str, bool], Int64s]:
+        """Return where on this level ranges with work are, by name and whether they are calls of a model."""
+        with_work = np.flatnonzero(self.end > self.begin)
+        rows = self.rows[with_work]
+        is_call = np.isin(attribution.ranges.category[rows], FORWARD_CATEGORIES)
+        places: dict[tuple[str, bool], Int64s] = {}
+        for (name_id, called), some in rows_of_each(attribution.ranges.name_id[rows], is_call):
+            name = titled(attribution.trace.names[name_id])
+            key = name, bool(called)
+            before = places.get(key, with_work[:0])
+            places[key] = np.concatenate([before, with_work[some]])
+        return places
+
+    def share_of(self, places: Int64s) -> float:
+        """Return the weight in some of the ranges."""
+        begin, end = self.begin[places], self.end[places]
+        shares = self.weight[end] - self.weight[begin]
+        return float(shares.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,110 +96,113 @@ def by_ranges(subject: Subject) -> Finding | Refused:
     """Return the steps that begin with each range of the highest level at which names repeat."""
     for level in _levels(subject):
         candidates = list(_candidates(subject, level))
-        if candidates:
-            best = max(candidates, key=lambda candidate: candidate.score)
-            if refusal(best.periods) == LAYERS_ALONE and not best.is_model:
-                return Refused(LAYERS_ALONE)
-            is_call = best.is_forward and not _trains(subject, best.periods)
-            return Finding(best.periods, best.name, is_call=is_call)
+        if not candidates:
+            continue
+        best = max(candidates, key=lambda candidate: candidate.score)
+        if refusal(best.periods) == LAYERS_ALONE and not best.is_model:
+            return Refused(LAYERS_ALONE)
+        is_call = best.is_forward and not _trains(subject, best.periods)
+        return Finding(best.periods, best.name, is_call=is_call)
     return Refused()
 
 
 def largest_range(subject: Subject) -> str:
     """Return the name of the innermost ranges that hold nearly all work, and so could be called steps; or ""."""
-    attribution, suggested = subject.attribution, ""
+    suggested = ""
     for level in _levels(subject):
-        held: dict[str, float] = {}
-        shares = level.weight[level.end] - level.weight[level.begin]
-        for name_id, share in zip(attribution.ranges.name_id[level.rows].tolist(), shares.tolist(), strict=True):
-            name = titled(attribution.trace.names[name_id])
-            held[name] = held.get(name, 0.0) + share
-        largest = max(held, key=lambda name: held[name])
-        if held[largest] < NEARLY_ALL:
+        places = level.by_name(subject.attribution)
+        shares = {key: level.share_of(places[key]) for key in places}
+        if not shares or max(shares.values()) < NEARLY_ALL:
             break
-        suggested = largest
+        suggested, _ = max(shares, key=lambda key: shares[key])
     return suggested
 
 
 def _trains(subject: Subject, periods: Periods) -> bool:
     """Tell whether work of the periods is in backward or an optimizer."""
     phases = subject.phases_of(periods.begin[0], periods.end[-1])
-    return bool(np.isin(phases, [PHASES.index(name) for name in (BACKWARD, OPTIMIZER)]).any())
+    return bool(np.isin(phases, TRAINING).any())
 
 
 def _levels(subject: Subject) -> Iterator[_Level]:
     """Yield the ranges of the program's main thread, level by level from the outside; none without launches."""
     attribution, sequence = subject.attribution, subject.sequence
-    facts, ranges = attribution.facts, attribution.ranges
-    is_part = facts.part | facts.operator | facts.measured
-    is_own = ~is_part[ranges.name_id] & (ranges.category == NO_CATEGORY) & (ranges.seq < 0)
-    is_own &= ~_is_automatic(attribution)
-    is_call = np.isin(ranges.category, FORWARD_CATEGORIES)
-    rows = ranges_of(attribution, subject.process, is_own | is_call)
+    rows = ranges_of(attribution, subject.process, _are_possible(attribution))
     if not (len(rows) and sequence.on_host):
         return
-    weight = np.append(0, np.cumsum(sequence.weight))
+    ranges = attribution.ranges
+    weight = sums_before(sequence.weight)
     duration_ns = ranges.end_ns[rows] - ranges.start_ns[rows]
-    thread = int(summed(ranges.thread[rows], duration_ns, len(attribution.trace.threads)).argmax())
-    rows = rows[ranges.thread[rows] == thread]
+    of_threads_ns = summed(ranges.thread[rows], duration_ns, len(attribution.trace.threads))
+    rows = rows[ranges.thread[rows] == of_threads_ns.argmax()]
     for _ in range(LEVELS):
         is_top = outermost(attribution, rows)
-        top, rows = rows[is_top], rows[~is_top]
-        begin, end = (np.searchsorted(sequence.start_ns, ns[top]) for ns in (ranges.start_ns, ranges.end_ns))
-        edges = np.zeros(len(sequence) + 1, np.int64)
-        np.add.at(edges, begin, 1)
-        np.add.at(edges, end, -1)
-        of_ranges = np.where(np.cumsum(edges)[:-1] > 0, sequence.weight, 0)
-        yield _Level(top, begin, end, np.append(0, np.cumsum(of_ranges)), weight)
+        top = rows[is_top]
+        rows = rows[~is_top]
+        begin = np.searchsorted(sequence.start_ns, ranges.start_ns[top])
+        end = np.searchsorted(sequence.start_ns, ranges.end_ns[top])
+        depth = np.zeros(len(weight), np.int64)
+        np.add.at(depth, begin, 1)
+        np.add.at(depth, end, -1)
+        is_held = np.cumsum(depth)[:-1] > 0
+        held = sums_before(sequence.weight * is_held)
+        yield _Level(top, begin, end, held, weight)
         if not len(rows):
             return
 
 
-def _is_ours(attribution: Attribution) -> Bools:
-    """Mark the ranges of this project's annotation."""
-    is_ours = np.array([domain.name == OWN_DOMAIN for domain in attribution.trace.domains], np.bool_)
-    marked: Bools = is_ours[attribution.ranges.domain]
-    return marked
+def _are_possible(attribution: Attribution) -> Bools:
+    """Mark the program's ranges that may begin steps, and calls of models: no operators, no parts of a phase.
 
-
-def _is_automatic(attribution: Attribution) -> Bools:
-    """Mark the ranges of phases, and between calls, that annotation opened or the analysis added."""
+    The phases that annotation opens, and what the analysis adds between calls, are no ranges of the program.
+    """
+    facts, ranges = attribution.facts, attribution.ranges
+    is_excluded = facts.part | facts.operator | facts.measured
+    is_program = ~is_excluded[ranges.name_id] & (ranges.seq < 0)
+    is_program &= ranges.category == NO_CATEGORY
     names = {*AUTOMATIC_PHASES, BETWEEN_CALLS}
     is_automatic = np.array([name in names for name in attribution.trace.names], np.bool_)
-    marked: Bools = _is_ours(attribution) & is_automatic[attribution.ranges.name_id]
+    is_program &= ~(_is_ours(attribution) & is_automatic[ranges.name_id])
+    return is_program | np.isin(ranges.category, FORWARD_CATEGORIES)
+
+
+def _is_ours(attribution: Attribution) -> Bools:
+    """Mark the ranges of this project's annotation."""
+    domains = attribution.trace.domains
+    is_ours = np.array([domain.name == OWN_DOMAIN for domain in domains], np.bool_)
+    marked: Bools = is_ours[attribution.ranges.domain]
     return marked
 
 
 def _candidates(subject: Subject, level: _Level) -> Iterator[_Candidate]:
     """Yield the steps that begin with the ranges of each name, if they are alike and hold the work."""
     attribution, sequence = subject.attribution, subject.sequence
-    ranges, facts, names = attribution.ranges, attribution.facts, attribution.trace.names
-    with_work = np.flatnonzero(level.end > level.begin)
-    rows = level.rows[with_work]
-    is_call = np.isin(ranges.category[rows], FORWARD_CATEGORIES)
-    is_ours = _is_ours(attribution)[rows]
-    (ids, called), number = grouped_rows(ranges.name_id[rows], is_call)
-    kinds = [(titled(names[name_id]), call) for name_id, call in zip(ids.tolist(), called.tolist(), strict=True)]
-    kind_of = {kind: place for place, kind in enumerate(dict.fromkeys(kinds))}
-    kind = np.array([kind_of[each] for each in kinds], np.int64)[number]
-    held = summed(kind, level.end[with_work] - level.begin[with_work], len(kind_of))
-    titles = list(kind_of)
-    for chosen in np.argsort(-held, kind="stable")[:NAMES].tolist():
-        of_kind = with_work[kind == chosen]
-        begins = ordered(level.begin[of_kind])
-        if len(begins) < FEWEST or not level.hold(int(begins[0]), int(begins[-1])):
+    ranges, facts = attribution.ranges, attribution.facts
+    by_name = level.by_name(attribution)
+    is_whole = _is_ours(attribution) & np.isin(ranges.category, WHOLE_MODELS)
+    shares = {key: level.share_of(by_name[key]) for key in by_name}
+    largest = sorted(shares, key=lambda key: -shares[key])
+    for name, is_call in largest[:NAMES]:
+        places = by_name[name, is_call]
+        begins = ordered(level.begin[places])
+        if len(begins) < FEWEST or not level.hold(begins, begins):
             continue
         periods = periods_at(sequence, sequence.name, begins, likeness=LIKE_OF_RANGES)
         if periods is None or not _are_steps(periods, level):
             continue
-        opens = facts.phase[ranges.name_id[level.rows[of_kind[0]]]] == PHASES.index(FORWARD)
-        pause_ns = float(medians(sequence.pause_ns[periods.begin]))
-        name, call = titles[chosen]
-        is_model = bool((is_ours & np.isin(ranges.category[rows], WHOLE_MODELS))[kind == chosen].all())
-        yield _Candidate(periods, name, bool(opens or call), is_model, pause_ns)
+        rows = level.rows[places]
+        phase = facts.phase[ranges.name_id[rows[0]]]
+        yield _Candidate(
+            periods,
+            name,
+            is_forward=is_call or phase == PHASES.index(FORWARD),
+            is_model=bool(is_whole[rows].all()),
+            pause_ns=float(medians(sequence.pause_ns[periods.begin])),
+        )
 
 
 def _are_steps(periods: Periods, level: _Level) -> bool:
     """Tell whether periods that ranges begin are alike, and the ranges of their level hold most of the work."""
-    are_alike = periods.inside >= INSIDE and periods.explained >= EXPLAINED
-    return len(periods) >= FEWEST and are_alike and level.hold(int(periods.begin[0]), int(periods.end[-1]))
+    if len(periods) < FEWEST or periods.explained < EXPLAINED:
+        return False
+    return periods.inside >= INSIDE and level.hold(periods.begin, periods.end)

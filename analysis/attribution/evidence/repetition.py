@@ -64,7 +64,8 @@ def repeated_periods(sequence: Sequence) -> Periods | None:
     by_grid = _periods(sequence, sequence.symbol)
     if by_grid is not None and by_grid.explained + MORE >= 1:
         return by_grid
-    if int(sequence.symbol.max(initial=0)) == int(sequence.name.max(initial=0)):  # each name has one grid
+    symbols, names = (int(column.max(initial=0)) for column in (sequence.symbol, sequence.name))
+    if symbols == names:  # each name has one grid
         return by_grid
     by_name = _periods(sequence, sequence.name)
     if by_grid is None or (by_name is not None and by_name.explained > by_grid.explained + MORE):
@@ -115,16 +116,20 @@ def _tried(sequence: Sequence, symbol: Int64s, anchor: Int64s) -> _Cuts | None:
         beyond = int(2 * cuts[1] - cuts[0]) - len(symbol)
         cuts = cuts - min(max(0, beyond), int(cuts[0]))
     segments = segments_at(symbol, sequence.weight, cuts)
-    like, explained = segments.like(), segments.explained()
-    count = int(like.sum())
-    if count < 2 or (_recur(sequence.is_update) and updated_share(sequence, cuts) < UPDATED):
+    explained = segments.explained()
+    similarity = segments.similarity[segments.like()]
+    if len(similarity) < 2:
         return None
-    if count == 2 and (explained < EXPLAINED_BY_TWO or segments.similarity[like].min() < SAME_OF_TWO):
+    if len(similarity) == 2 and (explained < EXPLAINED_BY_TWO or similarity.min() < SAME_OF_TWO):
         return None
-    return _Cuts(explained, count, cuts, holds_layers=len(anchor) >= LAYERS * len(cuts))
+    if _recur(sequence.is_update) and updated_share(sequence, cuts) < UPDATED:
+        return None
+    holds_layers = len(anchor) >= LAYERS * len(cuts)
+    return _Cuts(explained, len(similarity), cuts, holds_layers)
 
 
 def _recur(is_update: Bools) -> bool:
     """Tell whether updates come again and again, not in a row or once while CUDA graphs are captured."""
     updates = np.flatnonzero(is_update)
-    return len(updates) > 1 and int(np.diff(updates).max()) > SPREAD * len(is_update)
+    distances = np.diff(updates)
+    return int(distances.max(initial=0)) > SPREAD * len(is_update)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...support.small_numbers import medians
 from ...trace import Bools, Int64s
-from .sequence import Floats
+from .arrays import Floats, middle
 
 #: A segment is like the typical one if they share this much of what both have.
 LIKE = 0.75
@@ -24,8 +24,12 @@ FEWEST_BUCKETS, MOST_BUCKETS = 16, 256
 PER_KERNEL = 4  # buckets of all segments together, for each kernel
 #: The typical segment is the median of so many of them, evenly spread.
 SAMPLED = 200
+#: Of fewer segments than this, the last one counts for the typical one too, although it may be cut off.
+FEW = 4
 #: A segment that is longer than the usual one by this share holds something else too.
 LONGER = 1.05
+#: Less weight than that of any kernel.
+NOTHING = 1e-12
 #: Mixes neighbouring numbers of symbols: 2**32 divided by the golden ratio (Knuth's multiplicative hashing).
 MIXES, SHIFT = 2_654_435_761, 7
 
@@ -48,7 +52,8 @@ class Segments:
 
     def explained(self, likeness: float = LIKE) -> float:
         """Return which share of all work the segments like the typical one share with it."""
-        return float(self.common[self.like(likeness)].sum()) / self.weight
+        common = self.common[self.like(likeness)]
+        return float(common.sum()) / self.weight
 
 
 def segments_at(symbol: Int64s, weight: Floats, cuts: Int64s) -> Segments:
@@ -57,10 +62,11 @@ def segments_at(symbol: Int64s, weight: Floats, cuts: Int64s) -> Segments:
     What follows the last segment for longer than is usual is no part of it.
     """
     usual = middle(np.diff(cuts))
-    end = np.append(cuts[1:], len(symbol))
+    count = len(symbol)
     last = int(cuts[-1])
-    if len(cuts) == 2 or end[-1] - last > LONGER * usual:
-        end[-1] = min(len(symbol), last + usual)
+    end = np.append(cuts[1:], count)
+    if len(cuts) == 2 or count - last > LONGER * usual:
+        end[-1] = min(count, last + usual)
     return compared(symbol, weight, cuts, end, usual)
 
 
@@ -68,43 +74,57 @@ def compared(symbol: Int64s, weight: Floats, begin: Int64s, end: Int64s, usual: 
     """Compare disjoint segments in order with the typical one among them."""
     contents = _contents(symbol, weight, begin, end)
     typical = _typical(contents)
-    total, of_typical = contents.sum(axis=1), max(float(typical.sum()), 1e-12)
+    total = contents.sum(axis=1)
+    of_typical = max(float(typical.sum()), NOTHING)
     common = np.minimum(contents, typical).sum(axis=1)
-    similarity = common / np.maximum(total + of_typical - common, 1e-12)
-    extra = (total - common) / of_typical
-    return Segments(begin, end, common, similarity, extra, usual, float(weight.sum()))
+    of_both = total + of_typical - common
+    return Segments(
+        begin,
+        end,
+        common,
+        similarity=common / np.maximum(of_both, NOTHING),
+        extra=(total - common) / of_typical,
+        usual=usual,
+        weight=float(weight.sum()),
+    )
 
 
 def _contents(symbol: Int64s, weight: Floats, begin: Int64s, end: Int64s) -> Floats:
     """Return the weight of each segment by bucket of symbols, float64 (segments, buckets)."""
-    count = len(begin)
-    buckets = int(np.clip(PER_KERNEL * len(symbol) / (count + 1), FEWEST_BUCKETS, MOST_BUCKETS))
-    of_symbol = (np.arange(int(symbol.max(initial=0)) + 1) * MIXES >> SHIFT) % buckets
-    owner = np.zeros(len(symbol), np.int64)  # 0 is no segment
+    count = len(symbol)
+    segments = len(begin) + 1  # the first is what lies in none
+    wanted = PER_KERNEL * count / segments
+    buckets = int(np.clip(wanted, FEWEST_BUCKETS, MOST_BUCKETS))
+    symbols = np.arange(int(symbol.max(initial=0)) + 1)
+    bucket_of = (symbols * MIXES >> SHIFT) % buckets
+    owner = np.zeros(count, np.int64)
     owner[begin] = 1
     owner = np.cumsum(owner)
-    if end[-1] < len(symbol) or (end[:-1] < begin[1:]).any():
-        edges = np.zeros(len(symbol) + 1, np.int64)
-        edges[begin] += 1
-        edges[end] -= 1
-        owner *= np.cumsum(edges)[:-1]
-    cell = owner * buckets + of_symbol[symbol]
-    sums = np.bincount(cell, weight, (count + 1) * buckets).astype(np.float64, copy=False)
-    return sums.reshape(-1, buckets)[1:]
+    has_gaps = (end[:-1] < begin[1:]).any()
+    if has_gaps or end[-1] < count:
+        owner *= _is_inside(count, begin, end)
+    cell = owner * buckets + bucket_of[symbol]
+    sums = np.bincount(cell, weight, segments * buckets).astype(np.float64, copy=False)
+    return sums.reshape(segments, buckets)[1:]
+
+
+def _is_inside(count: int, begin: Int64s, end: Int64s) -> Bools:
+    """Mark the positions from each begin to its end: bool (count,)."""
+    edges = np.zeros(count + 1, np.int64)
+    edges[begin] += 1
+    edges[end] -= 1
+    depth = np.cumsum(edges)
+    return depth[:count] > 0
 
 
 def _typical(contents: Floats) -> Floats:
-    """Return the median content of segments; of two, the first. The last of many may be cut off."""
+    """Return the median content of segments; of two, the first."""
     count = len(contents)
     if count == 2:
-        first: Floats = contents[0]
-        return first
-    whole = contents if count < 4 else contents[:-1]
-    step = max(1, len(whole) // SAMPLED)
-    typical: Floats = medians(whole[::step].T)
+        contents = contents[:1]
+    elif count >= FEW:
+        contents = contents[:-1]
+    step = max(1, len(contents) // SAMPLED)
+    sample = contents[::step]
+    typical: Floats = medians(sample.T)
     return typical
-
-
-def middle(values: Int64s) -> int:
-    """Return the median of some integers, rounded down; 0 of none."""
-    return int(medians(values)) if len(values) else 0

@@ -10,17 +10,14 @@ the program's own warm-up is left out by the caller.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...kernel_names.categories import classify
-from ...support.small_numbers import distinct, grouped, grouped_rows, median_of_each
-from ...trace import GRAPH, KERNEL, MEMCPY, Bools, Int64s, Trace
+from ...support.small_numbers import grouped, grouped_rows, median_of_each
+from ...trace import GRAPH, KERNEL, MEMCPY, Bools, Int64s, Spots, Trace, Work
 from ...vocabulary.calls import SYNCHRONIZATION
-
-Floats: TypeAlias = NDArray[np.float64]
+from .arrays import Floats, reach_before
 
 #: A kernel weighs by the usual time of its symbol, and by itself for the rest. (The mean time would let a
 #: collective that waits, or a first kernel that loads, weigh most; time alone would leave nothing to small ones.)
@@ -29,12 +26,12 @@ WEIGHT_OF_TIME = 0.75
 MOST_LAUNCHED = 0.9
 #: Copies by which a loop takes its input, or reads its loss.
 WITH_HOST = ("[CUDA memcpy Host-to-Device]", "[CUDA memcpy Device-to-Host]")
-PRODUCTS, OPTIMIZER = ("gemm", "convolution"), "optimizer"
+PRODUCTS, OPTIMIZER = ("gemm", "convolution"), ("optimizer",)
 
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """Kernels and whole CUDA graphs in the order of their launches; all columns but the last are of length n.
+    """Kernels and whole CUDA graphs in the order of their launches; all columns but `waits_ns` are of length n.
 
     Where launches are not known (`on_host` is false), times and order are those of the work on the GPU.
     """
@@ -57,44 +54,53 @@ class Sequence:
 
 def sequence_of(trace: Trace, rows: Int64s) -> Sequence:
     """Return the kernels and graphs among some rows of the trace's work, of one process, as a sequence."""
-    work, launches = trace.work, trace.launches
-    rows = rows[(work.kind[rows] == KERNEL) | (work.kind[rows] == GRAPH)]
-    has_launch = work.launch[rows] >= 0
-    on_host = bool(trace.launch_times_known and len(rows) and has_launch.mean() > MOST_LAUNCHED)
-    rows = rows[has_launch] if on_host else rows
-    rows = rows[np.argsort(work.start_ns[rows], kind="stable")]
-    start_ns, end_ns = work.start_ns[rows], work.end_ns[rows]
+    work = trace.work
+    rows = rows[np.isin(work.kind[rows], [KERNEL, GRAPH])]
+    is_launched = work.launch[rows] >= 0
+    on_host = bool(trace.launch_times_known and len(rows) and is_launched.mean() > MOST_LAUNCHED)
     if on_host:
-        launch = work.launch[rows]
-        order = np.argsort(launches.start_ns[launch], kind="stable")
-        rows, launch = rows[order], launch[order]
-        start_ns, end_ns = launches.start_ns[launch], launches.end_ns[launch]
-    reach_ns = np.maximum.accumulate(end_ns)
-    pause_ns = np.maximum(start_ns - np.concatenate([start_ns[:1], reach_ns[:-1]]), 0)
+        rows = rows[is_launched]
+    rows = rows[np.argsort(work.start_ns[rows], kind="stable")]
+    times: Spots | Work = work.take(rows)
+    if on_host:
+        launched = trace.launches.take(work.launch[rows])
+        order = np.argsort(launched.start_ns, kind="stable")
+        rows, times = rows[order], launched.take(order)
+    pause_ns = times.start_ns - reach_before(times.end_ns, times.start_ns[:1])
     _, name = grouped_rows(work.name_id[rows], work.kind[rows])
     _, symbol = grouped_rows(name, work.grid[rows])
-    is_product, is_update = _kinds_of_kernels(trace, rows)
-    weight = _weights(symbol, (work.end_ns - work.start_ns)[rows])
-    waits_ns = _waits(trace, rows)
-    columns = rows, start_ns, end_ns, pause_ns, symbol, name, weight, is_product, is_update, waits_ns
-    return Sequence(*columns, on_host)
+    category = _categories(trace, rows)
+    return Sequence(
+        rows,
+        times.start_ns,
+        times.end_ns,
+        np.maximum(pause_ns, 0),
+        symbol,
+        name,
+        weight=_weights(symbol, work.take(rows).duration_ns),
+        is_product=np.isin(category, PRODUCTS),
+        is_update=np.isin(category, OPTIMIZER),
+        waits_ns=_waits(trace, rows),
+        on_host=on_host,
+    )
 
 
-def _kinds_of_kernels(trace: Trace, rows: Int64s) -> tuple[Bools, Bools]:
-    """Mark which work is a product, and which an optimizer's, by its names."""
+def _categories(trace: Trace, rows: Int64s) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+    """Return the category of each piece of work by its name."""
     ids, number = grouped(trace.work.name_id[rows])
-    categories = [category for category, _ in classify([trace.names[name_id] for name_id in ids.tolist()])]
-    is_product = np.array([category in PRODUCTS for category in categories], np.bool_)
-    is_update = np.array([category == OPTIMIZER for category in categories], np.bool_)
-    return is_product[number], is_update[number]
+    names = [trace.names[name_id] for name_id in ids.tolist()]
+    categories = np.array([category for category, _ in classify(names)], np.str_)
+    return categories[number]
 
 
 def _weights(symbol: Int64s, duration_ns: Int64s) -> Floats:
     """Return how much each piece of work weighs, by its symbol and its duration."""
     count = len(symbol)
-    usual_ns = median_of_each(symbol, duration_ns, int(symbol.max(initial=-1)) + 1)[symbol]
+    symbols = int(symbol.max(initial=-1)) + 1
+    usual_ns = median_of_each(symbol, duration_ns, symbols)[symbol]
     of_time = usual_ns / max(1, int(usual_ns.sum()))
-    return WEIGHT_OF_TIME * of_time + (1 - WEIGHT_OF_TIME) / max(1, count)
+    of_one = (1 - WEIGHT_OF_TIME) / max(1, count)
+    return WEIGHT_OF_TIME * of_time + of_one
 
 
 def _waits(trace: Trace, rows: Int64s) -> Int64s:
@@ -104,12 +110,12 @@ def _waits(trace: Trace, rows: Int64s) -> Int64s:
         return np.empty(0, np.int64)
     process = work.process[rows[0]]
     ids = [name_id for name_id, name in enumerate(trace.names) if name in WITH_HOST]
-    is_copy = (work.kind == MEMCPY) & (work.process == process) & (work.launch >= 0)
-    copies = np.flatnonzero(is_copy)
+    is_copy = (work.kind == MEMCPY) & (work.launch >= 0)
+    copies = np.flatnonzero(is_copy & (work.process == process))
     copies = copies[np.isin(work.name_id[copies], ids)]
-    moments = [launches.start_ns[distinct(work.launch[copies])]]
+    moments = [launches.start_ns[work.launch[copies]]]
     if trace.calls is not None:
         waits = np.flatnonzero(trace.calls.kinds == SYNCHRONIZATION)
-        of_process = trace.process_of_thread()[launches.thread[waits]] == process
-        moments.append(launches.start_ns[waits[of_process]])
+        waiting = trace.process_of_thread()[launches.thread[waits]]
+        moments.append(launches.start_ns[waits[waiting == process]])
     return np.sort(np.concatenate(moments))

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...support.small_numbers import grouped
-from ...trace import NO_CATEGORY, Int64s
+from ...support.small_numbers import ordered, rows_of_each
+from ...trace import Int64s
 from ...vocabulary import OPTIMIZER, PHASES
 from ..places import Attribution
+from ..user_ranges import of_titles
+from .arrays import middle
 from .finding import Finding, Refused, Subject, outermost, ranges_of, titled
 from .periods import Periods, periods_at
-from .segments import middle
 from .sequence import Sequence
 
 #: Between updates steps may differ more than where repetition alone tells them, and so may what surrounds them.
@@ -77,26 +78,28 @@ def by_updates(subject: Subject) -> Finding | Refused:
 
 def update_ranges(attribution: Attribution, process: int) -> Int64s:
     """Return the outermost ranges that open the phase optimizer, in order."""
-    facts, ranges = attribution.facts, attribution.ranges
+    facts = attribution.facts
     opens = facts.opens_phase & (facts.phase == PHASES.index(OPTIMIZER))
-    rows = ranges_of(attribution, process, opens[ranges.name_id] & (ranges.category == NO_CATEGORY))
+    rows = ranges_of(attribution, process, of_titles(opens, attribution.ranges))
     return rows[outermost(attribution, rows)]
 
 
 def updates_every(attribution: Attribution, steps: Int64s) -> int:
     """Return n if just every n-th of a program's named steps has an update in it, up to the last; 0 if not."""
     ranges = attribution.ranges
-    process = int(attribution.trace.process_of_thread()[ranges.thread[steps[0]]])
-    updates = update_ranges(attribution, process)
-    mine = steps[attribution.trace.process_of_thread()[ranges.thread[steps]] == process]
+    process = attribution.trace.process_of_thread()[ranges.thread[steps]]
+    steps = steps[process == process[0]]
+    updates = update_ranges(attribution, int(process[0]))
     ended_ns = np.sort(ranges.end_ns[updates])
-    count = np.diff(np.searchsorted(ended_ns, np.append(ranges.start_ns[mine], ranges.end_ns[mine[-1]])))
+    edges_ns = np.append(ranges.start_ns[steps], ranges.end_ns[steps[-1]])
+    count = np.diff(np.searchsorted(ended_ns, edges_ns))
     updated = np.flatnonzero(count)
-    if len(updated) < 2 or updated[-1] != len(mine) - 1:
+    if len(updated) < 2 or updated[-1] != len(steps) - 1:
         return 0
     distances = np.diff(updated)
     every = int(distances[0])
-    return every if every > 1 and updated[0] < every and bool((distances == every).all()) else 0
+    is_rhythm = every > updated[0] and (distances == every).all()
+    return every if is_rhythm and every > 1 else 0
 
 
 def _by_ranges(subject: Subject) -> Iterator[_Updates]:
@@ -105,32 +108,36 @@ def _by_ranges(subject: Subject) -> Iterator[_Updates]:
     rows = update_ranges(attribution, subject.process)
     if not (len(rows) and sequence.on_host):
         return
-    ranges, names = attribution.ranges, attribution.trace.names
+    ranges = attribution.ranges
     behind = np.searchsorted(sequence.start_ns, ranges.end_ns[rows])
-    ids, number = grouped(ranges.name_id[rows])
-    titles = [titled(names[name_id]) for name_id in ids.tolist()]
-    for title in dict.fromkeys(titles):
-        has_title = np.array([other == title for other in titles])[number]
-        yield _Updates(_after_work(behind[has_title]), title, is_named=True)
-    if len(set(titles)) > 1:
+    by_title: dict[str, list[Int64s]] = {}
+    for (name_id,), some in rows_of_each(ranges.name_id[rows]):
+        title = titled(attribution.trace.names[name_id])
+        by_title.setdefault(title, []).append(behind[some])
+    for title, parts in by_title.items():
+        yield _Updates(_after_work(np.concatenate(parts)), title, is_named=True)
+    if len(by_title) > 1:
         yield _Updates(_after_work(behind), "", is_named=True)
 
 
 def _by_kernels(sequence: Sequence) -> Iterator[_Updates]:
     """Yield the bursts of an optimizer's kernels, those far apart and those near each other."""
     updates = np.flatnonzero(sequence.is_update)
-    distance, apart, bursts = np.diff(updates), LEAST_APART, 0
+    is_last = np.ones(len(updates), np.bool_)
+    apart = LEAST_APART
+    bursts = 0
     while len(updates) and apart <= MOST_APART * len(sequence):
-        is_last = np.append(distance > apart, True)
-        if is_last.sum() != bursts:
-            bursts = int(is_last.sum())
-            yield _Updates(_after_work(updates[is_last] + 1), "", is_named=False)
+        is_last[:-1] = np.diff(updates) > apart
+        behind = updates[is_last] + 1
+        if len(behind) != bursts:
+            yield _Updates(_after_work(behind), "", is_named=False)
+        bursts = len(behind)
         apart *= FACTOR
 
 
 def _after_work(behind: Int64s) -> Int64s:
     """Return positions behind updates, each once, without those before all work."""
-    return np.unique(behind[behind > 0])
+    return ordered(behind[behind > 0])
 
 
 def _candidates(sequence: Sequence, updates: _Updates) -> Iterator[_Candidate]:
@@ -151,8 +158,10 @@ def _between(sequence: Sequence, ends: Int64s) -> Periods | None:
     """Return the periods that end at these positions, the first of which may have begun before the recording."""
     usual = middle(np.diff(ends))
     begin = int(ends[0]) - usual
-    begins = np.append(max(begin, 0), ends) if begin > -LACKS * usual else ends
-    begins = np.unique(begins[begins < len(sequence)])
+    begins = ends
+    if begin > -LACKS * usual:
+        begins = np.append(max(begin, 0), ends)
+    begins = ordered(begins[begins < len(sequence)])
     return periods_at(sequence, sequence.name, begins, likeness=LIKE_OF_UPDATES)
 
 

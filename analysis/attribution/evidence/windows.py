@@ -6,12 +6,23 @@ windows    ├──────────────────┼───
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from ...trace import Int64s, Trace
+from ...trace import Int64s, Spots, Trace, Work
 from ..step_decisions import Windows
+from .arrays import first_of_each, reach_before, stretches
 from .finding import Finding, Subject
 from .sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """When each piece of a process's work was launched, or began on the GPU, in order; and the pause before it."""
+
+    at_ns: Int64s
+    pause_ns: Int64s
 
 
 def windows_of(subject: Subject, finding: Finding) -> Windows:
@@ -19,66 +30,72 @@ def windows_of(subject: Subject, finding: Finding) -> Windows:
 
     Where launches are not known, it is the time in which the work begins on the GPU.
     """
-    trace, process, sequence = subject.attribution.trace, subject.process, subject.sequence
-    begin, until = finding.periods.begin, finding.periods.end
-    begun_ns, ended_ns = _work(trace, process, on_host=sequence.on_host)
-    start_ns = _starts(sequence, begin, begun_ns, ended_ns)
-    last_ns = int(max(begun_ns[-1], sequence.start_ns[-1]))
-    following_ns = np.append(sequence.start_ns, last_ns + 1)[until] - 1  # before the kernel behind the period
-    is_followed = np.append(begin[1:] == until[:-1], False)
+    sequence = subject.sequence
+    periods = finding.periods
+    work = _begun(subject)
+    last_ns = int(work.at_ns[-1])
+    start_ns = _starts(sequence, periods.begin, work)
     next_ns = np.append(start_ns[1:], last_ns)
-    end_ns = np.where(is_followed, next_ns, np.minimum(following_ns, next_ns))
+    following_ns = np.append(sequence.start_ns, last_ns + 1)[periods.end]
+    end_ns = np.minimum(following_ns - 1, next_ns)
+    is_followed = periods.end[:-1] == periods.begin[1:]
+    end_ns[:-1] = np.where(is_followed, next_ns[:-1], end_ns[:-1])
     count = len(start_ns)
     return Windows(
         start_ns,
         end_ns,
         is_step=np.ones(count, np.bool_),
         warm_up=np.zeros(count, np.bool_),
-        thread=_thread(trace, process, sequence, begin),
+        thread=_thread(subject, periods.begin),
         ended_by="",
         never_updated=(),
         on_gpu=not sequence.on_host,
     )
 
 
-def _work(trace: Trace, process: int, *, on_host: bool) -> tuple[Int64s, Int64s]:
-    """Return when a process's work was launched, or began on the GPU, and until when, in order of the begin."""
-    work, launches = trace.work, trace.launches
-    rows = np.flatnonzero(work.process == process)
-    start_ns, end_ns = work.start_ns[rows], work.end_ns[rows]
-    if on_host:
-        launch = work.launch[rows[work.launch[rows] >= 0]]
-        start_ns, end_ns = launches.start_ns[launch], launches.end_ns[launch]
-    order = np.argsort(start_ns, kind="stable")
-    return start_ns[order], end_ns[order]
+def _begun(subject: Subject) -> _Begun:
+    """Return when all work of a process was launched, or began on the GPU."""
+    trace = subject.attribution.trace
+    work = trace.work.take(trace.work.process == subject.process)
+    times: Spots | Work = work
+    if subject.sequence.on_host:
+        launch = work.launch[work.launch >= 0]
+        times = trace.launches.take(launch)
+    order = np.argsort(times.start_ns, kind="stable")
+    times = times.take(order)
+    reach_ns = reach_before(times.end_ns, times.start_ns[:1])
+    return _Begun(times.start_ns, times.start_ns - reach_ns)
 
 
-def _starts(sequence: Sequence, begin: Int64s, begun_ns: Int64s, ended_ns: Int64s) -> Int64s:
+def _starts(sequence: Sequence, begin: Int64s, work: _Begun) -> Int64s:
     """Return when each period's time starts: before the work since the longest pause before its first kernel.
 
-    `begun_ns` and `ended_ns` are of all work of the process. Work at a start is in the step before.
+    Work at a start is in the step before.
     """
-    before_ns = np.concatenate([[begun_ns[0] - 1], sequence.start_ns])[begin]
-    first = np.searchsorted(begun_ns, before_ns, "right")
-    last = np.searchsorted(begun_ns, sequence.start_ns[begin], "left")  # the first kernel itself
-    reach_ns = np.concatenate([begun_ns[:1], np.maximum.accumulate(ended_ns)[:-1]])
-    pause_ns = begun_ns - reach_ns
-    length = np.maximum(last + 1 - first, 1)
-    period = np.repeat(np.arange(len(begin)), length)
-    offset = np.arange(len(period)) - np.repeat(np.cumsum(length) - length, length)
-    place = np.minimum(first[period] + offset, last[period])
-    order = np.lexsort((-offset, pause_ns[place], period))  # of equal pauses, the first
-    chosen = place[order][np.cumsum(length) - 1]
-    starts: Int64s = begun_ns[chosen] - 1
+    before_all_ns = work.at_ns[0] - 1
+    before_ns = np.append(before_all_ns, sequence.start_ns)[begin]
+    kernel = np.searchsorted(work.at_ns, sequence.start_ns[begin], "left")
+    first = np.searchsorted(work.at_ns, before_ns, "right")
+    first = np.minimum(first, kernel)
+    number, place = stretches(first, kernel + 1)
+    pause_ns = work.pause_ns[place]
+    order = np.lexsort((-place, pause_ns, number))  # of equal pauses, the first comes last
+    length = kernel + 1 - first
+    longest = first_of_each(length) + length - 1
+    chosen = place[order][longest]
+    starts: Int64s = work.at_ns[chosen] - 1
     return starts
 
 
-def _thread(trace: Trace, process: int, sequence: Sequence, begin: Int64s) -> int:
+def _thread(subject: Subject, begin: Int64s) -> int:
     """Return the thread that launches the first kernels of most periods; any of the process where none is known.
 
     It is -1 if the report has no thread of that process.
     """
-    if not sequence.on_host:
-        return next((number for number, thread in enumerate(trace.threads) if thread.process == process), -1)
-    launch = trace.work.launch[sequence.row[begin]]
-    return int(np.bincount(trace.launches.thread[launch]).argmax())
+    trace: Trace = subject.attribution.trace
+    if not subject.sequence.on_host:
+        threads = (number for number, thread in enumerate(trace.threads) if thread.process == subject.process)
+        return next(threads, -1)
+    launch = trace.work.launch[subject.sequence.row[begin]]
+    times = np.bincount(trace.launches.thread[launch])
+    return int(times.argmax())
