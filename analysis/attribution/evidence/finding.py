@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...trace import Bools, Int8s, Int64s
+from ...trace import FORWARD_CATEGORIES, Bools, Int8s, Int64s
 from ..places import Attribution
+from ..user_ranges import of_titles
 from .arrays import reach_before
 from .periods import Periods
 from .sequence import Sequence
@@ -56,6 +57,13 @@ def ranges_of(attribution: Attribution, process: int, some: Bools) -> Int64s:
     rows = np.flatnonzero(chosen)
     order = np.argsort(ranges.start_ns[rows], kind="stable")
     return rows[order]
+
+
+def wholes(attribution: Attribution) -> Bools:
+    """Mark the ranges that are a phase or a call of a model: what lies in one is a part of it, as layers are."""
+    ranges = attribution.ranges
+    opens: Bools = of_titles(attribution.facts.opens_phase, ranges)
+    return opens | np.isin(ranges.category, FORWARD_CATEGORIES)
 
 
 def outermost(attribution: Attribution, rows: Int64s) -> Bools:

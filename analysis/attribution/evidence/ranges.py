@@ -1,7 +1,7 @@
 """Steps that begin with ranges of a name that repeats, such as `Forward`: at the highest level where one does.
 
     thread   ├ Forward ┤ ├ loss ┤      ├ Forward ┤ ├ loss ┤      the highest level
-               ├ layer 0 ┤               ├ layer 0 ┤             a lower one, which is not looked at then
+               ├ layer 0 ┤               ├ layer 0 ┤             in a phase, or in a call of a model: never a step
 
 Ranges of a level must hold most of the work: else they are parts of what a step does, as FSDP's `pre_forward` is.
 """
@@ -20,7 +20,7 @@ from ..between_calls import BETWEEN_CALLS
 from ..places import Attribution
 from ..user_ranges import AUTOMATIC_PHASES, OWN_DOMAIN
 from .arrays import Floats, sums_before
-from .finding import Finding, Refused, Subject, outermost, ranges_of, titled
+from .finding import Finding, Refused, Subject, outermost, ranges_of, titled, wholes
 from .periods import Periods, periods_at
 from .repetition import LAYERS_ALONE, refusal
 
@@ -114,7 +114,10 @@ def largest_range(subject: Subject) -> str:
         shares = {key: level.share_of(places[key]) for key in places}
         if not shares or max(shares.values()) < NEARLY_ALL:
             break
-        suggested, _ = max(shares, key=lambda key: shares[key])
+        name, is_call = max(shares, key=lambda key: shares[key])
+        if is_call:  # --step takes ranges of the program alone
+            break
+        suggested = name
     return suggested
 
 
@@ -138,7 +141,7 @@ def _levels(subject: Subject) -> Iterator[_Level]:
     for _ in range(LEVELS):
         is_top = outermost(attribution, rows)
         top = rows[is_top]
-        rows = rows[~is_top]
+        rows = _inside(attribution, rows[~is_top], top)
         begin = np.searchsorted(sequence.start_ns, ranges.start_ns[top])
         end = np.searchsorted(sequence.start_ns, ranges.end_ns[top])
         depth = np.zeros(len(weight), np.int64)
@@ -149,6 +152,14 @@ def _levels(subject: Subject) -> Iterator[_Level]:
         yield _Level(top, begin, end, held, weight)
         if not len(rows):
             return
+
+
+def _inside(attribution: Attribution, rows: Int64s, top: Int64s) -> Int64s:
+    """Return the ranges that lie in one of the outermost ones, but in no phase and in no call of a model."""
+    ranges = attribution.ranges
+    around = np.searchsorted(ranges.start_ns[top], ranges.start_ns[rows], "right") - 1
+    is_part = wholes(attribution)[top[around]]
+    return rows[~is_part]
 
 
 def _are_possible(attribution: Attribution) -> Bools:

@@ -13,7 +13,7 @@ import numpy as np
 from ...trace import Bools, Int64s
 from .anchors import anchors
 from .begins import begins_of
-from .finding import Finding, Refused, Subject
+from .finding import Finding, Refused, Subject, outermost, ranges_of, wholes
 from .joins import UPDATED, joined, updated_share
 from .periods import Periods, periods_at
 from .segments import segments_at
@@ -32,6 +32,8 @@ FEWEST_PERIODS, FEWEST_SYMBOLS, FEWEST_KERNELS = 3, 3, 6
 SIGNED, PAUSES = 0.8, 20.0
 #: A period that was joined of so many segments holds layers.
 LAYERS = 4
+#: More than this share of the periods are parts of a call if such.
+MOST = 0.5
 #: Updates come again and again if the largest distance between two kernels of them is this share of all kernels.
 SPREAD = 0.02
 
@@ -39,6 +41,7 @@ NOTHING = "nothing in the sequence of kernels repeats"
 LAYERS_ALONE = "the kernels repeat, but as layers of a model do: without a copy, a wait or an update in each"
 LITTLE = "only {:.0%} of all work repeats"
 TWO_UNLIKE = "only two stretches of the work are alike, and they differ too much"
+IN_ONE_CALL = "what repeats are parts of single calls of a model, or of a phase"
 SHORT = "what repeats is only {} kernel{} long"
 
 
@@ -56,7 +59,26 @@ def by_repetition(subject: Subject) -> Finding | Refused:
     """Return the periods of a process's sequence as steps, or why they are none."""
     periods = repeated_periods(subject.sequence)
     reason = refusal(periods)
-    return Finding(periods) if periods is not None and not reason else Refused(reason)
+    if periods is None or reason:
+        return Refused(reason)
+    return Refused(IN_ONE_CALL) if _are_parts(subject, periods) else Finding(periods)
+
+
+def _are_parts(subject: Subject, periods: Periods) -> bool:
+    """Tell whether most periods share a phase, or a call of a model, with another: a step is no part of these."""
+    attribution, sequence = subject.attribution, subject.sequence
+    rows = ranges_of(attribution, subject.process, wholes(attribution))
+    rows = rows[outermost(attribution, rows)]
+    if not (len(rows) and sequence.on_host):
+        return False
+    ranges = attribution.ranges
+    first_ns = sequence.start_ns[periods.begin]
+    last_ns = sequence.start_ns[periods.end - 1]
+    around = np.searchsorted(ranges.start_ns[rows], first_ns, "right") - 1
+    is_inside = (around >= 0) & (ranges.end_ns[rows[around]] > last_ns)
+    times = np.bincount(around[is_inside], minlength=len(rows))
+    shared = times[around] > 1
+    return bool((is_inside & shared).mean() > MOST)
 
 
 def repeated_periods(sequence: Sequence) -> Periods | None:

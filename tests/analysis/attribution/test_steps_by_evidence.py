@@ -106,6 +106,9 @@ NEAR_MISSES = {
     "layers of one forward in ranges": named(
         "profile", [*repeated(named("layer", forward(1)[1:7]), 12), gemm(91)]
     ),
+    "layers in a forward's range": named(
+        "Forward", repeated([wait(2_000_000), *named("layer", forward(1)[1:7])], 12)
+    ),
     "one forward and backward": [COPY, *forward(12), *backward(12), *update()],
     "forwards that nothing separates": repeated(forward(1)[1:7], 40),
     "one kernel": repeated([gemm(1)], 200),
