@@ -198,22 +198,27 @@ def _candidates(subject: Subject, level: _Level) -> Iterator[_Candidate]:
         begins = ordered(level.begin[places])
         if len(begins) < FEWEST or not level.hold(begins, begins):
             continue
-        periods = periods_at(sequence, sequence.name, begins, likeness=LIKE_OF_RANGES)
-        if periods is None or not _are_steps(periods, level):
-            continue
         rows = level.rows[places]
+        is_model = bool(is_whole[rows].all())
+        periods = periods_at(sequence, sequence.name, begins, likeness=LIKE_OF_RANGES)
+        if periods is None or not _are_steps(periods, level, is_model=is_model):
+            continue
         phase = facts.phase[ranges.name_id[rows[0]]]
         yield _Candidate(
             periods,
             name,
             is_forward=is_call or phase == PHASES.index(FORWARD),
-            is_model=bool(is_whole[rows].all()),
+            is_model=is_model,
             pause_ns=float(medians(sequence.pause_ns[periods.begin])),
         )
 
 
-def _are_steps(periods: Periods, level: _Level) -> bool:
-    """Tell whether periods that ranges begin are alike, and the ranges of their level hold most of the work."""
-    if len(periods) < FEWEST or periods.explained < EXPLAINED:
+def _are_steps(periods: Periods, level: _Level, *, is_model: bool) -> bool:
+    """Tell whether periods that ranges begin are alike, and the ranges of their level hold most of the work.
+
+    Of a model's calls, it does not matter how much set-up came before.
+    """
+    if len(periods) < FEWEST or periods.inside < INSIDE:
         return False
-    return periods.inside >= INSIDE and level.hold(periods.begin, periods.end)
+    is_enough = is_model or periods.explained >= EXPLAINED
+    return is_enough and level.hold(periods.begin, periods.end)
