@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from nvtx_kernels import analysis
 from nvtx_kernels.analysis.views.verdict import verdict
 from nvtx_kernels.profiling.training import Profile
 from torch import nn
+
+from nvtx_kernels import analysis
 
 X = torch.randn(8, 16)
 
