@@ -11,6 +11,8 @@ NAMED, UPDATES, RANGES, REPETITION, NONE = "named", "updates", "ranges", "repeti
 FOUND = (UPDATES, RANGES, REPETITION)
 #: The kinds that a rule for a build trusts where nothing is said.
 TRUSTED = (UPDATES, RANGES)
+#: Ranks of one job that were recorded from different moments on may differ by so many steps.
+APART = 1
 #: What figures are per, unless ranges of another name are the unit.
 STEP, UPDATE, RECORDING = "step", "update", "recording"
 

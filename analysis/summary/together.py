@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..report import Report
-from ..report.evidence import FOUND, HOW, NONE, StepEvidence
+from ..report.evidence import APART, FOUND, HOW, NONE, StepEvidence
 from ..support.units import count_text
 from .parallel import Ranked
 
-#: Ranks that were recorded from different moments on may differ by so many steps.
-APART = 1
 #: Reads the reports of some paths, with steps by these kinds of evidence.
 Read = Callable[[Sequence[Path], tuple[str, ...]], list[Ranked[Report]]]
 

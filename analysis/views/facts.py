@@ -89,7 +89,7 @@ def facts_of(report: Report) -> Facts | None:
     return Facts(
         has_steps=account.has_steps,
         on_cpu=account.on_cpu,
-        subject=_subject(report, account),
+        subject=subject_of(report, account),
         evidence=tuple(evidence.sentences(report, account)),
         time_ns=account.recorded_ns,
         gpus=tuple(_of_gpu(gpu) for gpu in account.gpus if gpu.steps),
@@ -107,7 +107,7 @@ def facts_of(report: Report) -> Facts | None:
     )
 
 
-def _subject(report: Report, account: Account) -> str:
+def subject_of(report: Report, account: Account) -> str:
     """Return what takes the time of a step, as the subject of a sentence."""
     subject = evidence.subject_of(account)
     return f"A rank's {subject.removeprefix('A ')}" if report.ranks > 1 and subject.startswith("A ") else subject

@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ...report.evidence import RANGES, REPETITION, UPDATES, StepEvidence
+from ...report.evidence import APART, RANGES, REPETITION, UPDATES, StepEvidence
 from ...support.small_numbers import grouped, summed
-from ...trace import Int64s
+from ...trace import Int64s, Work
 from ..places import Attribution
 from ..step_decisions import Windows
 from .finding import Finding, Refused, Subject
@@ -25,8 +25,6 @@ Finder: TypeAlias = Callable[[Subject], Finding | Refused]
 FINDERS: Mapping[str, Finder] = {UPDATES: by_updates, RANGES: by_ranges, REPETITION: by_repetition}
 #: A process with less than this share of the GPU time of the one that has most decides nothing: it is no rank.
 LEAST_OF_MAIN = 0.1
-#: Ranks that were recorded from different moments on may differ by so many steps.
-APART = 1
 #: As few as no report with a step has.
 FEWEST_KERNELS = 6
 
@@ -112,16 +110,25 @@ def _subjects(attribution: Attribution) -> list[Subject]:
 
     Work in the program's own warm-up is left out.
     """
-    work = attribution.trace.work
-    rows = np.flatnonzero(~np.append(attribution.warm_up, False)[attribution.node])
-    sums_ns = summed(work.process[rows], work.duration_ns[rows], len(attribution.trace.processes))
+    trace = attribution.trace
+    is_warm_up = np.append(attribution.warm_up, False)
+    rows = np.flatnonzero(~is_warm_up[attribution.node])
+    process = trace.work.process[rows]
+    sums_ns = summed(process, trace.work.duration_ns[rows], len(trace.processes))
+    least_ns = max(1, LEAST_OF_MAIN * sums_ns.max(initial=0))
     subjects = []
     for number in np.argsort(-sums_ns, kind="stable").tolist():
-        if sums_ns[number] and sums_ns[number] >= LEAST_OF_MAIN * sums_ns.max():
-            of_process = rows[work.process[rows] == number]
-            _, gpu = grouped(work.device_id[of_process] + 1)
-            busiest = summed(gpu, work.duration_ns[of_process], int(gpu.max()) + 1).argmax()
-            sequence = sequence_of(attribution.trace, of_process[gpu == busiest])
-            if len(sequence) >= FEWEST_KERNELS:
-                subjects.append(Subject(attribution, number, sequence))
+        if sums_ns[number] < least_ns:
+            break
+        on_gpu = _on_busiest_gpu(trace.work, rows[process == number])
+        sequence = sequence_of(trace, on_gpu)
+        if len(sequence) >= FEWEST_KERNELS:
+            subjects.append(Subject(attribution, number, sequence))
     return subjects
+
+
+def _on_busiest_gpu(work: Work, rows: Int64s) -> Int64s:
+    """Return the work among some rows of the GPU that works the longest in them."""
+    devices, gpu = grouped(work.device_id[rows])
+    busy_ns = summed(gpu, work.duration_ns[rows], len(devices))
+    return rows[gpu == busy_ns.argmax()]
