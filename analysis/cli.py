@@ -100,6 +100,12 @@ def add_range_rules(parser: argparse.ArgumentParser) -> Any:
         help="name of the steps' ranges, if not step or iteration, with * and ?",
     )
     rules.add_argument(
+        "--steps-by",
+        choices=("named", "updates", "ranges", "repetition"),
+        help="what may tell the steps: ranges called so alone, or also an optimizer's updates, other ranges that "
+        "repeat, and the repetition of the kernels (all; with --fail-on all but repetition)",
+    )
+    rules.add_argument(
         "--phase-names",
         action="extend",
         default=[],
@@ -198,6 +204,7 @@ def choices_of(options: argparse.Namespace) -> Choices:
         operators=options.operators,
         step=options.step,
         phase_names=tuple(options.phase_names),
+        evidence=_evidence_of(options),
     )
     warm_up = getattr(options, "include_warmup", False)
     unrecorded_ns = getattr(options, "unrecorded_step", None)
@@ -205,6 +212,17 @@ def choices_of(options: argparse.Namespace) -> Choices:
     return Choices(
         rules, warm_up, per_step, options.capture, options.nccl_inspector, options.names, functions, unrecorded_ns
     )
+
+
+def _evidence_of(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return the kinds of evidence that may tell steps without names; a rule for a build trusts no repetition."""
+    from .report.evidence import FOUND, NAMED, TRUSTED
+
+    if "evidence" in options:
+        return tuple(options.evidence)
+    if options.steps_by is None:
+        return TRUSTED if getattr(options, "fail_on", None) else FOUND
+    return () if options.steps_by == NAMED else FOUND[: FOUND.index(options.steps_by) + 1]
 
 
 def attributed(path: Path, options: argparse.Namespace) -> Attribution:
@@ -252,6 +270,7 @@ def as_typed(path: Path, options: argparse.Namespace) -> str:
     words = [str(path), *(word for name in options.domain for word in ("--domain", name))]
     words += ["--operators", options.operators] if options.operators != "auto" else []
     words += ["--step", options.step] if options.step else []
+    words += ["--steps-by", options.steps_by] if options.steps_by else []
     words += [word for phase, name in options.phase_names for word in ("--phase-names", f"{phase}={name}")]
     return shlex.join([*words, *(["--include-warmup"] if options.include_warmup else [])])
 

@@ -34,6 +34,7 @@ from .vocabulary import PHASES
 
 if TYPE_CHECKING:
     from .document import Document
+    from .report import Report
     from .summary.parallel import Ranked
 
 T = TypeVar("T")
@@ -165,6 +166,7 @@ def _compared(paths: Sequence[Path], options: argparse.Namespace) -> Document:
     """Compare several reports, each ranked in its own process or on a cluster."""
     from .opened import is_per_step
     from .summary.selection import part_of
+    from .summary.together import same_evidence
     from .views.ranks import ranks
 
     if options.by:
@@ -175,12 +177,23 @@ def _compared(paths: Sequence[Path], options: argparse.Namespace) -> Document:
 
         return ranks_document(reduced_summaries(paths, scheduler=options.scheduler), detail_of(options))
     ranked = read_all(paths, partial(report_of, options=options), options)
+    ranked, note = same_evidence(paths, ranked, partial(_read_again, options=options))
     chosen = [
         replace(entry, report=part_of(entry.report, options.range, options.phase)) if entry.report else entry
         for entry in ranked
     ]
     per_step = is_per_step((entry.report for entry in ranked if entry.report), choices_of(options).per_step)
-    return ranks(chosen, detail_of(options), per_step=per_step)
+    document = ranks(chosen, detail_of(options), per_step=per_step)
+    return replace(document, notes=(note, *document.notes)) if note else document
+
+
+def _read_again(
+    paths: Sequence[Path], kinds: tuple[str, ...], options: argparse.Namespace
+) -> list[Ranked[Report]]:
+    """Return the reports of some paths with steps by these kinds of evidence."""
+    return read_all(
+        paths, partial(report_of, options=argparse.Namespace(**vars(options), evidence=kinds)), options
+    )
 
 
 def read_all(paths: Sequence[Path], read: Callable[[Path], T], options: argparse.Namespace) -> list[Ranked[T]]:

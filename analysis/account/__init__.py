@@ -21,7 +21,7 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..attribution.steps import in_steps, measured_steps
-from ..report.account import RECORDING, STEP
+from ..report.evidence import RECORDING, StepEvidence, refusal_of
 from ..support.small_numbers import distinct
 from ..trace import Int64s
 from .cells import Cells, Gpus, cells_of, split
@@ -60,6 +60,12 @@ class Partition:
     def on_cpu(self) -> bool:
         """Whether operators take the place of a GPU's work."""
         return self.attribution.trace.provenance.unit_of_work == "CPU"
+
+    @property
+    def evidence(self) -> StepEvidence:
+        """By what the steps are known, or why there are none."""
+        known = self.attribution.steps.evidence
+        return known if self.has_steps or known.refused else StepEvidence(refused=self.refusal)
 
     @property
     def has_steps(self) -> bool:
@@ -112,11 +118,12 @@ def partition(
     attribution = attribution.of_all_work
     ranges = measured_steps(attribution, include_warm_up=include_warm_up)
     steps = steps_of(attribution, ranges, include_warm_up=include_warm_up) if len(ranges) else None
-    refusal = attribution.steps.refusal
+    evidence = attribution.steps.evidence
+    refusal = attribution.steps.refusal or (refusal_of(evidence) if steps is None else "")
     choices = choices_of(attribution, steps) if steps else []
     if steps and steps.dropped > sum(len(choice.counted) for choice in choices):
         refusal, steps = LOST.format(steps.dropped, len(ranges)), None
-    per = STEP if steps else RECORDING
+    per = evidence.per if steps else RECORDING
     if steps is None:
         steps = all_of_it(attribution, include_warm_up=include_warm_up)
         choices = choices_of(attribution, steps)

@@ -38,7 +38,7 @@ def summed_up(partition: Partition, naming: Naming, rank: int | None = None) -> 
     main = partition.choices[partition.main_loop]
     return data.Account(
         per=partition.per,
-        steps_by=data.NAMED if partition.has_steps else data.NONE,
+        steps_by=partition.evidence.by,
         rows=tuple(_rows(partition)),
         gpus=tuple(
             _of_gpu(partition, loop, gpu, naming, rank)
@@ -51,6 +51,7 @@ def summed_up(partition: Partition, naming: Naming, rank: int | None = None) -> 
         varies=main.period == 0,
         pause=None if partition.has_steps or partition.on_cpu else _pause(partition),
         on_cpu=partition.on_cpu,
+        evidence=partition.evidence,
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..report.evidence import FOUND, NOT_ASKED, StepEvidence
 from ..support.small_numbers import bounds, grouped_rows, summed
 from ..trace import Bools, Columns, Int8s, Int32s, Int64s, Path, Ranges, Trace
 from ..vocabulary import PhaseNames
@@ -29,6 +30,7 @@ class Rules:
     link: bool = True
     phase_names: PhaseNames = ()  # what phases are called, if not by the usual names; see vocabulary.phase_matcher
     step: str = ""  # what the measured steps are called, if not by the usual names; see vocabulary.step_matcher
+    evidence: Sequence[str] = FOUND  # by what steps may be known where no range names them, in the order of trust
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,9 @@ class Steps:
     """The steps of a report, in order of start; `range` are positions in the attribution's ranges.
 
     `ended_by` names what ends a step, `notes` are sentences about the choice, and `refusal` says why there are
-    none although some ranges could be steps. `evaluation` marks the nodes of what was taken out of the steps, and
-    `validation` are the program's own ranges that evaluate between them. If these are only some of the measured
-    steps, `number` are their places among all of those.
+    none although some ranges could be steps. `evidence` says by what they are known. `evaluation` marks the nodes
+    of what was taken out of the steps, and `validation` are the program's own ranges that evaluate between them.
+    If these are only some of the measured steps, `number` are their places among all of those.
     """
 
     range: Int32s
@@ -49,6 +51,7 @@ class Steps:
     notes: tuple[str, ...] = ()
     refusal: str = ""
     number: Int64s | None = None
+    evidence: StepEvidence = NOT_ASKED
 
 
 @dataclass(frozen=True, slots=True)

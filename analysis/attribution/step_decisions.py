@@ -97,15 +97,17 @@ class Windows:
     """The steps of a process as disjoint times in order, then the evaluation that was taken out of them.
 
     Work is in a step if it was launched after its start, and not after its end; in evaluation also at its start.
+    Where a report has no launches, work is in a step if it began then on the GPU (`on_gpu`).
     """
 
     start_ns: Int64s
     end_ns: Int64s
     is_step: Bools
     warm_up: Bools
-    thread: int  # that trains
+    thread: int  # that trains; -1 where the report has no thread of the process
     ended_by: str
     never_updated: tuple[str, ...]
+    on_gpu: bool = False
 
 
 def windows(

@@ -1,16 +1,18 @@
 """Steps that are times of a process, put into the forest as ranges of their own above the program's.
 
 A step owns all work that its process launches in its time, on every thread. A range that lies in one step is moved
-below it as a whole; one that spans several, such as an epoch, has a copy in each.
+below it as a whole; one that spans several, such as an epoch, has a copy in each. If steps are times on the GPU,
+the work that begins in a step belongs to it, and every range has a copy in each step in which its work is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from ..trace import NO_CATEGORY, PUSH_POP, Bools, Int32s, Int64s, Ranges, Trace
+from ..trace import NO_CATEGORY, PUSH_POP, Bools, Int32s, Int64s, Ranges, Spots, Thread, Trace, Work
 from ..vocabulary import OTHER, PHASES
 from .forest import Forest
 from .places import Attribution
@@ -29,8 +31,7 @@ class _Timeline:
     is after edge n - 1, and not after edge n. Segment 0 belongs to processes without windows.
     """
 
-    def __init__(self, trace: Trace, windows: dict[int, Windows]) -> None:
-        self._process = trace.process_of_thread()
+    def __init__(self, windows: dict[int, Windows]) -> None:
         self._edges: dict[int, tuple[Int64s, int]] = {}  # of each process, and the number of its first segment
         owner, owners = [np.array([NOBODY])], 0
         for process, times in windows.items():
@@ -44,11 +45,11 @@ class _Timeline:
             owners += len(low_ns)
         self.owner: Int64s = np.concatenate(owner)
 
-    def at(self, thread: Int32s, moment_ns: Int64s, *, after: Bools | None = None) -> Int64s:
-        """Return the segment of each moment of a thread; those `after` belong to what begins just then."""
-        segment = np.zeros(len(thread), np.int64)
-        for process, (edges_ns, first) in self._edges.items():
-            rows = np.flatnonzero(self._process[thread] == process)
+    def at(self, process: Int32s, moment_ns: Int64s, *, after: Bools | None = None) -> Int64s:
+        """Return the segment of each moment of a process; those `after` belong to what begins just then."""
+        segment = np.zeros(len(process), np.int64)
+        for number, (edges_ns, first) in self._edges.items():
+            rows = np.flatnonzero(process == number)
             segment[rows] = np.searchsorted(edges_ns, moment_ns[rows], "left") + first
             if after is not None:
                 rows = rows[after[rows]]
@@ -90,10 +91,11 @@ def placed_in_windows(attribution: Attribution, windows: dict[int, Windows]) -> 
     `windows` are by process. The new steps join those that the attribution has.
     """
     trace, facts = with_names(attribution.trace, attribution.facts, [STEP, EVALUATION])
+    trace, windows = _with_threads(trace, windows)
     is_called_step = facts.step | np.array([name == STEP for name in trace.names])
     facts = replace(facts, step=is_called_step, measured=is_called_step)
     owners, is_step, is_warm_up = _owners(trace, windows)
-    timeline = _Timeline(trace, windows)
+    timeline, process_of_thread = _Timeline(windows), trace.process_of_thread()
     old_forest, ranges = attribution.forest, attribution.ranges
     forest = Forest(old_forest.parent.copy())
     forest.range = old_forest.range
@@ -101,8 +103,11 @@ def placed_in_windows(attribution: Attribution, windows: dict[int, Windows]) -> 
     owner_node = forest.add(np.full(len(owners), -1, np.int32), owner_range)
 
     # The nodes that belong to several owners, with all above them; what a link made may.
-    first_segment = timeline.at(ranges.thread, ranges.start_ns, after=ranges.end_ns > ranges.start_ns)
-    is_in_one = first_segment == timeline.at(ranges.thread, ranges.end_ns)
+    process = process_of_thread[ranges.thread]
+    first_segment = timeline.at(process, ranges.start_ns, after=ranges.end_ns > ranges.start_ns)
+    is_in_one = first_segment == timeline.at(process, ranges.end_ns)
+    on_gpu = [number for number, times in windows.items() if times.on_gpu]
+    is_in_one &= ~np.isin(process, on_gpu)
     spanning = attribution.linked | ~is_in_one[old_forest.range]
     for nodes in old_forest.by_depth()[1:]:
         spanning[nodes] &= spanning[old_forest.parent[nodes]]
@@ -110,18 +115,10 @@ def placed_in_windows(attribution: Attribution, windows: dict[int, Windows]) -> 
     is_top = np.append(spanning, True)[old_forest.parent] & ~spanning
     moved = np.flatnonzero(is_top & (node_owner >= 0))
 
-    # Who owns each piece of work, and each allocation or free, by its time; nobody what is ambiguous.
-    launches, how = trace.launches, attribution.how.copy()
-    work_owner = np.full(len(trace.work), NOBODY, np.int64)
-    rows = np.flatnonzero((trace.work.launch >= 0) & (how != AMBIGUOUS))
-    launch = trace.work.launch[rows]
-    work_owner[rows] = timeline.owner[timeline.at(launches.thread[launch], launches.start_ns[launch])]
+    how = attribution.how.copy()
+    work_owner = _owners_of_work(trace, how != AMBIGUOUS, timeline, on_gpu)
     how[(how == OUTSIDE) & (work_owner >= 0)] = OWN
-    memory_owner = np.full(len(attribution.memory_node), NOBODY, np.int64)
-    if trace.memory is not None:
-        has_thread = np.flatnonzero(trace.memory.thread >= 0)
-        moments = trace.memory.thread[has_thread], trace.memory.at_ns[has_thread]
-        memory_owner[has_thread] = timeline.owner[timeline.at(*moments)]
+    memory_owner = _owners_of_memory(trace, len(attribution.memory_node), timeline, on_gpu)
 
     above = forest.parent[moved]
     spanning = np.append(spanning, np.zeros(len(owners), np.bool_))
@@ -164,10 +161,49 @@ def placed_in_windows(attribution: Attribution, windows: dict[int, Windows]) -> 
     )
 
 
+def _with_threads(trace: Trace, windows: dict[int, Windows]) -> tuple[Trace, dict[int, Windows]]:
+    """Return both with a thread for each process that has windows and, as launches are not known, no thread."""
+    threads, placed = list(trace.threads), {}
+    for process, times in windows.items():
+        placed[process] = times
+        if times.thread < 0:
+            placed[process] = replace(times, thread=len(threads))
+            threads.append(Thread(process, thread_id=0))
+    return replace(trace, threads=threads), placed
+
+
+def _owners_of_work(trace: Trace, is_known: Bools, timeline: _Timeline, on_gpu: Sequence[int]) -> Int64s:
+    """Return who owns each known piece of work, by the time of its launch, or of its start: int64 (work,)."""
+    work, launches = trace.work, trace.launches
+    owner = np.full(len(work), NOBODY, np.int64)
+    by_start = np.isin(work.process, on_gpu)
+    rows = np.flatnonzero((work.launch >= 0) & is_known & ~by_start)
+    launch = work.launch[rows]
+    process = trace.process_of_thread()[launches.thread[launch]]
+    owner[rows] = timeline.owner[timeline.at(process, launches.start_ns[launch])]
+    rows = np.flatnonzero(by_start & is_known)
+    owner[rows] = timeline.owner[timeline.at(work.process[rows], work.start_ns[rows])]
+    return owner
+
+
+def _owners_of_memory(trace: Trace, count: int, timeline: _Timeline, on_gpu: Sequence[int]) -> Int64s:
+    """Return who owns each allocation or free, by its time: int64 (count,)."""
+    owner = np.full(count, NOBODY, np.int64)
+    if trace.memory is None:
+        return owner
+    process = np.where(trace.memory.thread >= 0, trace.process_of_thread()[trace.memory.thread], -1)
+    rows = np.flatnonzero((process >= 0) & ~np.isin(process, on_gpu))
+    owner[rows] = timeline.owner[timeline.at(process[rows], trace.memory.at_ns[rows])]
+    return owner
+
+
 def _owners(trace: Trace, windows: dict[int, Windows]) -> tuple[Ranges, Bools, Bools]:
     """Return the ranges of steps and of evaluation, which of them are steps, and which are warm-up."""
-    first_ns = int(min(trace.launches.start_ns.min(initial=2**62), trace.ranges.start_ns.min(initial=2**62)))
-    last_ns = int(max(trace.launches.end_ns.max(initial=0), trace.ranges.end_ns.max(initial=0)))
+    tables: list[Spots | Work] = [trace.launches, trace.ranges]
+    if any(times.on_gpu for times in windows.values()):
+        tables.append(trace.work)
+    first_ns = min(int(table.start_ns.min(initial=2**62)) for table in tables)
+    last_ns = max(int(table.end_ns.max(initial=0)) for table in tables)
     rows = [(times.start_ns, times.end_ns, times.is_step, times.warm_up) for times in windows.values()]
     start_ns, end_ns, is_step, is_warm_up = (np.concatenate(column) for column in zip(*rows, strict=True))
     count = len(start_ns)

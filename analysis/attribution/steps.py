@@ -2,7 +2,7 @@
 
 docs/attribution.md has the definitions, under "Steps". Where our annotation recorded a program's training, steps
 are times between updates (`step_decisions`), and get ranges of their own here; in any other report, they are the
-program's ranges that are called so.
+program's ranges that are called so. Where there are none, `evidence` looks at what the program does.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..report.evidence import NAMED, NONE, StepEvidence
 from ..support.small_numbers import distinct, rows_of_each, summed
 from ..support.units import count_text, time_text
 from ..trace import EVALUATION, KERNEL, NO_GRADIENT, Bools, Int32s, Int64s, Ranges, working_calls
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES, is_of_engine, without_marks
 from ..vocabulary.step_ends import no_step_text, warm_up_steps
+from .evidence import calls_as_steps, evidence_of, updates_every
 from .places import Attribution, Steps
 from .step_decisions import (
     FROM_FIRST_CALL,
@@ -152,6 +154,9 @@ def with_steps(attribution: Attribution, updates: Bools, copying_threads: frozen
     by_calls = {process for process, facts in training.items() if facts.calls_ns}
     found = _ranges_called_steps(attribution, by_calls, updates, copying_threads)
     rows, validation, ended_by, notes, refusal = found
+    are_empty = bool(len(rows) and not (attribution.trace.work.launch >= 0).any())
+    if are_empty and not attribution.rules.step:  # nothing shows what ran in them
+        rows = rows[:0]
     ranges, process_of_thread = attribution.ranges, attribution.trace.process_of_thread()
     rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
     process = process_of_thread[ranges.thread[rows]]
@@ -169,10 +174,35 @@ def with_steps(attribution: Attribution, updates: Bools, copying_threads: frozen
     undecided = training.keys() - {*process.tolist()} if not (refusal or attribution.rules.step) else set()
     decided = _decided(attribution, training, own_warm_up, sorted(undecided)) if undecided else {}
     attribution = replace(attribution, steps=steps)
-    if not decided:
+    evidence = StepEvidence()
+    if decided:
+        evidence, decided = calls_as_steps(attribution, training, decided)
+        attribution = placed_in_windows(attribution, decided)
+        attribution = replace(attribution, steps=_with_notes(attribution, [*decided.values()], training))
+    elif not (len(rows) or refusal or attribution.rules.step):
+        return _by_evidence(attribution, are_empty=are_empty)
+    return _named(attribution, evidence)
+
+
+def _named(attribution: Attribution, evidence: StepEvidence) -> Attribution:
+    """Return the attribution with the evidence of its steps, which are named if none is given."""
+    steps = measured_steps(attribution).astype(np.int64)
+    if len(steps) and evidence.by == NONE:
+        evidence = StepEvidence(NAMED, count=len(steps), updates_every=updates_every(attribution, steps))
+    return replace(attribution, steps=replace(attribution.steps, evidence=evidence))
+
+
+def _by_evidence(attribution: Attribution, *, are_empty: bool) -> Attribution:
+    """Return the attribution with steps by what the program does, or with the reason why these are not known.
+
+    `are_empty` says whether ranges name steps, in which the report has no launches.
+    """
+    if not attribution.rules.adopt:  # counted as nsys does, which knows no steps
         return attribution
-    attribution = placed_in_windows(attribution, decided)
-    return replace(attribution, steps=_with_notes(attribution, [*decided.values()], training))
+    evidence, windows = evidence_of(attribution, attribution.rules.evidence)
+    attribution = placed_in_windows(attribution, windows) if windows else attribution
+    evidence = replace(evidence, names_are_empty=are_empty)
+    return replace(attribution, steps=replace(attribution.steps, evidence=evidence))
 
 
 def _facts_of_updates(attribution: Attribution, updates: Bools) -> Iterator[TrainingFacts]:

@@ -18,6 +18,7 @@ from .. import report as reports
 from ..errors import ReportError
 from ..opened import is_per_step
 from ..report import KernelRow, Number, Report
+from ..report.evidence import HOW
 from ..summary.selection import naming_of, renamed
 from ..support import noise
 from ..views.rows import count_of, time_of
@@ -307,6 +308,10 @@ def notes(comparison: Comparison) -> Iterator[str]:
         some_empty = any(report.steps and not report.has_work_in_steps for report in (a, b))
         lacks = "work in measured steps" if some_empty else "measured step ranges"
         yield (f"Not per step: {have} no {lacks}. The totals are compared: A {_over(a)}, B {_over(b)}.")
+        yield from dict.fromkeys(report.no_steps for report in (a, b) if report.no_steps)
+    known = [report.account.evidence.by for report in (a, b) if report.account and report.account.has_steps]
+    if comparison.per_step and len(set(known)) > 1:
+        yield f"Steps of A are known {HOW[known[0]]}, those of B {HOW[known[1]]}: are they the same?"
     if comparison.hides_kernels:
         yield (
             "A report counts CUDA graphs whole, without their kernels, so the difference in kernel time is not "

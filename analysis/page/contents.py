@@ -238,7 +238,7 @@ def _scope(report: Report) -> str:
     """Return over what the page's figures are counted: they are means per step where there are steps."""
     if not report.counted_steps:
         return "total"
-    return f"per step, mean of {report.counted_steps}" if report.counted_steps > 1 else "in the one step"
+    return f"per {report.unit}, mean of {report.counted_steps}" if report.counted_steps > 1 else "in the one step"
 
 
 def phases(report: Report) -> dict[str, Any]:

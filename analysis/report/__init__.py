@@ -18,6 +18,8 @@ from ..trace import Provenance
 from ..vocabulary.modules import agreed
 from .account import Account, idle_as_json, merged_accounts
 from .account import as_json as account_as_json
+from .evidence import STEP
+from .evidence import TO_HAVE_STEPS as TO_HAVE_STEPS
 from .limits import BusyRow, busy_rows
 from .recording import Recording, as_json
 
@@ -135,6 +137,11 @@ class Report:
         return self.account.step_ns if self.account else None
 
     @property
+    def unit(self) -> str:
+        """What figures per step are per: a step, or the range of another name that begins one."""
+        return self.account.evidence.unit if self.account else STEP
+
+    @property
     def busy(self) -> tuple[BusyRow, ...]:
         """How long the GPUs are busy in each phase, and what limits it."""
         launches = {row.phase: row.kernels for row in self.phases}
@@ -149,9 +156,6 @@ class Report:
 
 
 Row = TypeVar("Row", bound=Any)  # a dataclass: a row above, or one of a measure's
-
-# The remedy if steps are needed but missing; another may follow.
-TO_HAVE_STEPS = "Push a range named 'step' around each step, or use --step NAME for ranges with another name"
 
 # Why work is in no range.
 NO_LAUNCH, LAUNCHED_OUTSIDE = "because the report has no launch of it", "launched outside all ranges"

@@ -11,15 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..trace import Path
+from .evidence import BY_NAMES, RECORDING, StepEvidence
 
 #: What a GPU does at each moment of a step, or a CPU. The time of a CPU outside of operators is IDLE.
 COMPUTE, COMMUNICATION, COPY, IDLE, OPERATORS = "compute", "communication", "copy", "idle", "operators"
 KINDS = (COMPUTE, COMMUNICATION, COPY, IDLE)
 #: What the last column of a part is called in JSON, by its kind.
 DETAILS = {COMPUTE: "category", COMMUNICATION: "category", COPY: "copy", IDLE: "cause", OPERATORS: "category"}
-#: What figures are per: a step, or the recording where no steps are known; and how the steps are known.
-STEP, RECORDING = "step", "recording"
-NAMED, NONE = "named", "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +162,8 @@ class Pause:
 class Account:
     """All steps, and what every GPU does in those that count; without steps, in all that was recorded.
 
-    `dropped` measured steps have no work. `phases` are those that it was narrowed to, empty for all.
+    `per` is what figures are per, and `steps_by` how steps are known; `evidence` says how well. `dropped` measured
+    steps have no work. `phases` are those that it was narrowed to, empty for all.
     """
 
     per: str
@@ -178,6 +177,7 @@ class Account:
     varies: bool = False  # whether the steps differ so much that none is usual, and all count
     on_cpu: bool = False
     phases: tuple[str, ...] = ()
+    evidence: StepEvidence = BY_NAMES
 
     @property
     def has_steps(self) -> bool:
@@ -327,6 +327,11 @@ def as_json(account: Account | None) -> dict[str, Any] | None:
         "dropped": account.dropped,
         "per": account.per,
         "steps_by": account.steps_by,
+        "steps_of": account.evidence.name,
+        "steps_explained": account.evidence.explained,
+        "steps_same": account.evidence.same,
+        "micro_batches": account.evidence.micro_batches,
+        "updates_every": account.evidence.updates_every,
         "gpus": [
             {
                 "gpu": gpu.gpu,

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..vocabulary import PHASES
-from .account import COMMUNICATION, COPY, IDLE, KINDS, RECORDING, Account, Part
+from .account import COMMUNICATION, COPY, IDLE, KINDS, Account, Part
+from .evidence import RECORDING
 from .recording import GPU_BOUND_FROM, Recording
 
 #: The share of its time for which a GPU works, below which a cause of idle time limits it, and the share of the

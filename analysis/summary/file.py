@@ -29,7 +29,7 @@ from ..measures.exchanges import COLLECTIVES, exchanges
 from ..measures.steps import StepTimes, step_times, steps_of
 from ..readers.safety import OBJECT_BYTES, require_file, require_within
 from ..report import KernelRow, OutsideRow, PhaseRow, RangeRow, Report
-from ..report.account import NAMED, STEP
+from ..report.evidence import NAMED, STEP
 from ..support import arrow
 from ..support.small_numbers import distinct, summed
 from ..trace import KERNEL, Provenance

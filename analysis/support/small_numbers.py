@@ -43,6 +43,22 @@ def medians(values: NDArray[Any]) -> NDArray[np.float64]:
     return middle
 
 
+def median_of_each(group: NDArray[Any], values: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return the high median of the values (n,), none negative, in each group (n,): int64 (count,); 0 of none.
+
+    Values over 2**63 / `count` are compared without their last bits.
+    """
+    width = max(1, int(values.max(initial=0))).bit_length()
+    lost = max(0, width + int(count).bit_length() - 62)
+    width -= lost
+    keys = np.sort(group.astype(np.int64) << width | values >> lost)  # three times as fast as a lexical sort
+    size = np.bincount(group, minlength=count)
+    first = np.cumsum(size) - size
+    median, has = np.zeros(count, np.int64), np.flatnonzero(size)
+    median[has] = (keys[first[has] + size[has] // 2] & ((1 << width) - 1)) << lost
+    return median
+
+
 def counted(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the distinct values (n,) in their order, int64 (k,), and how often each occurs, int64 (k,)."""
     if _are_equal(values):

@@ -84,6 +84,12 @@ def counted(count: float, thing: str, things: str = "") -> str:
     return f"{count_text(count)} {thing if count == 1 else things or f'{thing}s'}"
 
 
+def ordinal(number: int) -> str:
+    """Return a number as an ordinal: 1st, 2nd, 11th."""
+    suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
+
+
 def digits_text(value: float, digits: int) -> str:
     """Return a number with `digits` significant digits, without an exponent."""
     return f"{float(f'{value:.{digits}g}'):,.10g}"

@@ -8,7 +8,7 @@ from ..document import Column, Row, Table, headed
 from ..report import Report
 from ..report.account import COMMUNICATION, COMPUTE, COPY, IDLE, KINDS, OPERATORS, GpuAccount, Part
 from ..support.units import time_in_digits
-from . import headings
+from . import evidence, headings
 from .rows import share
 
 #: How wide the bar of one GPU is, and that in a row of several.
@@ -29,7 +29,8 @@ def tables(report: Report) -> Iterator[Table]:
     if account is None or account.phases or headings.is_of_ranges(report) or not account.recorded_ns:
         return
     gpus = [gpu for gpu in account.gpus if gpu.steps and gpu.total_own_ns]
-    of = f"{'A step' if account.has_steps else 'All that was recorded'}, {time_in_digits(account.recorded_ns)}"
+    subject = evidence.subject_of(account) if account.has_steps else "All that was recorded"
+    of = f"{subject}, {time_in_digits(account.recorded_ns)}"
     if len(gpus) == 1:
         yield _of_one(gpus[0], of, on_cpu=account.on_cpu)
     elif gpus:

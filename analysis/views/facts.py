@@ -20,6 +20,7 @@ from ..report.account import (
     Rhythm,
 )
 from ..report.recording import Recording
+from . import evidence
 
 #: From this share of the time on, the answer says why GPUs are idle.
 SAID_FROM = 0.1
@@ -57,7 +58,8 @@ class Facts:
 
     has_steps: bool
     on_cpu: bool
-    is_of_ranks: bool
+    subject: str  # "A step", "A rank's step", "A call"
+    evidence: tuple[str, ...]  # sentences on by what steps are known, or why they are not
     time_ns: float
     gpus: tuple[GpuFacts, ...]
     recording: Recording | None
@@ -92,7 +94,8 @@ def facts_of(report: Report) -> Facts | None:
     return Facts(
         has_steps=account.has_steps,
         on_cpu=account.on_cpu,
-        is_of_ranks=report.ranks > 1,
+        subject=subject_of(report, account),
+        evidence=tuple(evidence.sentences(report, account)),
         time_ns=account.recorded_ns,
         gpus=tuple(_of_gpu(gpu) for gpu in account.gpus if gpu.steps),
         recording=report.recording if account.has_steps else None,
@@ -107,6 +110,12 @@ def facts_of(report: Report) -> Facts | None:
         dropped=account.dropped,
         pause=account.pause,
     )
+
+
+def subject_of(report: Report, account: Account) -> str:
+    """Return what takes the time of a step, as the subject of a sentence."""
+    subject = evidence.subject_of(account)
+    return f"A rank's {subject.removeprefix('A ')}" if report.ranks > 1 and subject.startswith("A ") else subject
 
 
 def _of_gpu(gpu: GpuAccount) -> GpuFacts:

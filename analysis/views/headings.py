@@ -94,12 +94,12 @@ def gpus(reports: Iterable[Report]) -> str:
 
 def scope(report: Report) -> str:
     """Return what a table's numbers count, such as `per step`."""
-    return "per step" if report.per_step else over(report, report.kernels)
+    return f"per {report.unit}" if report.per_step else over(report, report.kernels)
 
 
 def over_steps(report: Report) -> str:
     """Return what figures of measured steps count."""
-    return "per step" if report.per_step else f"over {report.steps} step{'s' * (report.steps > 1)}"
+    return f"per {report.unit}" if report.per_step else f"over {report.steps} step{'s' * (report.steps > 1)}"
 
 
 def scope_of_a_gpu(report: Report, gpus: int) -> str:
@@ -107,9 +107,8 @@ def scope_of_a_gpu(report: Report, gpus: int) -> str:
     of_all = scope(report)
     if gpus < 2 or report.ranks < 2 or of_all == "total":
         return of_all
-    return (
-        "per step of each GPU" if report.per_step else f"over {report.steps / report.ranks:.3g} steps of each GPU"
-    )
+    of_one = f"{of_all} of each GPU"
+    return of_one if report.per_step else f"over {report.steps / report.ranks:.3g} steps of each GPU"
 
 
 def over(report: Report, rows: Iterable[KernelRow]) -> str:

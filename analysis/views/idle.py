@@ -79,7 +79,7 @@ def view(subject: Subject) -> Document:
 
 def _per(account: Account) -> str:
     """Return what the figures of an account are per: they are always means of steps that count."""
-    return "per step" if account.has_steps else "in all that was recorded"
+    return f"per {account.evidence.unit}" if account.has_steps else "in all that was recorded"
 
 
 def _gpu_steps(account: Account) -> int:

@@ -102,7 +102,7 @@ def _by_report(reports: dict[str, Report], together: Report, *, summed: bool) ->
 def _scope(report: Report) -> str:
     """Return the scope of one rank's figures."""
     if report.per_step:
-        return "per step"
+        return f"per {report.unit}"
     return "over all its measured steps" if report.steps else "total"
 
 

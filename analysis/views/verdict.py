@@ -8,15 +8,14 @@ from ..report import Number, Path, Report
 from ..report.account import COMMUNICATION, IDLE, OPERATORS, Cause, Difference, Outlying, Pause
 from ..report.recording import NO_MARK, Recording
 from ..support.text import fit
-from ..support.units import counted, time_in_digits
+from ..support.units import counted, ordinal, time_in_digits
 from ..vocabulary import OTHER, PHASES, step_matcher
 from . import graphs, headings
-from .facts import ALIKE, COMPUTING, SAID_FROM, Facts, GpuFacts, doing_of, facts_of
+from .facts import ALIKE, COMPUTING, SAID_FROM, Facts, GpuFacts, doing_of, facts_of, subject_of
 from .rows import count_of, kernels_of, label, time_of
 
 UNRECORDED_GPU = "The GPU's work was not recorded: what follows is CPU time."
 NOTHING_OF_ITS_OWN = "No step has time of its own: all its work ran while other work did."
-ALL_RECORDED = "No steps are known: all figures are of the whole recorded time."
 #: The share of the work, or of a phase's, from which the answer says what lies in no step, and that of a step's
 #: time from which it says what was taken out of steps.
 MUCH_OUTSIDE = MUCH_TAKEN_OUT = 0.1
@@ -60,7 +59,7 @@ def verdict(report: Report) -> str:
     sentences += _of_gpus(facts) if len(facts.gpus) > 1 else _of_one(facts)
     sentences += _unrecorded(facts)
     sentences += _of_pause(facts.pause) if facts.pause else _why_idle(facts, report)
-    sentences += [*_about_steps(facts, report.no_steps), *_generation(report), *_left_out(report), *_taken_out(report)]
+    sentences += [*_about_steps(facts), *_generation(report), *_left_out(report), *_taken_out(report)]
     unknown = headings.share_of_other(report)
     if unknown > headings.MUCH_OTHER:
         time = headings.kernel_time_in_text(report)
@@ -76,19 +75,14 @@ def _without_parts(report: Report) -> str:
         return ""
     if not account.recorded_ns:
         return NOTHING_OF_ITS_OWN
-    return f"{_step(is_of_ranks=report.ranks > 1)} takes {time_in_digits(account.recorded_ns)} while recorded."
-
-
-def _step(*, is_of_ranks: bool) -> str:
-    return "A rank's step" if is_of_ranks else "A step"
+    return f"{subject_of(report, account)} takes {time_in_digits(account.recorded_ns)} while recorded."
 
 
 def _takes(facts: Facts) -> str:
     """Return how long a step takes, while recorded and without recording."""
     if not facts.has_steps:
         return f"The recorded work takes {time_in_digits(facts.time_ns)}"
-    step, cost = _step(is_of_ranks=facts.is_of_ranks), facts.recording
-    takes = f"{step} takes {time_in_digits(facts.time_ns)}"
+    takes, cost = f"{facts.subject} takes {time_in_digits(facts.time_ns)}", facts.recording
     if cost and cost.alone_ns:
         return f"{takes} while recorded ({_alone(cost, cost.alone_ns)} without)"
     return takes if facts.on_cpu else f"{takes} while recorded"
@@ -198,16 +192,16 @@ def place(cause: Cause, report: Report) -> list[str]:
     return parts + ([f"after {cause.after}"] if cause.after else [])
 
 
-def _about_steps(facts: Facts, no_steps: str) -> Iterator[str]:
-    """Yield which steps do not count, and how those that count differ; or why there are none."""
+def _about_steps(facts: Facts) -> Iterator[str]:
+    """Yield by what steps are known, which of them do not count, and how those that count differ."""
+    yield from facts.evidence
     if not facts.has_steps:
-        yield from filter(None, (no_steps, ALL_RECORDED))
         return
     if facts.rhythm:
         rhythm = facts.rhythm
         apart, others = time_in_digits(rhythm.apart_ns), time_in_digits(rhythm.others_ns)
         yield (
-            f"Every {_ordinal(rhythm.every)} of {facts.counted} steps takes {apart} ({_more(rhythm.more)}), the "
+            f"Every {ordinal(rhythm.every)} of {facts.counted} steps takes {apart} ({_more(rhythm.more)}), the "
             f"others {others}: figures are means of whole periods."
         )
     elif facts.varies and facts.counted > 1:
@@ -244,11 +238,6 @@ def _more(more: Difference) -> str:
     """Return what some steps have more of, or less."""
     what = {"compute": f"computing ({more.what})", "copy": f"copies {more.what}"}.get(more.kind, more.what)
     return f"{what} {'+' if more.ns >= 0 else '−'}{time_in_digits(abs(more.ns))}"
-
-
-def _ordinal(number: int) -> str:
-    suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{suffix}"
 
 
 def _of_pause(pause: Pause) -> Iterator[str]:

@@ -42,16 +42,18 @@ def warm_up_steps(
     return max(requested, sum(end < max(first_updates) for end in ends) + 1)
 
 
-def no_step_text(unused: Sequence[str], *, from_first_call: bool) -> str:
+def no_step_text(unused: Sequence[str], *, from_first_call: bool, is_recording: bool = False) -> str:
     """Return the sentences on a block in which no step ended, given the optimizers that never updated.
 
-    The one step is the whole block, or where nothing trains, what follows the first call of a model.
+    The one step is the whole block, or where nothing trains, what follows the first call of a model. Whether its
+    calls are alike, so that each is a step, only the analysis knows, not who is recording.
     """
     calls = " and ".join(f"{name}.step()" for name in unused)
     were = "were" if len(unused) > 1 else "was"
     reason = f"{calls} {were} never called" if calls else "no optimizer updated, and step() was never called"
     whole = "All from the first call of a model on" if from_first_call else "The whole run"
+    calls_too = ", or each call if they are alike" if from_first_call and is_recording else ""
     return (
-        f"{NO_STEP}: {reason}. {whole} counts as one step; call step() of "
+        f"{NO_STEP}: {reason}. {whole} counts as one step{calls_too}; call step() of "
         "nvtx_kernels.profile after each iteration."
     )

@@ -123,7 +123,9 @@ class Profile:
             remarks.append(ALL_WARM_UP if phases.warmed else NO_STEP)
         is_whole = phases.counted_by in (WHOLE_BLOCK, FROM_FIRST_CALL)
         unused = phases.unused if is_whole else []
-        remarks += [no_step_text(unused, from_first_call=phases.counted_by == FROM_FIRST_CALL)] * is_whole
+        if is_whole:
+            from_first_call = phases.counted_by == FROM_FIRST_CALL
+            remarks.append(no_step_text(unused, from_first_call=from_first_call, is_recording=True))
         remarks += [f"{name}.step() was never called." for name in phases.never_updated if name not in unused]
         if capture.allocations.trouble:
             remarks.append(f"The report has no memory by range: {capture.allocations.trouble}.")

@@ -1,0 +1,69 @@
+"""By what the steps are known, in sentences: told where no range names them, on the first screen alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..report import Report
+from ..report.account import Account
+from ..report.evidence import NAMED, RANGES, REPETITION, UPDATES, StepEvidence
+from ..support.units import counted, ordinal, share_text, time_in_digits
+from ..trace import Provenance
+from . import headings
+
+#: How steps that no range names are told, by their evidence; {which} are updates or ranges.
+TOLD = {
+    UPDATES: "{no_names}: a step ends with {which} ({steps}, {share} of the work is alike).",
+    RANGES: "{no_names}: each of the ranges {which} begins one ({steps}, {share} of the work is alike).",
+    REPETITION: "{no_names}: the sequence of kernels repeats {times} ({share} of the work), and each time counts "
+    "as a step.",
+}
+OF_CALLS = "{no_names}: each call of {which} counts as one ({steps}, {share} of the work is alike)."
+NO_NAMES = "No range is called a step"
+EMPTY_NAMES = "What ran in the ranges of steps is not known, as launches were not recorded"
+MICRO_BATCHES = "Each step has {} micro-batches."
+NO_STEPS = "No steps are known."
+ALL_RECORDED = "All figures are of the whole recorded time."
+#: Where the named steps are micro-batches.
+NAMED_MICRO_BATCHES = "Only every {} step has an update: these steps are micro-batches, and {} of them take {}."
+
+
+def sentences(report: Report, account: Account) -> Iterator[str]:
+    """Yield by what steps without names are known, what of them is a micro-batch, or why there are none."""
+    evidence, source = account.evidence, report.provenance
+    if not account.has_steps:
+        yield f"{headings.worded(report.no_steps or NO_STEPS, source)} {ALL_RECORDED}"
+        return
+    if evidence.by in TOLD:
+        yield _told(evidence, source)
+    if evidence.micro_batches > 1:
+        yield MICRO_BATCHES.format(evidence.micro_batches)
+    if evidence.by == NAMED and evidence.updates_every > 1:
+        every = evidence.updates_every
+        yield NAMED_MICRO_BATCHES.format(ordinal(every), every, time_in_digits(every * account.recorded_ns))
+
+
+def _told(evidence: StepEvidence, source: Provenance) -> str:
+    """Return by what steps that have no names are known."""
+    template = headings.worded(OF_CALLS if evidence.is_call else TOLD[evidence.by], source)
+    return template.format(
+        no_names=EMPTY_NAMES if evidence.names_are_empty else NO_NAMES,
+        which=f"`{evidence.name}`" if evidence.by == RANGES else _updates(evidence),
+        steps=counted(evidence.count, "call" if evidence.is_call else "step"),
+        times="twice" if evidence.count == 2 else f"{evidence.count:,} times",
+        share=share_text(evidence.explained or 0, 0),
+    )
+
+
+def _updates(evidence: StepEvidence) -> str:
+    """Return with which updates steps end: `each of the updates (Optimizer.step#SGD.step)`."""
+    each = "each of the updates" if evidence.every == 1 else f"every {ordinal(evidence.every)} of the updates"
+    return f"{each} ({evidence.name or 'the optimizer kernels'})"
+
+
+def subject_of(account: Account) -> str:
+    """Return what takes the time of a step, as the subject of a sentence: a step, a call, or each `batch`."""
+    evidence = account.evidence
+    if evidence.is_call:
+        return "A call"
+    return f"Each `{evidence.name}`" if evidence.by == RANGES else "A step"
