@@ -17,6 +17,7 @@ from ..attribution.causes import Attribution
 from ..support.small_numbers import counted, distinct
 from ..support.units import count_text, share_text
 from ..trace import Bools, Int8s, Int32s, Int64s, Trace, marked
+from ..vocabulary.calls import plain_name
 
 #: The kinds of calls that the replay tells apart.
 OTHER, SYNCHRONIZES, RECORDS, STREAM_WAITS, UNSEEN = range(5)
@@ -116,7 +117,7 @@ def window_of(partition: Partition) -> Window:
         raise Refused(ON_CPU)
     if not trace.launch_times_known:
         raise Refused(NO_LAUNCHES)
-    if trace.call_name is None:
+    if trace.calls is None or not any(trace.calls.names):
         raise Refused(NO_NAMES)
     if not partition.has_steps:
         raise Refused(partition.refusal.rstrip(".") or NO_STEPS)
@@ -203,11 +204,10 @@ def _nearest(partition: Partition, rows: Int64s, calls_ns: Int64s) -> tuple[int,
 
 def _host(trace: Trace, inside: Int64s, work: Int64s) -> Host:
     """Return the line of these calls; raises Refused where threads call at once."""
-    launches, kind_of = trace.launches, call_kinds(trace)
+    launches = trace.launches
+    name_of, kind_of = plain_calls(trace)
     works = marked(launches.thread[trace.work.launch[work]], len(trace.threads))
-    assert trace.call_name is not None
-    name = trace.call_name[inside]
-    inside = inside[works[launches.thread[inside]] & (kind_of[name] != UNSEEN)]
+    inside = inside[works[launches.thread[inside]] & (kind_of[name_of[inside]] != UNSEEN)]
     order = np.lexsort((-launches.end_ns[inside], launches.start_ns[inside]))
     inside = inside[order]
     start_ns, end_ns = launches.start_ns[inside], launches.end_ns[inside]
@@ -219,7 +219,7 @@ def _host(trace: Trace, inside: Int64s, work: Int64s) -> Host:
     if overlapping > MOST_OVERLAPPING * len(inside):
         raise Refused(THREADS.format(share_text(overlapping / len(inside))))
     inside = inside[~nested]
-    name = trace.call_name[inside]
+    name = name_of[inside]
     stream, event = (np.full(len(inside), -1, np.int64) for _ in range(2))
     if trace.waits is not None:
         row, has = _places_of(trace.waits.call.astype(np.int64), inside)
@@ -228,10 +228,19 @@ def _host(trace: Trace, inside: Int64s, work: Int64s) -> Host:
     return Host(inside, *times, name, kind_of[name], stream, event)
 
 
-def call_kinds(trace: Trace) -> Int8s:
-    """Return the kind of each of the trace's names of calls."""
-    kinds = [next((kind for kind, name in KINDS if re.fullmatch(name, call)), OTHER) for call in trace.call_names]
-    return np.array(kinds or [OTHER], np.int8)
+def plain_calls(trace: Trace) -> tuple[Int32s, Int8s]:
+    """Return a number for the name of each launch, the same for all versions of a call, and each number's kind."""
+    calls = trace.calls
+    assert calls is not None
+    plain = [plain_name(calls.names, position) for position in range(len(calls.names))]
+    number = {name: place for place, name in enumerate(dict.fromkeys(plain))}
+    number_of = np.array([number[name] for name in plain], np.int32)
+    return number_of[calls.of_launch], np.array([kind_of(name) for name in number], np.int8)
+
+
+def kind_of(call: str) -> int:
+    """Return what a call does, by its name without a version."""
+    return next((kind for kind, pattern in KINDS if re.fullmatch(pattern, call)), OTHER)
 
 
 def _work(trace: Trace, rows: Int64s, host: Host) -> GpuWork:
