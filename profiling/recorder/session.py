@@ -56,7 +56,7 @@ def of_all_threads() -> Any:
     return _setting(profile_all_threads=True)
 
 
-def _setting(**switches: bool) -> Any:
+def _setting(**switches: Any) -> Any:
     """Return the profiler's setting with these switches on; None for none, or if PyTorch lacks one of them."""
     try:
         return torch._C._profiler._ExperimentalConfig(**switches) if switches else None
