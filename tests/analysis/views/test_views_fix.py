@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 from nvtx_kernels.analysis import kernels, view
-from nvtx_kernels.analysis.measures.fixes import Fixes, Silent
+from nvtx_kernels.analysis.measures.fix_list import Fixes, Silent
 from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page.contents import contents
 from nvtx_kernels.analysis.views.fix import silent, unsure
@@ -32,7 +32,7 @@ def test_rows_say_what_each_takes_alone_and_then(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     report = recorded(tmp_path, program)
     text = shown(capsys, view, "fix", report, "--unrecorded-step", f"{step_ns(program)}ns")
-    assert "Fix first (a step takes 12.1 ms)\n" in text
+    assert "Fix first (a step takes 12.1 ms without recording)\n" in text
     saved_ns = step_ns(program) - step_ns(partial(program, pause=20 * US))
     assert f" {saved_ns / MS:.2f} ms, {saved_ns / step_ns(program):.0%} " in text
     assert "(same time as 1)" in text
