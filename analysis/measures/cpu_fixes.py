@@ -10,6 +10,7 @@ from .symptoms import Unjudged
 
 #: A change that concerns less of a step is not shown: figures are about.
 LEAST_SHARE_OF_CPU = 0.1
+ON_CPU = "the report is of a CPU, whose operators are counted"
 NO_STEPS = "{}: the report has no steps to count them in"
 
 
@@ -37,6 +38,7 @@ def cpu_fixes(partition: Partition) -> Fixes:
         silent=tuple(quiet),
         unjudged=tuple(unjudged),
         kind=CPU,
+        reason=ON_CPU,
         per=partition.per,
         step_ns=step_ns,
         recorded_step_ns=step_ns,

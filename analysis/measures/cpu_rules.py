@@ -92,16 +92,22 @@ def loader(subject: CpuSubject) -> Answers:
         yield CpuSymptom({"place": place}, about_ns, where, 0.0)
 
 
-def updated_one_by_one(subject: CpuSubject) -> float:
-    """Return how many parameters an optimizer updates in a step, each by operators of its own."""
+def updates_of(subject: CpuSubject) -> float:
+    """Return how many updates by optimizers a step has: less than one, if some steps have none."""
+    return len(subject.ranges_of_phase(OPTIMIZER)) / subject.steps or 1.0
+
+
+def updated_one_by_one(subject: CpuSubject, *names: str) -> float:
+    """Return how many parameters are updated in a step that updates, by operators that each has once."""
     in_update = subject.in_phase(OPTIMIZER)
-    by_name = [subject.per_step(in_update & subject.named(name)) for name in ONCE]
-    return max(by_name) or subject.per_step(in_update & subject.named(SGD)) / SGD_TIMES
+    most = max(subject.per_step(in_update & subject.named(name)) for name in names)
+    return most / min(updates_of(subject), 1.0)
 
 
 def optimizer(subject: CpuSubject) -> Answers:
     """Find an optimizer that updates one parameter after another."""
-    in_update, updated = subject.in_phase(OPTIMIZER), updated_one_by_one(subject)
+    in_update = subject.in_phase(OPTIMIZER)
+    updated = updated_one_by_one(subject, *ONCE) or updated_one_by_one(subject, SGD) / SGD_TIMES
     at_once = [name for prefix in AT_ONCE for name in subject.beginning(prefix) if name != COUNTS_STEPS]
     if updated < MANY_PARAMETERS or subject.per_step(in_update & subject.named(*at_once)) >= 1:
         return
@@ -244,12 +250,9 @@ def _behind_backward(subject: CpuSubject, calls: Int64s, *, is_only_model: bool)
 
 def untrained(subject: CpuSubject) -> Answers:
     """Find gradients of parameters that no optimizer updates."""
-    in_update = subject.in_phase(OPTIMIZER)
-    updated = max(subject.per_step(in_update & subject.named(name)) for name in ONCE)
-    gradients = subject.named(GRADIENT_OF_PARAMETER)
+    updated, gradients = updated_one_by_one(subject, *ONCE), subject.named(GRADIENT_OF_PARAMETER)
     computed = subject.per_step(gradients) / max(_backward_runs(subject), _micro_batches(subject))
-    optimizers = len(subject.ranges_of_phase(OPTIMIZER)) / subject.steps
-    if not updated or round(optimizers) > 1:
+    if not updated or round(updates_of(subject)) > 1:
         return
     if computed >= MORE_GRADIENTS * updated and computed - updated >= FEWEST_GRADIENTS:
         words = {"computed": round(computed), "updated": round(updated)}
@@ -273,7 +276,7 @@ def _micro_batches(subject: CpuSubject) -> int:
 
 def attention(subject: CpuSubject) -> Answers:
     """Find attention whose scores are written out: a softmax between two products."""
-    if subject.per_step(subject.in_phase(FORWARD) & subject.named(*FUSED_ATTENTION)) >= 1:
+    if subject.per_step(subject.named(*FUSED_ATTENTION)) >= 1:
         return
     between, count = _between_products(subject)
     if count < subject.steps:
@@ -286,10 +289,10 @@ def attention(subject: CpuSubject) -> Answers:
 
 
 def _between_products(subject: CpuSubject) -> tuple[Bools, int]:
-    """Mark the operators between the products around each softmax of forward, and count these softmaxes."""
+    """Mark the operators between the products around each softmax outside of backward, and count the softmaxes."""
     order = np.argsort(subject.start_ns, kind="stable")
     rows, is_product = np.arange(len(order)), subject.named(*PRODUCTS)[order]
-    softmax = np.flatnonzero((subject.named(SOFTMAX) & subject.in_phase(FORWARD))[order])
+    softmax = np.flatnonzero((subject.named(SOFTMAX) & ~subject.in_phase(BACKWARD))[order])
     before = np.maximum.accumulate(np.where(is_product, rows, -1))[softmax]
     after = np.minimum.accumulate(np.where(is_product, rows, len(rows))[::-1])[::-1][softmax]
     fits = (before >= 0) & (after < len(rows)) & (after - before <= NEAR_SOFTMAX)
@@ -375,7 +378,7 @@ CPU_RULES = (
     CpuRule(
         "attention",
         "written-out attention",
-        condition="a softmax between two bmm in forward, at most 60 operators apart, once a step or more",
+        condition="a softmax between two bmm, at most 60 operators apart, outside of backward, in each step",
         sentence="Attention is written out {count} times a step (a softmax between two products): "
         "scaled_dot_product_attention",
         figure="the operators between the products, and their like in backward",

@@ -69,8 +69,8 @@ class Silent:
 class Fixes:
     """All changes that matter, by the least that they save; and what stayed silent, or was not judged.
 
-    `kind` is of REPLAY, GPU_TIME and CPU; if it is GPU_TIME, `reason` says why nothing was replayed, in a sentence
-    without its end, and `remedy` what to record for a replay. `step_ns` is what figures are a share of: a step;
+    `kind` is of REPLAY, GPU_TIME and CPU; `reason` says why nothing was replayed, in a sentence without its end,
+    and `remedy` what to record for a replay, if anything helps. `step_ns` is what figures are a share of: a step;
     with GPU_TIME the GPU's work of a step, or `per` recording, of all that was recorded. It is the step without
     recording where `is_unrecorded`, of which it may be an upper limit.
 

@@ -286,7 +286,7 @@ class _Weighed:
             then_ns=then_ns,
             step_ns=self.step.ns,
             up_to=rule.up_to,
-            measured=MEASURED.get(rule.name),
+            measured=MEASURED.get(rule.name) if found.is_like_measured else None,
             same_as=same_as,
             evidence={"floor_ns": 0.0, **evidence},
         )

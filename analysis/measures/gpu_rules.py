@@ -100,7 +100,7 @@ class _Fp32(NamedTuple):
         if not (has_tf32 or is_older):
             return Unjudged(f"{self.called} compute in fp32, but the peaks of the GPU are not known")
         remedy = self.tf32 if has_tf32 else f"{FP16}, or TF32 where the GPU has it"
-        return Found(dropping(self.work), self.sentence(remedy), self.work)
+        return Found(dropping(self.work), self.sentence(remedy), self.work, is_like_measured=False)
 
     def sentence(self, remedy: str) -> str:
         return f"{self.called} compute in fp32, without tensor cores: {remedy}; numbers change"

@@ -35,6 +35,8 @@ class Found:
     evidence: Mapping[str, float] = field(default_factory=dict)
     #: The same with more of it, and what is then said, with {} for the figure: bf16 in place of TF32.
     more: tuple[Change, str] | None = None
+    #: Whether the changes that were measured tell how much of its figure such a change saves.
+    is_like_measured: bool = True
 
     def on_gpu(self, time: GpuTime) -> GpuTime:
         """Return the GPU's time after the change of a rule that needs no host."""
