@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .gpu_rules import alignment, attention, fp32, fp64, recompute
+from .copy_rules import from_cpu, to_cpu
+from .gpu_rules import alignment, attention, chains, fp32, fp64, recompute
 from .gpu_time import Floats
 from .host_rules import forward_read, host_pause, launching, optimizer, pageable_copy, scalar_read
 from .symptoms import Found, Unjudged
+from .waste_rules import allocating, anomaly, device_sync
 
 #: bf16 is named where it saves so much more than TF32.
 BF16_MORE = 1.1
@@ -25,7 +27,8 @@ class Rule:
 
     `find` takes a subject, and the host's factors. With `needs_host` the subject is a FixSubject, and the rule is
     judged by a replay alone; else any GpuSubject will do. `up_to` says that its figure is a most. `unrecorded`
-    says that the host's time without recording decides it.
+    says that the host's time without recording decides it. What comes `last` is judged by what the causes, whose
+    changes matter, leave of the step.
     """
 
     name: str
@@ -34,6 +37,7 @@ class Rule:
     needs_host: bool = False
     up_to: bool = True
     unrecorded: bool = False
+    last: bool = False
 
 
 #: What measured changes saved, of what was said that they save at most: by rule the number of changes, and the
@@ -57,8 +61,14 @@ RULES = (
     Rule("pageable_copy", "pinned memory", pageable_copy, needs_host=True),
     Rule("optimizer", "a fused optimizer", optimizer, needs_host=True, unrecorded=True),
     Rule("attention", "fused attention", attention),
-    Rule("launching", "launching", launching, needs_host=True, unrecorded=True),
+    Rule("to_cpu", "copies to the CPU", to_cpu, needs_host=True, up_to=False),
+    Rule("from_cpu", "tensors made on the CPU", from_cpu, needs_host=True, up_to=False),
+    Rule("allocating", "allocations", allocating, needs_host=True),
+    Rule("anomaly", "autograd's checks", anomaly, needs_host=True),
+    Rule("device_sync", "waits for the whole GPU", device_sync, needs_host=True, unrecorded=True),
+    Rule("launching", "launching", launching, needs_host=True, unrecorded=True, last=True),
     Rule("recompute", "checkpointing", recompute),
     Rule("alignment", "alignment", alignment),
     Rule("fp64", "double precision", fp64),
+    Rule("compile", "chains of small kernels", chains, last=True),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 
 import numpy as np
@@ -40,6 +41,14 @@ class FixSubject(GpuSubject):
     def in_most_steps(self, calls: NDArray[np.int64]) -> bool:
         """Return whether some calls are in all steps but one."""
         return len(distinct(self.timeline.step_of_call[calls])) >= max(self.steps - 1, 1)
+
+    def calls_named(self, pattern: str) -> Bools:
+        """Mark the calls whose name contains a pattern, per call."""
+        calls = self.trace.calls
+        if calls is None:
+            return np.zeros(len(self.host.row), np.bool_)
+        fits = np.array([re.search(pattern, name) is not None for name in calls.names] or [False], np.bool_)
+        return fits[calls.of_launch[self.host.row]]
 
     @cached_property
     def waiting(self) -> Bools:

@@ -22,7 +22,7 @@ from ..account import Partition
 from ..report.recording import Recording
 from ..support.units import time_in_digits
 from ..trace import Bools, Int64s
-from ..vocabulary import PHASES
+from ..vocabulary import BACKWARD, FORWARD, PHASES
 from .cpu_fixes import cpu_fixes
 from .fix_bounds import bounds_of
 from .fix_list import LEAST_SHARE, NEAREST_STEP, Fix, Fixes, Silent, is_same_time
@@ -60,7 +60,14 @@ def fixes_beside(partition: Partition, cost: Recording | None, given_ns: float |
         return fixes_of(partition, unrecorded_step_ns=given_ns)
     if cost is None or not cost.alone_ns:
         return fixes_of(partition)
-    return fixes_of(partition, unrecorded_step_ns=cost.alone_ns, least_ns=cost.least_ns, host_ns=cost.host_ns)
+    idle_ns = {name: phase.span_ns * (1 - phase.busy_share) for name, phase in cost.phases.items()}
+    return fixes_of(
+        partition,
+        unrecorded_step_ns=cost.alone_ns,
+        least_ns=cost.least_ns,
+        host_ns=cost.host_ns,
+        idle_ns=idle_ns,
+    )
 
 
 def fixes_of(
@@ -69,11 +76,12 @@ def fixes_of(
     unrecorded_step_ns: float | None = None,
     least_ns: float | None = None,
     host_ns: Mapping[str, float] | None = None,
+    idle_ns: Mapping[str, float] | None = None,
 ) -> Fixes:
     """Return the changes that save a program the most time, by its report.
 
     `unrecorded_step_ns` is how long a step takes without recording, or at most, if it may take as little as
-    `least_ns`; `host_ns` the host's own time in it, by phase.
+    `least_ns`; `host_ns` the host's own time in it, by phase, and `idle_ns` how long the GPU is idle in them.
     """
     if partition.on_cpu:
         return cpu_fixes(partition)
@@ -81,7 +89,9 @@ def fixes_of(
         timeline = timeline_of(partition)
     except Refused as refused:
         return bounds_of(partition, refused)
-    return _by_replay(FixSubject(partition.attribution, timeline), unrecorded_step_ns, least_ns, host_ns or {})
+    subject = FixSubject(partition.attribution, timeline)
+    most_ns = sum((idle_ns or {}).get(phase, 0.0) for phase in (FORWARD, BACKWARD)) or np.inf
+    return _by_replay(subject, unrecorded_step_ns, least_ns, host_ns or {}, most_ns)
 
 
 def _by_replay(
@@ -89,8 +99,12 @@ def _by_replay(
     unrecorded_step_ns: float | None,
     least_ns: float | None,
     host_ns: Mapping[str, float],
+    launching_ns: float,
 ) -> Fixes:
-    """Return the changes with what they save of the replayed step."""
+    """Return the changes with what they save of the replayed step; launching saves `launching_ns` at most.
+
+    Causes come first: launching, and chains of small kernels, are judged on the step that their changes leave.
+    """
     timeline, base = subject.timeline, _without_annotation(subject)
     tried = _factors(subject, base, unrecorded_step_ns, least_ns or unrecorded_step_ns or 0.0, host_ns)
     answers = [(rule, answer) for rule in RULES for answer in rule.find(subject, tried.values)]
@@ -99,8 +113,16 @@ def _by_replay(
     if not tried.fits:
         unjudged.append(NO_FACTOR)
         symptoms = [symptom for symptom in symptoms if not symptom.rule.unrecorded]
-    spread_ns = _spread(timeline.window.steps_ns)
-    weighed = _Weighed(subject, base, symptoms, tried, _step_of(subject, unrecorded_step_ns))
+    spread_ns, step = _spread(timeline.window.steps_ns), _step_of(subject, unrecorded_step_ns)
+    causes = [symptom for symptom in symptoms if not symptom.rule.last]
+    weighed = _Weighed(subject, base, causes, tried, step)
+    left = base
+    for place in weighed.shown(spread_ns):
+        left = causes[place].found.change(left)
+    last = _one_remedy([symptom for symptom in symptoms if symptom.rule.last])
+    if last:
+        launching_ns = max(launching_ns - _host_time_saved_ns(base, left) * float(tried.values.mean()), 0.0)
+        weighed = _Weighed(subject, base, [*causes, *last], tried, step, left=left, launching_ns=launching_ns)
     shown = weighed.shown(spread_ns)
     return Fixes(
         fixes=weighed.fixes(shown),
@@ -117,6 +139,19 @@ def _by_replay(
         replay_error=replay_error(timeline),
         host_times_error=tried.host_times_error,
     )
+
+
+def _one_remedy(symptoms: list[_Symptom]) -> list[_Symptom]:
+    """Return what comes last, without chains where launching limits: both have the same remedy."""
+    limited = any(symptom.rule.name == "launching" for symptom in symptoms)
+    return [symptom for symptom in symptoms if not (limited and symptom.rule.name == "compile")]
+
+
+def _host_time_saved_ns(base: Timeline, left: Timeline) -> float:
+    """Return how much less the host needs in forward and backward of a step of a changed timeline, ns."""
+    in_model = np.isin(base.phase, [PHASES.index(FORWARD), PHASES.index(BACKWARD)])
+    saved = (base.before_ns + base.own_ns - left.before_ns - left.own_ns)[in_model]
+    return float(np.maximum(saved, 0.0).sum()) / base.steps
 
 
 def _spread(steps_ns: Int64s) -> float:
@@ -223,22 +258,36 @@ def _of_phases(subject: FixSubject, base: Timeline, unrecorded_ns: float, host_n
 class _Weighed:
     """All symptoms, replayed without them one at a time, at all factors.
 
-    `share` is what they save of the step. Where no factor gives the step, it is that of each replayed one.
+    `share` is what they save of the step. Where no factor gives the step, it is that of each replayed one. What
+    comes last is replayed on the timeline that is `left`, and launching saves `launching_ns` at most.
     """
 
     def __init__(
-        self, subject: FixSubject, base: Timeline, symptoms: Sequence[_Symptom], tried: _Factors, step: _Step
+        self,
+        subject: FixSubject,
+        base: Timeline,
+        symptoms: Sequence[_Symptom],
+        tried: _Factors,
+        step: _Step,
+        *,
+        left: Timeline | None = None,
+        launching_ns: float = np.inf,
     ) -> None:
         self.subject, self.base, self.symptoms, self.step = subject, base, symptoms, step
         factors, fits = tried.values, tried.fits
         self.inside_ns = step.ns - step.outside_ns
-        changed = [symptom.found.change(base) for symptom in symptoms]
-        more = [symptom.found.more[0](base) for symptom in symptoms if symptom.found.more]
-        timelines = [base, *changed, *more]
+        bases = [left if symptom.rule.last and left is not None else base for symptom in symptoms]
+        changed = [symptom.found.change(of) for symptom, of in zip(symptoms, bases, strict=True)]
+        furthest = [symptom.found.more[0](base) for symptom in symptoms if symptom.found.more]
+        timelines = [base, left or base, *changed, *furthest]
         each = np.concatenate([factors] * len(timelines))
         steps = step_ns([timeline for timeline in timelines for _ in factors], each).reshape(len(timelines), -1)
-        self.base_ns = steps[0]
-        saved, count = np.maximum(steps[0] - steps[1:], 0.0), len(symptoms)
+        self.base_ns, left_ns, count = steps[0], steps[1], len(symptoms)
+        before = [left_ns if of is left else self.base_ns for of in bases] + [self.base_ns] * len(furthest)
+        saved = np.maximum(np.array(before).reshape(-1, len(factors)) - steps[2:], 0.0)
+        for place, symptom in enumerate(symptoms):
+            if symptom.rule.name == "launching":
+                saved[place] = np.minimum(saved[place], launching_ns)
         share = saved / self.base_ns * (self.inside_ns / step.ns)
         saved = np.minimum(saved * (step.scale if fits else step.ns / self.base_ns), step.ns)
         self.share, self.saved_ns, more = share[:count], saved[:count], saved[count:]
@@ -249,10 +298,14 @@ class _Weighed:
         self.factor = factors[self.nearest : self.nearest + 1]
 
     def shown(self, spread_ns: float) -> list[int]:
-        """Return the symptoms that matter, those that save the most at the least first."""
+        """Return the symptoms that matter, those that save the most at the least first.
+
+        A cause comes before launching if it saves at least half as much: launching has no change of one line.
+        """
         enough = self.share.min(axis=1, initial=np.inf) >= LEAST_SHARE
         enough &= self.low_ns > spread_ns
-        return [place for place in np.argsort(-self.low_ns, kind="stable").tolist() if enough[place]]
+        weight = [self.low_ns[n] / (2 if each.rule.last else 1) for n, each in enumerate(self.symptoms)]
+        return [place for place in np.argsort(-np.array(weight), kind="stable").tolist() if enough[place]]
 
     def silent(self, shown: Sequence[int]) -> tuple[Silent, ...]:
         """Return the other symptoms."""

@@ -12,7 +12,7 @@ from ..kernel_names.arithmetic import arithmetic_of, is_fp32_convolution
 from ..support.small_numbers import distinct, rows_of_each
 from ..support.units import count_text
 from ..trace import Bools
-from ..vocabulary import PHASES
+from ..vocabulary import BACKWARD, FORWARD, PHASES
 from .gpu_peaks import Peak
 from .gpu_subject import GpuSubject
 from .gpu_time import Floats
@@ -37,6 +37,10 @@ OF_LOSS = r"log_?softmax|nll_loss|cross_?entropy"
 #: How the names of CUTLASS's products say how many elements they load at a time, where 16 bytes are possible.
 LOADS_FEW = re.compile(r"_align(1|2)(?!\d)")
 FULL_LOAD_BYTES, ELEMENT_BYTES = 16, 2
+#: Kernels that are bound by memory, and those that a compiler or a library has fused; programs of whose products
+#: convolutions have more than this share gained nothing from compiling.
+MOVES_MEMORY = ("elementwise", "copy", "reduction", "normalization", "softmax", "index", "dropout")
+FUSED_ALREADY, MOST_CONVOLUTION = r"^triton_|multi_tensor", 0.3
 
 
 def fp32(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -256,3 +260,35 @@ def _share_of_fp64(peak: Peak | None) -> float:
     double = peak.flops("fp64") if peak else None
     narrower = peak.flops(peak.narrower or "fp32") if peak else None
     return min(double / narrower, 1.0) if double and narrower else 0.0
+
+
+def chains(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find runs of kernels between products that only move memory, of which a compiler makes one each.
+
+    Kernels of a compiler's own are left, and programs of convolutions, where compiling gained nothing.
+    """
+    dropped, work = _in_chains(subject)
+    convolutions, products = subject.of_category("convolution"), subject.products
+    of_convolutions = subject.time_ns(convolutions)
+    if not dropped.any() or of_convolutions > MOST_CONVOLUTION * (of_convolutions + subject.time_ns(products)):
+        return
+    count = count_text(round(subject.per_step(work)))
+    sentence = (
+        f"{count} kernels between products only move memory: torch.compile(model) makes each run of them one"
+    )
+    yield Found(dropping(dropped), sentence, work)
+
+
+def _in_chains(subject: GpuSubject) -> tuple[Bools, Bools]:
+    """Mark the kernels that fusing each run leaves away, which are all but its longest, and all of the runs."""
+    fits = subject.of_category(*MOVES_MEMORY) & ~subject.products & ~subject.matching(FUSED_ALREADY)
+    fits &= subject.of_phase(FORWARD, BACKWARD)
+    phase, stream = subject.timeline.work_phase, subject.trace.work.stream_id[subject.row]
+    goes_on = fits[1:] & fits[:-1] & (phase[1:] == phase[:-1]) & (stream[1:] == stream[:-1])
+    run = np.cumsum(np.r_[True, ~goes_on])
+    order = np.lexsort((-subject.duration_ns, run))
+    is_longest = np.zeros(len(run), np.bool_)
+    is_longest[order[np.r_[True, run[order][1:] != run[order][:-1]]]] = True
+    alone = np.bincount(run)[run] == 1
+    work = fits & ~alone
+    return work & ~is_longest, work

@@ -16,16 +16,16 @@ from ..support.small_numbers import distinct, rows_of_each
 from ..support.units import count_text, counted, time_in_digits
 from ..trace import Int8s, Int64s, Path, Provenance
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES
+from .copy_rules import COPIED_BYTES, READ_BYTES, copied_results, following_calls
 from .fix_subject import AT_ONCE_NS, FixSubject
 from .gpu_time import Floats
 from .host_line import SYNCHRONIZES
 from .symptoms import Found, Unjudged
 from .timeline import PAUSE_NS, Timeline
+from .waste_rules import ALLOCATES
 
 #: What a launch takes where CUDA graphs or a compiler make most of them go away, ns.
 CHEAP_LAUNCH_NS = 300.0
-#: A copy to the CPU that is read: its most bytes. And from how many on a copy to the GPU counts.
-READ_BYTES, COPIED_BYTES = 64, 1024
 #: What a pinned copy reaches, bytes per ns, and what its call takes, ns.
 PINNED_RATE, PINNED_CALL_NS = 50.0, 10_000.0
 #: An optimizer is not fused from this number of kernels in a step, or this multiple of the least time, on.
@@ -35,6 +35,8 @@ FUSED = r"fused|adam\w*functor|sgdfunctor|lambstage|lamb\w*functor|adam\w*_kerne
 OPTIMIZER_NAME = re.compile(r"^Optimizer\.step#(\w+)\.step|^steps of (\w+)$|^([A-Z]\w+)(?:\.step)?$")
 #: Optimizers with fused=True, and the bytes that each parameter in fp32 must move.
 BYTES = {"Adam": 28, "AdamW": 28, "SGD": 20, "Adagrad": 20}
+#: More reads than of a loss and a norm are of code that decides by them.
+FEW_READS = 2
 #: A pause that is in one step alone shows nothing of the others.
 FEWEST_STEPS = 2
 
@@ -46,6 +48,7 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         return
     long = np.flatnonzero(timeline.before_ns > PAUSE_NS)
     long = long[(long > 0) & ~subject.opening_backward[long]]
+    long = np.setdiff1d(long, following_calls(subject, copied_results(subject)))  # `to_cpu` has those
     long = np.array([call for call in long.tolist() if subject.idle_before(call) > 0.5], np.int64)
     if not len(long):
         return
@@ -120,7 +123,7 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
     count = round(subject.per_step(work))
     times = f" {count_text(count)} times" if count > 1 else ""
     size = f"{int(np.median(copied.bytes[rows]))} bytes"
-    if in_forward or count > 2:
+    if in_forward or count > FEW_READS:
         remedy = "this needs other code, which decides on the GPU (torch.where, masks, fixed shapes)"
         reads = ".item(), `if tensor`, nonzero()"
     else:
@@ -227,7 +230,7 @@ def launching(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged
         return
     names = [PHASES[phase] for phase in phases]
     of_phase = np.isin(subject.timeline.phase, phases)
-    calls = of_phase & ~subject.waiting
+    calls = of_phase & ~subject.waiting & ~subject.calls_named(ALLOCATES)
 
     def change(timeline: Timeline) -> Timeline:
         short = calls & (timeline.before_ns <= PAUSE_NS)
@@ -243,10 +246,20 @@ def launching(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged
     verb = "are" if len(known) > 1 else "is"
     count = count_text(round(subject.per_step(work & subject.kernel)))
     sentence = (
-        f"{what} {verb} limited by the CPU: {count} small kernels are launched one by one: "
-        'torch.compile(mode="reduce-overhead"), CUDA graphs; larger batches change training'
+        f"{what} {verb} limited by the CPU: {count} small kernels are launched one by one: {_graphs(subject)}"
     )
     yield Found(change, sentence, work)
+
+
+def _graphs(subject: FixSubject) -> str:
+    """Return what makes launches cheap: CUDA graphs, unless the program reads inside of forward or backward."""
+    copied = subject.timeline.copied
+    reads = copied.to_cpu & (copied.bytes <= READ_BYTES) & subject.of_phase(FORWARD, BACKWARD)
+    count = round(subject.per_step(reads))
+    if count > FEW_READS:
+        remedy = "decide on the GPU first (torch.where, masks, fixed shapes)"
+        return f"{count_text(count)} reads inside stop CUDA graphs: {remedy}"
+    return 'torch.compile(mode="reduce-overhead"), CUDA graphs; larger batches change training'
 
 
 def limited_by_launching(subject: FixSubject, factor: Floats | float) -> list[int]:
