@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from . import report as reports
 from .account import Partition
 from .attribution.causes import Attribution, Rules, attribute
-from .measures.fixes import Fixes, fixes_beside
+from .measures.fix_list import Fixes
+from .measures.fixes import fixes_beside
 from .measures.steps import StepTimes, step_times
 from .readers import read
 from .readers.requirements import require_work

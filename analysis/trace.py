@@ -310,8 +310,6 @@ class Trace:
     graph_node: Int64s | None = None  # of each piece of work, -1 for none; only of PyTorch's traces that have some
     messages: Messages | None = None  # only where the report has what its collectives carry
     memory: Allocations | None = None  # only where they were recorded
-    call_names: tuple[str, ...] = ()  # of CUDA API calls, without their versions; empty where they are unknown
-    call_name: Int32s | None = None  # of each launch, a position in `call_names`
     waits: Waits | None = None  # only where the report has what calls waited for
     has_events: bool = False  # whether it has the events that calls recorded
     copies: Copies | None = None  # only where the report has the sizes of copies

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from .analysis.errors import NotAReport
-from .analysis.readers import chrome_events
+from .analysis.readers import chrome_events, stream_waits
 from .analysis.readers.chrome_columns import Table, TraceColumns, integers, numbered, three_sizes, whole_number
 from .analysis.readers.columns import Interner
 from .analysis.readers.pytorch_trace import Assembly
@@ -29,13 +29,13 @@ from .profiling.recorder.seen import (
     SelfTimes,
     Spans,
     SpansOf,
+    Synchronized,
 )
 
 
 class _Args(chrome_events.Args, gc=False, frozen=True):
     block: msgspec.Raw = msgspec.Raw()
     registers: Any = msgspec.field(default=None, name="registers per thread")
-    context: Any = None
     copied: Any = msgspec.field(default=None, name="bytes")
 
 
@@ -101,7 +101,11 @@ def read(path: Path, spans_of: SpansOf | None = None) -> Seen:
     calls, work = _calls(columns, base_ns), _work(columns, base_ns)
     allocated = {on_gpu: _allocated(columns.memory, base_ns, on_gpu=on_gpu) for on_gpu in (False, True)}
     names = [*columns.names]
-    return Seen(names, threads, calls, work, blocks, self_times, allocated, _lost_from(calls, work, names))
+    waits, records = (
+        _synchronized(of(columns.syncs), base_ns) for of in (stream_waits.waits_of, stream_waits.records_of)
+    )
+    lost_ns = _lost_from(calls, work, names)
+    return Seen(names, threads, calls, work, waits, records, blocks, self_times, allocated, lost_ns)
 
 
 def _columns(path: Path) -> tuple[_Columns, Assembly]:
@@ -197,6 +201,19 @@ def _work(columns: _Columns, base_ns: int) -> GpuWork:
         registers=more["registers"],
         bytes=more["bytes"],
         graph_node=more["graph_node"],
+    )
+
+
+def _synchronized(rows: stream_waits.Synchronized, base_ns: int) -> Synchronized:
+    return Synchronized(
+        rows.start_ns + base_ns,
+        np.maximum(rows.end_ns, rows.start_ns) + base_ns,
+        rows.kind,
+        rows.correlation,
+        rows.stream,
+        rows.event,
+        rows.device,
+        rows.context,
     )
 
 

@@ -29,7 +29,6 @@ from ..opened import Choices, Opened, opened
 from ..readers import expand
 from ..report.evidence import TRUSTED
 from ..summary.selection import part_of
-from ..support.units import time_in_digits as time
 from ..views import fix
 from ..views.overview import overview
 from ..views.registry import VIEWS, subject_of, viewer
@@ -150,8 +149,10 @@ class Reports:
 
     @refusing
     def fixes(self, report: str, unrecorded_step_ms: float | None = None) -> Answer:
-        """Answer what to change first, and how much of a step each change takes at most, by replay of the calls.
+        """Answer what to change first, and how much of a step each change takes at most.
 
+        `fix_basis.kind` says by what: `replay` of the recorded calls; `gpu_time`, the GPU's time alone, where
+        nothing could be replayed (`reason`, `remedy`): "at most"; `cpu`, a CPU's operators by counting: "about".
         `unrecorded_step_ms` is how long a step takes without recording, where that was measured: it narrows the
         figures. Each of `fixes` has `sentence`, `alone_low_ns` to `alone_ns`, `then_ns` and `where`; `fix_basis`
         says what else was tried. Afterwards, measure: `nvtx-kernels benchmark --against`, or `compare`.
@@ -159,10 +160,10 @@ class Reports:
         if unrecorded_step_ms is not None and not unrecorded_step_ms > 0:
             raise UsageError(f"`unrecorded_step_ms` is a time above 0, not {unrecorded_step_ms:g}.")
         unrecorded_ns = None if unrecorded_step_ms is None else unrecorded_step_ms * 1e6
-        of_steps = _heard(opened(self.path(report), Choices(per_step=True)))
+        of_steps = _heard(opened(self.path(report)))
         found = fixes_beside(of_steps.partition, of_steps.report.recording, unrecorded_ns)
         document = fix.shown(of_steps.report, found)
-        said = [f"{one.sentence}: {fix.alone(one)} of a step of {time(one.step_ns)}." for one in found.fixes[:1]]
+        said = [fix.said(found, one) for one in found.fixes[:1]]
         answer = _as_answer(replace(document, verdict=" ".join(said) or document.verdict))
         return {**answer, **fix.as_object(found)}
 

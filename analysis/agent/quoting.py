@@ -22,7 +22,9 @@ from ..vocabulary.modules import shown
 #: Characters of a cell, of a name in a sentence, of a sentence, and of a whole answer as JSON.
 LONGEST_TEXT, LONGEST_QUOTED, LONGEST_SENTENCE, LONGEST_ANSWER = 400, 120, 1_000, 32_000
 #: The keys of an answer whose values are sentences.
-SENTENCES = frozenset({"refused", "answer", "title", "caption", "accounting", "notes", "what", "fix", "sentence"})
+SENTENCES = frozenset(
+    "refused reason remedy answer title caption accounting notes what fix sentence".split()  # noqa: SIM905
+)
 #: And lists that may be shortened, besides tables and where changes apply.
 LISTS = ("findings", "reports", "notes", "accounting", "violated", "fixes")
 SHORTENED = (

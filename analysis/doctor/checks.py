@@ -15,6 +15,7 @@ from ..attribution.placing import ADOPTED
 from ..attribution.steps import kernels_per_step, measured_steps
 from ..errors import AnalysisError
 from ..kernel_names.arithmetic import UNKNOWN, is_fp32_convolution
+from ..measures.fix_list import CPU, GPU_TIME, Fixes
 from ..measures.gpu_peaks import peak_of
 from ..opened import Opened, opened, trace_of
 from ..readers.requirements import words_of
@@ -60,6 +61,7 @@ class Patient:
     trace: Trace
     attribution: Attribution
     report: Report
+    fixes: Fixes
 
     @property
     def work(self) -> str:
@@ -80,7 +82,7 @@ def examined(path: Path) -> tuple[list[Finding], Opened | None]:
     except AnalysisError as error:
         return [*findings, Finding("problem", str(error))], None
     report = opened(trace)
-    patient = Patient(path, trace, report.attribution, report.whole)
+    patient = Patient(path, trace, report.attribution, report.whole, report.fixes)
     return findings + [finding for check in CHECKS for finding in check(patient)], report
 
 
@@ -347,6 +349,18 @@ def _steps(patient: Patient) -> Iterator[Finding]:
         yield Finding("warning", reason, remedy.rstrip("."))
 
 
+def _advice(patient: Patient) -> Iterator[Finding]:
+    """Say by what `view fix` judges what to change first, and what it lacks for more."""
+    found = patient.fixes
+    if found.kind == GPU_TIME:
+        text = f"view fix has upper limits by the GPU's time alone, and no replay: {found.reason}"
+        yield Finding("warning" if found.remedy else "good", text, found.remedy)
+    elif found.kind == CPU:
+        yield Finding("good", "view fix judges this CPU by its operators, which it counts")
+    else:
+        yield Finding("good", f"view fix replays {counted(found.steps, 'step')}")
+
+
 CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
     _content,
     _dropped_kernels,
@@ -361,4 +375,5 @@ CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
     _unplaced,
     _nameless,
     _precision,
+    _advice,
 )

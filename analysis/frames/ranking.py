@@ -11,7 +11,8 @@ import pandas as pd
 from ..account import Partition
 from ..attribution.causes import Attribution, Rules
 from ..document import Document, without_commands
-from ..measures.fixes import Fixes, fixes_beside
+from ..measures.fix_list import Fixes
+from ..measures.fixes import fixes_beside
 from ..measures.steps import steps_of
 from ..opened import Choices, Opened, Source, opened
 from ..presenters import as_html, as_table

@@ -1,5 +1,9 @@
 """What to change first, and how much of a step is at stake: each rule's change, replayed.
 
+    a report ─► of a CPU? ─► cpu_fixes
+             ─► replay ────► each rule's change, replayed
+                  └ refused ─► fix_bounds: by the GPU's time alone, with the reason
+
 A rule finds a symptom in the replayed steps and says which change removes it; the figure is the replayed step
 less the replayed step after the change. Recording slows the host, so every figure is computed at all costs of
 recording that give the step without it, and is a range. docs/fix_first.md has the definitions.
@@ -8,7 +12,7 @@ recording that give the step without it, and is a range. docs/fix_first.md has t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
 
@@ -17,99 +21,32 @@ import numpy as np
 from ..account import Partition
 from ..report.recording import Recording
 from ..support.units import time_in_digits
-from ..trace import Bools, Path
-from ..vocabulary import PHASES
-from .fix_rules import BF16_MORE, MEASURED, RULES, Found, Rule, Unjudged
+from ..trace import Bools, Int64s
+from ..vocabulary import BACKWARD, FORWARD, PHASES
+from .cpu_fixes import cpu_fixes
+from .fix_bounds import bounds_of
+from .fix_list import LEAST_SHARE, NEAREST_STEP, Fix, Fixes, Silent, is_same_time
+from .fix_rules import BF16_MORE, MEASURED, RULES, Rule
 from .fix_subject import AT_ONCE_NS, FixSubject
+from .gpu_time import Floats
 from .host_line import Refused
-from .replay import PAUSE_NS, emptied_ns, replay_error, step_ns, timeline_of
-from .timeline import Floats, Timeline, emptied
+from .replay import emptied_ns, replay_error, step_ns, timeline_of
+from .symptoms import Found, Unjudged
+from .timeline import PAUSE_NS, Timeline, emptied
 
 #: The host's time without recording, as a share of that with it, where nothing says which: 0.33 to 1.0 were seen.
 UNKNOWN_FACTORS = (0.4, 1.0)
 #: Where the step without recording is known, all factors in between are tried that give it within this share.
 FACTORS, NEAR_STEP = (0.2, 1.0), 0.03
-#: Where host times of phases are known: they are looked for among these factors, which must give the step so
-#: nearly; all factors within this share of theirs are tried.
-HOST_FACTORS, NEAREST_STEP, NEAR_HOST = (0.05, 1.0), 0.08, 0.15
+#: Where host times of phases are known: they are looked for among these factors, and all factors within this share
+#: of theirs are tried.
+HOST_FACTORS, NEAR_HOST = (0.05, 1.0), 0.15
 #: In how many places a range of factors is computed, and in how many it is looked for.
 PLACES, SEARCHED = 5, 49
-#: Less of the step is not shown.
-LEAST_SHARE = 0.02
-#: Two changes save the same time if both together save less than this multiple of the larger's saving, and the
-#: smaller adds less than this share of its own saving.
-SAME_TIME, ADDS = 1.1, 0.25
 NO_FACTOR = (
     "no cost of recording gives a step of the time without recording: what depends on the host's time is not "
     "judged, and the other figures are the lowest at any cost"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Fix:
-    """One change, and the time that it alone takes from a step: at most, and at the least of its range, ns.
-
-    `then_ns` is the step after it and the changes before it. `up_to` says that the change can save less,
-    whatever recording cost. `measured` is how many changes of this rule were measured, and which percentages of
-    the figure they saved, from least to most. `evidence` has `kernels_ns`, `floor_ns` and `calls` of the work
-    concerned, per step.
-    """
-
-    rule: str
-    sentence: str
-    where: tuple[Path, ...]
-    count: float
-    alone_ns: float
-    alone_low_ns: float
-    then_ns: float
-    step_ns: float
-    up_to: bool
-    measured: tuple[int, int, int] | None = None
-    same_as: tuple[str, ...] = ()
-    evidence: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Silent:
-    """A change that takes too little from a step to be shown: how screens call it, at most and at least, ns."""
-
-    rule: str
-    called: str
-    alone_ns: float
-    alone_low_ns: float
-
-
-@dataclass(frozen=True, slots=True)
-class Fixes:
-    """All changes that matter, by the least that they save; and what stayed silent, or was not judged.
-
-    `step_ns` is the step without recording where `is_unrecorded`, of which it may be an upper limit, else the
-    recorded one; `factors` are the lowest and the highest share of the recorded host time that was replayed;
-    `spread_ns` is half the interquartile range of the recorded steps. `refused` says why nothing was replayed;
-    `fits` is false where no factor gives the unrecorded step. `host_times_error` is by which share of that step
-    the replay misses it with the host's times by phase, None without such times; where it is too large, they are
-    not used.
-    """
-
-    fixes: tuple[Fix, ...] = ()
-    silent: tuple[Silent, ...] = ()
-    unjudged: tuple[str, ...] = ()
-    refused: str = ""
-    step_ns: float = 0
-    is_unrecorded: bool = False
-    is_upper_limit: bool = False
-    recorded_step_ns: float = 0
-    fits: bool = True
-    steps: int = 0
-    spread_ns: float = 0
-    factors: tuple[float, float] | None = None
-    replay_error: float | None = None
-    host_times_error: float | None = None
-
-    @property
-    def host_times_used(self) -> bool:
-        """Whether the figures are of the host's times by phase."""
-        return self.host_times_error is not None and abs(self.host_times_error) <= NEAREST_STEP
 
 
 class _Symptom(NamedTuple):
@@ -123,7 +60,14 @@ def fixes_beside(partition: Partition, cost: Recording | None, given_ns: float |
         return fixes_of(partition, unrecorded_step_ns=given_ns)
     if cost is None or not cost.alone_ns:
         return fixes_of(partition)
-    return fixes_of(partition, unrecorded_step_ns=cost.alone_ns, least_ns=cost.least_ns, host_ns=cost.host_ns)
+    idle_ns = {name: phase.span_ns * (1 - phase.busy_share) for name, phase in cost.phases.items()}
+    return fixes_of(
+        partition,
+        unrecorded_step_ns=cost.alone_ns,
+        least_ns=cost.least_ns,
+        host_ns=cost.host_ns,
+        idle_ns=idle_ns,
+    )
 
 
 def fixes_of(
@@ -132,51 +76,109 @@ def fixes_of(
     unrecorded_step_ns: float | None = None,
     least_ns: float | None = None,
     host_ns: Mapping[str, float] | None = None,
+    idle_ns: Mapping[str, float] | None = None,
 ) -> Fixes:
     """Return the changes that save a program the most time, by its report.
 
     `unrecorded_step_ns` is how long a step takes without recording, or at most, if it may take as little as
-    `least_ns`; `host_ns` the host's own time in it, by phase.
+    `least_ns`; `host_ns` the host's own time in it, by phase, and `idle_ns` how long the GPU is idle in them.
     """
+    if partition.on_cpu:
+        return cpu_fixes(partition)
     try:
         timeline = timeline_of(partition)
-    except Refused as reason:
-        return Fixes(refused=str(reason))
+    except Refused as refused:
+        return bounds_of(partition, refused)
     subject = FixSubject(partition.attribution, timeline)
-    base = _without_annotation(subject)
-    found = _factors(subject, base, unrecorded_step_ns, least_ns or unrecorded_step_ns or 0.0, host_ns or {})
-    factors, fits = found.values, found.fits
-    answers = [(rule, answer) for rule in RULES for answer in rule.find(subject, factors)]
+    most_ns = sum((idle_ns or {}).get(phase, 0.0) for phase in (FORWARD, BACKWARD)) or np.inf
+    return _by_replay(subject, unrecorded_step_ns, least_ns, host_ns or {}, most_ns)
+
+
+def _by_replay(
+    subject: FixSubject,
+    unrecorded_step_ns: float | None,
+    least_ns: float | None,
+    host_ns: Mapping[str, float],
+    launching_ns: float,
+) -> Fixes:
+    """Return the changes with what they save of the replayed step; launching saves `launching_ns` at most.
+
+    Causes come first: launching, and chains of small kernels, are judged on the step that their changes leave.
+    """
+    timeline, base = subject.timeline, _without_annotation(subject)
+    tried = _factors(subject, base, unrecorded_step_ns, least_ns or unrecorded_step_ns or 0.0, host_ns)
+    answers = [(rule, answer) for rule in RULES for answer in rule.find(subject, tried.values)]
     unjudged = [answer.reason for _, answer in answers if isinstance(answer, Unjudged)]
     symptoms = [_Symptom(rule, answer) for rule, answer in answers if isinstance(answer, Found)]
-    if not fits:
+    if not tried.fits:
         unjudged.append(NO_FACTOR)
-        symptoms = [symptom for symptom in symptoms if not symptom.rule.on_host]
-    steps_ns = np.sort(timeline.window.steps_ns)
-    recorded_ns = float(steps_ns.mean())
-    step = unrecorded_step_ns or recorded_ns
-    low_ns, high_ns = np.interp((len(steps_ns) - 1) * np.array([0.25, 0.75]), np.arange(len(steps_ns)), steps_ns)
-    spread_ns = float(high_ns - low_ns) / 2
-    # Without a step of which recording is known to be no part, the replayed steps stand for those that count.
-    replayed_ns = float(step_ns([timeline], np.ones(1))[0])
-    scale = 1.0 if unrecorded_step_ns else recorded_ns / replayed_ns
-    weighed = _Weighed(subject, base, symptoms, factors, fits, step, scale)
+        symptoms = [symptom for symptom in symptoms if not symptom.rule.unrecorded]
+    spread_ns, step = _spread(timeline.window.steps_ns), _step_of(subject, unrecorded_step_ns)
+    causes = [symptom for symptom in symptoms if not symptom.rule.last]
+    weighed = _Weighed(subject, base, causes, tried, step)
+    left = base
+    for place in weighed.shown(spread_ns):
+        left = causes[place].found.change(left)
+    last = _one_remedy([symptom for symptom in symptoms if symptom.rule.last])
+    if last:
+        launching_ns = max(launching_ns - _host_time_saved_ns(base, left) * float(tried.values.mean()), 0.0)
+        weighed = _Weighed(subject, base, [*causes, *last], tried, step, left=left, launching_ns=launching_ns)
     shown = weighed.shown(spread_ns)
     return Fixes(
         fixes=weighed.fixes(shown),
         silent=weighed.silent(shown),
         unjudged=tuple(unjudged),
-        step_ns=step,
+        step_ns=weighed.step.ns,
         is_unrecorded=unrecorded_step_ns is not None,
         is_upper_limit=bool(unrecorded_step_ns and least_ns and least_ns < unrecorded_step_ns),
-        recorded_step_ns=recorded_ns,
-        fits=fits,
+        recorded_step_ns=subject.step_ns,
+        fits=tried.fits,
         steps=timeline.steps,
         spread_ns=spread_ns,
-        factors=(float(factors.min()), float(factors.max())),
+        factors=(float(tried.values.min()), float(tried.values.max())),
         replay_error=replay_error(timeline),
-        host_times_error=found.host_times_error,
+        host_times_error=tried.host_times_error,
     )
+
+
+def _one_remedy(symptoms: list[_Symptom]) -> list[_Symptom]:
+    """Return what comes last, without chains where launching limits: both have the same remedy."""
+    limited = any(symptom.rule.name == "launching" for symptom in symptoms)
+    return [symptom for symptom in symptoms if not (limited and symptom.rule.name == "compile")]
+
+
+def _host_time_saved_ns(base: Timeline, left: Timeline) -> float:
+    """Return how much less the host needs in forward and backward of a step of a changed timeline, ns."""
+    in_model = np.isin(base.phase, [PHASES.index(FORWARD), PHASES.index(BACKWARD)])
+    saved = (base.before_ns + base.own_ns - left.before_ns - left.own_ns)[in_model]
+    return float(np.maximum(saved, 0.0).sum()) / base.steps
+
+
+def _spread(steps_ns: Int64s) -> float:
+    """Return half the interquartile range of some steps' times, ns."""
+    ordered_ns, places = np.sort(steps_ns), np.arange(len(steps_ns))
+    low_ns, high_ns = np.interp((len(steps_ns) - 1) * np.array([0.25, 0.75]), places, ordered_ns)
+    return float(high_ns - low_ns) / 2
+
+
+class _Step(NamedTuple):
+    """The step that figures are of: its time, which part of that is not replayed, and what figures are scaled by.
+
+    A single step is replayed from its first call on; the time before that stays as it is.
+    """
+
+    ns: float
+    outside_ns: float
+    scale: float
+
+
+def _step_of(subject: FixSubject, unrecorded_ns: float | None) -> _Step:
+    """Return the step without recording if that is known, else the recorded one, for which replayed ones stand."""
+    if unrecorded_ns:
+        return _Step(unrecorded_ns, 0.0, 1.0)
+    replayed_ns = float(step_ns([subject.timeline], np.ones(1))[0])
+    outside_ns = max(subject.step_ns - replayed_ns, 0.0) if subject.steps == 1 else 0.0
+    return _Step(subject.step_ns, outside_ns, (subject.step_ns - outside_ns) / replayed_ns)
 
 
 def _without_annotation(subject: FixSubject) -> Timeline:
@@ -256,7 +258,8 @@ def _of_phases(subject: FixSubject, base: Timeline, unrecorded_ns: float, host_n
 class _Weighed:
     """All symptoms, replayed without them one at a time, at all factors.
 
-    `share` is what they save of each replayed step. Where no factor gives the step, it is taken of that step.
+    `share` is what they save of the step. Where no factor gives the step, it is that of each replayed one. What
+    comes last is replayed on the timeline that is `left`, and launching saves `launching_ns` at most.
     """
 
     def __init__(
@@ -264,33 +267,45 @@ class _Weighed:
         subject: FixSubject,
         base: Timeline,
         symptoms: Sequence[_Symptom],
-        factors: Floats,
-        fits: bool,
-        step: float,
-        scale: float,
+        tried: _Factors,
+        step: _Step,
+        *,
+        left: Timeline | None = None,
+        launching_ns: float = np.inf,
     ) -> None:
         self.subject, self.base, self.symptoms, self.step = subject, base, symptoms, step
-        changed = [symptom.found.change(base) for symptom in symptoms]
-        more = [symptom.found.more[0](base) for symptom in symptoms if symptom.found.more]
-        timelines = [base, *changed, *more]
+        factors, fits = tried.values, tried.fits
+        self.inside_ns = step.ns - step.outside_ns
+        bases = [left if symptom.rule.last and left is not None else base for symptom in symptoms]
+        changed = [symptom.found.change(of) for symptom, of in zip(symptoms, bases, strict=True)]
+        furthest = [symptom.found.more[0](base) for symptom in symptoms if symptom.found.more]
+        timelines = [base, left or base, *changed, *furthest]
         each = np.concatenate([factors] * len(timelines))
         steps = step_ns([timeline for timeline in timelines for _ in factors], each).reshape(len(timelines), -1)
-        self.base_ns = steps[0]
-        saved, count = np.maximum(steps[0] - steps[1:], 0.0), len(symptoms)
-        share = saved / self.base_ns
-        saved = saved * (scale if fits else step / self.base_ns)
+        self.base_ns, left_ns, count = steps[0], steps[1], len(symptoms)
+        before = [left_ns if of is left else self.base_ns for of in bases] + [self.base_ns] * len(furthest)
+        saved = np.maximum(np.array(before).reshape(-1, len(factors)) - steps[2:], 0.0)
+        for place, symptom in enumerate(symptoms):
+            if symptom.rule.name == "launching":
+                saved[place] = np.minimum(saved[place], launching_ns)
+        share = saved / self.base_ns * (self.inside_ns / step.ns)
+        saved = np.minimum(saved * (step.scale if fits else step.ns / self.base_ns), step.ns)
         self.share, self.saved_ns, more = share[:count], saved[:count], saved[count:]
         self.more_ns = more.max(axis=1, initial=0.0) if fits else more.min(axis=1, initial=np.inf)
         self.low_ns = self.saved_ns.min(axis=1, initial=np.inf)
         self.high_ns = self.saved_ns.max(axis=1, initial=0.0) if fits else self.low_ns
-        self.nearest = int(np.abs(self.base_ns - step).argmin())
+        self.nearest = int(np.abs(self.base_ns - self.inside_ns).argmin())
         self.factor = factors[self.nearest : self.nearest + 1]
 
     def shown(self, spread_ns: float) -> list[int]:
-        """Return the symptoms that matter, those that save the most at the least first."""
+        """Return the symptoms that matter, those that save the most at the least first.
+
+        A cause comes before launching if it saves at least half as much: launching has no change of one line.
+        """
         enough = self.share.min(axis=1, initial=np.inf) >= LEAST_SHARE
         enough &= self.low_ns > spread_ns
-        return [place for place in np.argsort(-self.low_ns, kind="stable").tolist() if enough[place]]
+        weight = [self.low_ns[n] / (2 if each.rule.last else 1) for n, each in enumerate(self.symptoms)]
+        return [place for place in np.argsort(-np.array(weight), kind="stable").tolist() if enough[place]]
 
     def silent(self, shown: Sequence[int]) -> tuple[Silent, ...]:
         """Return the other symptoms."""
@@ -322,9 +337,9 @@ class _Weighed:
             alone_ns=float(self.high_ns[place]),
             alone_low_ns=float(self.low_ns[place]),
             then_ns=then_ns,
-            step_ns=self.step,
+            step_ns=self.step.ns,
             up_to=rule.up_to,
-            measured=MEASURED.get(rule.name),
+            measured=MEASURED.get(rule.name) if found.is_like_measured else None,
             same_as=same_as,
             evidence={"floor_ns": 0.0, **evidence},
         )
@@ -356,16 +371,16 @@ class _Weighed:
                 timeline = self.symptoms[place].found.change(timeline)
             timelines.append(timeline)
         after = step_ns(timelines, np.concatenate([self.factor] * len(sets)))
-        return [float(ns) for ns in after * (self.step / self.base_ns[self.nearest])]
+        inside_ns = after * (self.inside_ns / self.base_ns[self.nearest])
+        return [self.step.outside_ns + float(ns) for ns in inside_ns]
 
     def _same(self, shown: Sequence[int]) -> dict[int, tuple[str, ...]]:
         """Return for each change the rules that save the same time."""
         pairs = list(combinations(shown, 2))
         same: dict[int, list[str]] = {place: [] for place in shown}
-        alone_ns = self.share[:, self.nearest] * self.step
+        alone_ns = self.share[:, self.nearest] * self.step.ns
         for (a, b), ns in zip(pairs, self._replayed(pairs), strict=True):
-            smaller, larger = sorted((alone_ns[a], alone_ns[b]))
-            if self.step - ns < min(SAME_TIME * larger, larger + ADDS * smaller):
+            if is_same_time(alone_ns[a], alone_ns[b], self.step.ns - ns):
                 same[a].append(self.symptoms[b].rule.name)
                 same[b].append(self.symptoms[a].rule.name)
         return {place: tuple(names) for place, names in same.items()}

@@ -14,9 +14,11 @@ import numpy as np
 
 from ..account import Partition
 from ..attribution.causes import Attribution
+from ..readers.requirements import words_of
 from ..support.small_numbers import counted, distinct
 from ..support.units import count_text, share_text
 from ..trace import Bools, Int8s, Int32s, Int64s, Trace, marked
+from ..vocabulary.calls import plain_name
 
 #: The kinds of calls that the replay tells apart.
 OTHER, SYNCHRONIZES, RECORDS, STREAM_WAITS, UNSEEN = range(5)
@@ -34,17 +36,13 @@ CALLS, MOST_CALLS = 20_000, 100_000
 #: A window is chosen among those that have this share of the steps of the longest.
 LONG_ENOUGH = 0.75
 
-NO_STEPS = (
-    "the report has no measured steps: push a range named step around each of them, or say with --step which "
-    "ranges are the steps"
-)
-ON_CPU = "the report is of a CPU: record on a GPU"
 NO_TIME = "the measured steps have no work that takes time"
-AGAIN = "record with nsys profile -t cuda,nvtx"
-NO_LAUNCHES = f"the report does not say when work was launched: {AGAIN}"
-NO_NAMES = f"the report does not say which API calls the program made: {AGAIN}"
-NO_EVENTS = f"the report has {{}} streams, and no CUDA events that say which waits for which: {AGAIN}"
-NO_WAITS = f"the report has {{}} streams, and does not say for which of them calls waited: {AGAIN}"
+NO_STEPS = "the report has no measured steps"
+SAY_STEPS = "push a range named step around each of them, or say with --step which ranges are the steps"
+NO_LAUNCHES = "the report does not say when work was launched"
+NO_NAMES = "the report does not say which API calls the program made"
+NO_EVENTS = "the report has {} streams, and no CUDA events that say which waits for which"
+NO_WAITS = "the report has {} streams, and does not say for which of them calls waited"
 THREADS = "several threads launch at once: {} of the calls overlap another thread's"
 TOO_LONG = "a step makes {} calls"
 
@@ -53,7 +51,11 @@ _OF_WORK = ("start_ns", "end_ns", "stream_id")
 
 
 class Refused(Exception):  # noqa: N818 - not an error of the user's: the answer shows this reason
-    """Why steps cannot be replayed, in a sentence without its end."""
+    """Why steps cannot be replayed, in a sentence without its end, and what to do about it, or ""."""
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason)
+        self.reason, self.remedy = reason, remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +114,13 @@ def window_of(partition: Partition) -> Window:
     Raises Refused where the report lacks what a replay needs.
     """
     attribution, trace = partition.attribution, partition.attribution.trace
-    if trace.provenance.unit_of_work != "GPU":
-        raise Refused(ON_CPU)
+    record = words_of(trace.provenance).record
     if not trace.launch_times_known:
-        raise Refused(NO_LAUNCHES)
-    if trace.call_name is None:
-        raise Refused(NO_NAMES)
+        raise Refused(NO_LAUNCHES, record)
+    if trace.calls is None or not any(trace.calls.names):
+        raise Refused(NO_NAMES, record)
     if not partition.has_steps:
-        raise Refused(partition.refusal.rstrip(".") or NO_STEPS)
+        raise Refused(partition.refusal.rstrip(".") or NO_STEPS, SAY_STEPS)
     table, ranges, process = partition.table, attribution.ranges, trace.process_of_thread()
     loop = partition.steps.loops[partition.main_loop]
     rows = np.flatnonzero((trace.work.launch >= 0) & (trace.work.process == loop.process))
@@ -127,7 +128,7 @@ def window_of(partition: Partition) -> Window:
     gpus, counts = counted(on_gpu)
     rows = rows[on_gpu == gpus[counts.argmax()]] if len(rows) else rows
     if not len(rows):
-        raise Refused(NO_LAUNCHES)
+        raise Refused(NO_LAUNCHES, record)
     launches = trace.launches
     launched_ns = launches.start_ns[trace.work.launch[rows]]
     if (launched_ns[1:] < launched_ns[:-1]).any():
@@ -203,11 +204,10 @@ def _nearest(partition: Partition, rows: Int64s, calls_ns: Int64s) -> tuple[int,
 
 def _host(trace: Trace, inside: Int64s, work: Int64s) -> Host:
     """Return the line of these calls; raises Refused where threads call at once."""
-    launches, kind_of = trace.launches, call_kinds(trace)
+    launches = trace.launches
+    name_of, kind_of = plain_calls(trace)
     works = marked(launches.thread[trace.work.launch[work]], len(trace.threads))
-    assert trace.call_name is not None
-    name = trace.call_name[inside]
-    inside = inside[works[launches.thread[inside]] & (kind_of[name] != UNSEEN)]
+    inside = inside[works[launches.thread[inside]] & (kind_of[name_of[inside]] != UNSEEN)]
     order = np.lexsort((-launches.end_ns[inside], launches.start_ns[inside]))
     inside = inside[order]
     start_ns, end_ns = launches.start_ns[inside], launches.end_ns[inside]
@@ -219,7 +219,7 @@ def _host(trace: Trace, inside: Int64s, work: Int64s) -> Host:
     if overlapping > MOST_OVERLAPPING * len(inside):
         raise Refused(THREADS.format(share_text(overlapping / len(inside))))
     inside = inside[~nested]
-    name = trace.call_name[inside]
+    name = name_of[inside]
     stream, event = (np.full(len(inside), -1, np.int64) for _ in range(2))
     if trace.waits is not None:
         row, has = _places_of(trace.waits.call.astype(np.int64), inside)
@@ -228,10 +228,19 @@ def _host(trace: Trace, inside: Int64s, work: Int64s) -> Host:
     return Host(inside, *times, name, kind_of[name], stream, event)
 
 
-def call_kinds(trace: Trace) -> Int8s:
-    """Return the kind of each of the trace's names of calls."""
-    kinds = [next((kind for kind, name in KINDS if re.fullmatch(name, call)), OTHER) for call in trace.call_names]
-    return np.array(kinds or [OTHER], np.int8)
+def plain_calls(trace: Trace) -> tuple[Int32s, Int8s]:
+    """Return a number for the name of each launch, the same for all versions of a call, and each number's kind."""
+    calls = trace.calls
+    assert calls is not None
+    plain = [plain_name(calls.names, position) for position in range(len(calls.names))]
+    number = {name: place for place, name in enumerate(dict.fromkeys(plain))}
+    number_of = np.array([number[name] for name in plain], np.int32)
+    return number_of[calls.of_launch], np.array([kind_of(name) for name in number], np.int8)
+
+
+def kind_of(call: str) -> int:
+    """Return what a call does, by its name without a version."""
+    return next((kind for kind, pattern in KINDS if re.fullmatch(pattern, call)), OTHER)
 
 
 def _work(trace: Trace, rows: Int64s, host: Host) -> GpuWork:
@@ -254,8 +263,15 @@ def _places_of(values: Int64s, wanted: Int64s) -> tuple[Int64s, Bools]:
 
 def _require_streams(trace: Trace, work: GpuWork, host: Host) -> None:
     """Raise Refused where work has several streams, and the report does not say which waits for which."""
-    streams = len(distinct(work.stream_id))
+    streams, remedy = len(distinct(work.stream_id)), _how_to_record_waits(trace)
     if streams > 1 and trace.waits is None:
-        raise Refused(NO_WAITS.format(streams))
+        raise Refused(NO_WAITS.format(streams), remedy)
     if streams > 1 and not trace.has_events and (host.kind == STREAM_WAITS).any():
-        raise Refused(NO_EVENTS.format(streams))
+        raise Refused(NO_EVENTS.format(streams), remedy)
+
+
+def _how_to_record_waits(trace: Trace) -> str:
+    """Return how to record which streams wait for which; empty where nothing does, as on AMD's GPUs."""
+    names = trace.calls.names if trace.calls else ()
+    is_hip = any(name.startswith("hip") for name in names)
+    return "" if is_hip else words_of(trace.provenance).waits

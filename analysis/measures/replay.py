@@ -19,12 +19,10 @@ from ..support.small_numbers import medians
 from ..support.units import share_text
 from ..trace import Bools
 from ..vocabulary import PHASES
+from .gpu_time import Floats
 from .host_line import NO_TIME, Refused, window_of
-from .timeline import BEGIN, EMPTY, END, ROOM, RUN, WAIT, Floats, Timeline, first_calls, recorded_timeline
+from .timeline import BEGIN, EMPTY, END, PAUSE_NS, ROOM, RUN, WAIT, Timeline, first_calls, recorded_timeline
 
-#: A call's own time, or a pause between calls, above which it is the program's own and recording did not make
-#: it, ns.
-PAUSE_NS = 1_000_000
 #: A lag between a launch call and the start of its work above which it is not the host's, ns.
 LONGEST_LAG_NS = 50_000
 #: A step is the mean of the replayed ones; the median, where the recorded ones differ by more than this share

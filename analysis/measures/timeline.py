@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution
 from ..support.small_numbers import medians, rows_of_each
 from ..trace import Bools, Int8s, Int32s, Int64s, Trace
+from .gpu_time import Floats, GpuTime
 from .host_line import RECORDS, STREAM_WAITS, SYNCHRONIZES, Window
 
-Floats: TypeAlias = NDArray[np.float64]
-
+#: A call's own time, or a pause between calls, above which it is the program's own and recording did not make
+#: it, ns.
+PAUSE_NS = 1_000_000
 #: Work whose stream was free when it was launched, or so soon after, started as its call let it, ns; work that
 #: could start only after such a lag was queued.
 QUEUED_NS = 4_000
@@ -73,11 +74,11 @@ class Copied(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class Timeline(GpuTime):
     """The columns of a replay. A change is another timeline of the same calls and the same work.
 
-    Of a call: the host's time before it, its own time, and whether it still waits. Of a piece of work: lag,
-    gap, how long it lasts, and whether it is still there.
+    Of a call: the host's time before it, its own time, and whether it still waits. Of a piece of work, besides
+    what `GpuTime` has: lag and gap.
     """
 
     window: Window
@@ -88,11 +89,8 @@ class Timeline:
     waits: Bools
     lag_ns: Floats
     gap_ns: Floats
-    duration_ns: Floats
-    kept: Bools
     scaled: Bools  # per call: recording made its own time longer
     phase: Int8s  # per call: that of the next work launched, or of the last where it waits; a position in PHASES
-    work_phase: Int8s
 
     @property
     def steps(self) -> int:
@@ -109,6 +107,22 @@ class Timeline:
     def step_of_work(self) -> Int64s:
         """The step of each piece of work."""
         return self.step_of_call[self.window.work.call]
+
+    def without(self, work: Bools) -> Timeline:
+        """Return the timeline without some work, and without the calls that launch it."""
+        calls = np.zeros(len(self.before_ns), np.bool_)
+        calls[self.window.work.call[work]] = True
+        return self.without_calls(calls, work)
+
+    def without_calls(self, calls: Bools, work: Bools) -> Timeline:
+        """Return the timeline without some calls, the host's time for them, and some work."""
+        return replace(
+            self,
+            before_ns=np.where(calls & (self.before_ns <= PAUSE_NS), 0.0, self.before_ns),
+            own_ns=np.where(calls, 0.0, self.own_ns),
+            waits=self.waits & ~calls,
+            kept=self.kept & ~work,
+        )
 
 
 def recorded_timeline(attribution: Attribution, window: Window) -> Timeline:

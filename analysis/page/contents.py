@@ -17,7 +17,7 @@ from ..compare.sides import Side, recorded
 from ..document import Detail
 from ..errors import ReportError
 from ..measures.efficiency import counts_of
-from ..measures.fixes import Fix, Fixes
+from ..measures.fix_list import Fix, Fixes
 from ..measures.gpu_peaks import peak_for
 from ..measures.steps import ranges_of
 from ..opened import Opened
@@ -115,26 +115,20 @@ def fix_first(found: Fixes, drawn_strip: Mapping[str, Any]) -> dict[str, Any] | 
     """Return the texts of the changes to make first, each with its work's part of the strip, or None."""
     if not found.fixes:
         return None
-    table = fix.fix_table(found, found.fixes)
-    words = [row.values[1:3] for row in table.rows]
-    return {
-        "title": table.title,
-        "caption": table.caption,
-        "rows": [
+    rows = []
+    for number, each in enumerate(found.fixes, 1):
+        then = fix.then(found, number)
+        is_same = "(" in then
+        rows.append(
             {
                 "sentence": f"{each.sentence}.",
-                "alone": alone,
-                "then": then.strip("()").capitalize()
-                if "(" in then
-                else f"Then a step takes {then}."
-                if then
-                else "",
+                "alone": fix.alone(found, each),
+                "then": then.strip("()").capitalize() if is_same else f"Then a step takes {then}." * bool(then),
                 "part": part_of_strip(each, drawn_strip),
                 "paths": paths_of(each, drawn_strip),
             }
-            for each, (alone, then) in zip(found.fixes, words, strict=True)
-        ],
-    }
+        )
+    return {"title": fix.title(found), "caption": fix.caption(found), "rows": rows}
 
 
 def part_of_strip(each: Fix, drawn_strip: Mapping[str, Any]) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from .graph_annotations import module_path, node_id
 from .stack_frames import FRAME, FUNCTION_CALL, NO_FRAME, Functions, kind_of, range_name
 from .weight_shapes import WEIGHTS, weight_shape
 
-WORK, LAUNCHES, RANGES, FRAMES, OVERHEAD = "work", "launches", "ranges", "frames", "overhead"
+WORK, LAUNCHES, RANGES, FRAMES, OVERHEAD, SYNCS = "work", "launches", "ranges", "frames", "overhead", "syncs"
 
 DEVICES = ("cuda", "xpu", "mtia", "privateuse1")
 
@@ -50,7 +50,11 @@ CATEGORIES: dict[str, tuple[str, int]] = {
     "Runtime": (LAUNCHES, 0),
     "Operator": (RANGES, OLD_OPERATOR),
     "overhead": (OVERHEAD, 0),
+    "cuda_sync": (SYNCS, 1),
+    "cuda_event": (SYNCS, 0),
 }
+#: By Kineto's names, what CUPTI calls the type of a synchronization (CUpti_ActivitySynchronizationType).
+SYNC_TYPES = {"Event Sync": 1, "Stream Wait Event": 2, "Stream Sync": 3, "Context Sync": 4}
 FORWARD_TO_BACKWARD = "fwdbwd"
 MEMORY_EVENT = "[memory]"
 
@@ -121,15 +125,17 @@ class TraceColumns:
     of the one, `is_end`: of the node. Memory: `start`, `place` (in `threads`), `device_type` (0 is the CPU),
     `device`, `block`, `bytes`, `total`. Frames, of Python's functions: `start`, `end`, `name` (in `functions`),
     `place` (in `threads`). Overhead, of the profiler: `start`, `end`, `place` (in `overhead_places`),
-    `loads` (it is the loading of code). Times in ns; a missing correlation, external id or sequence number is
-    -1.
+    `loads` (it is the loading of code). Syncs, which `stream_waits` reads: `start`, `end`, `correlation`, `kind`
+    (of SYNC_TYPES, 0 where an event is recorded), `stream`, `event` (0 for none), `record` (the correlation of
+    the call that recorded it) and `record_stream`, `device`, `context`. Times in ns; a missing correlation,
+    external id, sequence number or stream is -1.
     """
 
     def __init__(self, functions: Functions = "") -> None:
         self.work, self.launches, self.ranges, self.flows = Table(), Table(), Table(), Table()
         self.called_devices: set[str] = set()
         self.messages, self.nodes, self.memory, self.overhead = Table(), Table(), Table(), Table()
-        self.frames = Table()
+        self.frames, self.syncs = Table(), Table()
         self.names: Interner[str] = Interner()
         self.functions: Interner[str] = Interner()
         self.calls: Interner[str] = Interner()
@@ -180,6 +186,7 @@ class TraceColumns:
             RANGES: self._add_ranges,
             FRAMES: self._add_frames,
             OVERHEAD: self._add_overhead,
+            SYNCS: self._add_syncs,
         }
         for (table, kind), rows in timed.items():
             add[table](rows, kind)
@@ -246,6 +253,21 @@ class TraceColumns:
             **_times(events),
             place=_places(events, self.overhead_places),
             loads=np.fromiter((kind_of_call(event.name) == LOADING for event in events), np.uint8, len(events)),
+        )
+
+    def _add_syncs(self, events: list[Event], is_wait: int) -> None:
+        events = [event for event in events if not is_wait or event.name in SYNC_TYPES]
+        args = [event.args for event in events]
+        self.syncs.add(
+            **_times(events),
+            correlation=_numbers(args, "correlation", -1),
+            kind=np.array([SYNC_TYPES.get(event.name, 0) for event in events], np.int64),
+            stream=_numbers(args, "stream", -1),
+            event=_numbers(args, "waited_event" if is_wait else "recorded_event", 0),
+            record=_numbers(args, "record", -1),
+            record_stream=_numbers(args, "record_stream", -1),
+            device=_numbers(args, "device", 0),
+            context=_numbers(args, "context", 0),
         )
 
     def _add_ranges(self, events: list[Event], kind: int) -> None:

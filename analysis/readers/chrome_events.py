@@ -64,6 +64,12 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     module: Any = msgspec.field(default=None, name="module_fqn")
     phase: Any = msgspec.field(default=None, name="autograd_phase")
     original_stream: Any = None
+    # Of a wait: the event, the call that recorded it, and on which stream; and of an event that is recorded.
+    context: Any = None
+    waited_event: Any = msgspec.field(default=None, name="wait_on_cuda_event_id")
+    record: Any = msgspec.field(default=None, name="wait_on_cuda_event_record_corr_id")
+    record_stream: Any = msgspec.field(default=None, name="wait_on_stream")
+    recorded_event: Any = msgspec.field(default=None, name="event_id")
     # Of an allocation, with profile_memory=True.
     bytes: Any = msgspec.field(default=None, name="Bytes")
     address: Any = msgspec.field(default=None, name="Addr")

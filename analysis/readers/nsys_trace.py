@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -75,8 +74,6 @@ COPY_KINDS = (
 DRIVER_CLASS = 1
 #: Memory of the CPU that is not pinned, as CUPTI numbers kinds of memory.
 PAGEABLE = 0
-#: How the names of API calls end that nsys gives the version in which CUDA changed them.
-_VERSION = re.compile(r"_v\d+$")
 GREEN = (
     "Green contexts had {} multiprocessors of their GPU: what ran in them can reach that share of the GPU's peaks."
 )
@@ -138,8 +135,6 @@ class _Assembly:
         # Copies follow the kernels, as their table does.
         copies = _copies(work[MEMCPY], len(work[KERNEL]))
         waits = Waits.joined([self.waits(table, keys) for table in (waited, recorded)])
-        call_names = list(dict.fromkeys(_VERSION.sub("", texts.get(code, "")) for code in name.values))
-        call_name = name.numbered(lambda code: call_names.index(_VERSION.sub("", texts.get(code, ""))))
         captures = memory_events = None
         if len(created):
             node = np.concatenate([table.numbers["graph_node"] for table in work])
@@ -181,8 +176,6 @@ class _Assembly:
             shortfalls=shortfalls,
             captures=captures,
             messages=messages,
-            call_names=tuple(call_names) if any(call_names) else (),
-            call_name=call_name if any(call_names) else None,
             waits=waits if len(waits) else None,
             has_events=len(recorded) > 0,
             copies=copies,

@@ -40,6 +40,7 @@ from ..trace import (
     Spots,
     Thread,
     Trace,
+    Waits,
     Work,
     sorted_ranges,
 )
@@ -56,6 +57,7 @@ from .marks import DistributedInfo, fitting
 from .module_calls import ModuleTree, innermost_calls, module_tree, without_gradient
 from .self_times import self_times, spots_of, with_inner
 from .stack_frames import FUNCTION_CALL, MODULE_CALL, UPDATE, Functions
+from .stream_waits import Synchronized, records_of, waits_of
 
 TOOL = "PyTorch profiler"
 NO_GPU = (
@@ -154,6 +156,7 @@ class Assembly:
             for process, (pid, tid) in zip(self.process_of, self.columns.threads, strict=True)
         ]
         memory = self.memory(on_cpu)
+        waits, has_events = self.waits()
         processes = list(self.process)
         trace = Trace(
             work=work,
@@ -179,6 +182,8 @@ class Assembly:
             notes=tuple(self.notes),
             messages=None if on_cpu else self.messages(work),
             memory=memory,
+            waits=None if on_cpu else waits,
+            has_events=has_events and not on_cpu,
             calls=None if on_cpu else named_calls(self.columns.launches["call"], list(self.columns.calls)),
             overhead=None if on_cpu else self.overhead(),
             graph_node=None if on_cpu else self.graph_nodes(),
@@ -199,6 +204,26 @@ class Assembly:
         collective, group, ranks, sent, received = (table[name][rows] for name in MESSAGE)
         names, unknown = (collective.astype(np.int32), group.astype(np.int32)), np.full(len(rows), -1, np.int64)
         return Messages(launches[launches >= 0], *names, ranks, sent, received, root_or_peer=unknown)
+
+    def waits(self) -> tuple[Waits | None, bool]:
+        """Return what calls waited for and which events they recorded, and whether any of these is known."""
+        calls = self.columns.launches
+        keys = RowsById.of(self.process_of[calls["place"]], calls["correlation"], calls["start"])
+        waited, recorded = waits_of(self.columns.syncs), records_of(self.columns.syncs)
+        joined = Synchronized.joined([waited, recorded])
+        call = keys.find(self.processes_of(joined.correlation), joined.correlation)
+        is_known = call >= 0
+        has_events = bool(is_known[len(waited) :].any())
+        waits = Waits(call, joined.stream, joined.event).take(is_known)
+        return (waits if len(waits) else None), has_events
+
+    def processes_of(self, correlation: Int64s) -> Int32s:
+        """Return the only process with a call of each correlation id, -1 where several have one."""
+        calls = self.columns.launches
+        process = self.process_of[calls["place"]]
+        if len(self.process) < 2:
+            return np.zeros(len(correlation), np.int32)
+        return _sole_owner(calls["correlation"], process, correlation)
 
     def overhead(self) -> Overhead | None:
         """Return when the profiler kept threads busy; Kineto does not always say which thread."""

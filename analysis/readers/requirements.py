@@ -29,6 +29,7 @@ class Words(NamedTuple):
     numbered: str  # backward's work, by autograd's numbers
     replayed: str  # modules of replayed graphs
     graph_nodes: str  # with which the kernels inside graphs are recorded
+    waits: str  # which streams wait for which; empty where nothing records that
 
 
 _NSYS = Words(
@@ -39,10 +40,12 @@ _NSYS = Words(
     "record with emit_nvtx or `nsys profile --pytorch=autograd-nvtx`, which records where it belongs",
     f"annotate them and {REPLAYS}, with `nsys profile --cuda-graph-trace=node`",
     "`nsys profile --cuda-graph-trace=node`",
+    "record with `nsys profile -t cuda,nvtx`",
 )
 _RECORDER = _NSYS._replace(
     ranges="ranges",
     opened="with `nvtx_kernels.profile(model)`, `nvtx_kernels.annotate.range` or `record_function`",
+    waits="record again, with PyTorch for CUDA 12.8 or older, or with `nsys profile -t cuda,nvtx`",
 )
 _PYTORCH = Words(
     "record_function blocks",
@@ -52,6 +55,8 @@ _PYTORCH = Words(
     "record with the CPU's activities, whose operators have numbers, which say where it belongs",
     f"annotate them and {REPLAYS}, or let PyTorch 2.15 annotate its graphs (torch.cuda.graph_annotations)",
     "a profiler that runs before the graphs are captured",
+    "record with `nsys profile -t cuda,nvtx`, or with PyTorch for CUDA 12.8 or older and "
+    "experimental_config=torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)",
 )
 _ROCPROF = Words(
     "roctx ranges",
@@ -61,6 +66,7 @@ _ROCPROF = Words(
     "record with emit_nvtx, whose ranges have numbers, which say where it belongs",
     "run the program without graphs: rocprofv3 does not record where a graph's kernels were captured",
     "the program run without graphs",
+    "",
 )
 
 

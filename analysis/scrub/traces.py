@@ -23,7 +23,9 @@ from ..readers.chrome_columns import (
     FORWARD_TO_BACKWARD,
     LAUNCHES,
     MEMORY_EVENT,
+    OVERHEAD,
     RANGES,
+    SYNCS,
     WORK,
     three_sizes,
 )
@@ -37,7 +39,11 @@ from .copying import LONGEST_CAPTURE_NS, Unknown
 from .names import Names, thread_name
 from .words import words_of
 
-ROLES = {WORK: Role.KERNEL, LAUNCHES: Role.CALL, RANGES: Role.BARE_RANGE}
+ROLES = {
+    WORK: Role.KERNEL,
+    **dict.fromkeys((LAUNCHES, OVERHEAD, SYNCS), Role.CALL),
+    RANGES: Role.BARE_RANGE,
+}
 # How torch.profiler's handlers name traces: after the host.
 _FILE_OF_HOST = re.compile(r"(.+?)[_.]\d+\.\d+\.pt\.trace\.json(?:\.gz)?")
 _WRAPPED = re.compile(r"(thread -?\d+) \((.*)\)\s*")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..document import Column, Document, Row, Table, headed
-from ..errors import ReportError
-from ..measures.fixes import ADDS, LEAST_SHARE, Fix, Fixes, Silent, fixes_beside
+from ..measures.cpu_fixes import LEAST_SHARE_OF_CPU
+from ..measures.cpu_rules import CPU_RULES
+from ..measures.fix_list import ADDS, CPU, GPU_TIME, LEAST_SHARE, REPLAY, Fix, Fixes, Silent
+from ..measures.fix_rules import RULES
+from ..measures.fixes import fixes_beside
 from ..report import Report
+from ..report.evidence import RECORDING
 from ..support.units import UNITS_NS, digits_text, share_text
 from ..support.units import time_in_digits as time
 from ..vocabulary import PATH_SEPARATOR
@@ -23,61 +27,127 @@ RANGE_FROM = 0.1
 WITH_STEP, FIRST = 3, 3
 #: What takes less than this share of the step is not even called silent.
 LEAST_SILENT = 0.0005
-REFUSED = "What to change first is not known: {}."
-NOTHING = "Nothing to fix first: no known change saves {} or more of a step of {}."
+NOTHING = "Nothing to fix first{by}: no known change {verb} {least} or more of {whole}."
 UNSURE = (
-    "What to fix first is not sure: each known change may save less than {} of a step of {}, or less than steps "
+    "What to fix first is not sure: each known change may save less than {least} of {whole}, or less than steps "
     "vary."
 )
-CEILINGS = "Upper limits per step, by replay of the recorded calls; they do not add up."
 GIVE_STEP = "{}. Give its time to narrow these ranges, such as --unrecorded-step 68ms."
 RECORDED, AT_MOST = "Unrecorded, a step is shorter", "Alone, a step may be shorter"
 ONE_RANK = "Of {} ranks, the steps of one are replayed; what its collectives wait for stays as recorded."
+ONE_GPU = "Of {} GPUs, the work of the one that works the longest is counted."
 NOT_USED = (
     "The host's times by phase are not used: with them, the replay of the unchanged step is {} {} "
     "than a step without recording."
 )
+NOT_REPLAYED, FOR_REPLAY = "Not replayed: {}.", "For a replay: {}."
+TRIED, NEEDS_HOST = "Tried: {}.", "Only a replay can judge: {}."
 EVIDENCE = "time: of the kernels and copies concerned. least: what bytes or FLOPs need."
 
 
-def view(subject: Subject) -> Document:
-    """Show all changes that matter, with their evidence.
+class Words(NamedTuple):
+    """How the figures of a kind are told: by what they are computed, above them, before each, and below them."""
 
-    Raises ReportError where the recorded steps cannot be replayed.
-    """
+    by: str
+    heading: str
+    verb: str
+    before: str
+    caption: str
+
+
+WORDS = {
+    REPLAY: Words(
+        "",
+        "saves alone",
+        "saves",
+        "",
+        "Upper limits per step, by replay of the recorded calls; they do not add up.",
+    ),
+    GPU_TIME: Words(
+        ", by the GPU's time alone",
+        "of the GPU's work",
+        "takes away",
+        "at most ",
+        "Upper limits of what the GPU's work would shrink by; they do not add up.",
+    ),
+    CPU: Words(
+        "",
+        "concerns",
+        "concerns",
+        "about ",
+        "About what the operators and ranges concerned take, by counting; they do not add up.",
+    ),
+}
+
+
+def view(subject: Subject) -> Document:
+    """Show all changes that matter, with their evidence."""
     require_measured(subject.report)
     found = fixes_beside(subject.partition, subject.report.recording, subject.unrecorded_step_ns)
     return shown(subject.report, found)
 
 
 def shown(report: Report, found: Fixes) -> Document:
-    """Show what was found in a report; raises ReportError where its steps could not be replayed."""
-    if found.refused:
-        raise ReportError(REFUSED.format(found.refused))
-    is_shorter = "" if found.is_unrecorded else RECORDED
-    is_shorter = AT_MOST if found.is_upper_limit else is_shorter
-    notes = [
-        *([GIVE_STEP.format(is_shorter)] if is_shorter else []),
-        *(f"Not judged: {reason}." for reason in found.unjudged),
-        *not_used(found),
-    ]
-    notes += [ONE_RANK.format(report.ranks)] if report.ranks > 1 else []
+    """Show what was found in a report."""
     tables = [fix_table(found, found.fixes), *([_evidence(found)] if found.fixes else [])]
-    accounting = headings.accounting_per_step(report)
+    accounting = headings.accounting_per_step(report) if found.per != RECORDING else None
     filled = [table for table in tables if table.rows]
-    document = headings.answer(report, filled, (*notes, *report.notes), accounting=accounting)
+    notes = (*_notes(report, found), *report.notes)
+    document = headings.answer(report, filled, notes, accounting=accounting)
     return replace(document, verdict=nothing(found) if not found.fixes else "")
+
+
+def _notes(report: Report, found: Fixes) -> list[str]:
+    """Return what must be known with the figures."""
+    notes = [f"Not judged: {reason}." for reason in found.unjudged]
+    if found.kind == REPLAY:
+        is_shorter = "" if found.is_unrecorded else RECORDED
+        is_shorter = AT_MOST if found.is_upper_limit else is_shorter
+        notes = [*([GIVE_STEP.format(is_shorter)] if is_shorter else []), *notes, *not_used(found)]
+        notes += [ONE_RANK.format(report.ranks)] if report.ranks > 1 else []
+    if found.kind == GPU_TIME:
+        notes += [
+            TRIED.format(", ".join(rule.called for rule in RULES if not rule.needs_host)),
+            NEEDS_HOST.format(", ".join(rule.called for rule in RULES if rule.needs_host)),
+            *([FOR_REPLAY.format(found.remedy)] if found.remedy else []),
+        ]
+        gpus = len(report.account.gpus) if report.account else 0
+        notes += [ONE_GPU.format(gpus)] if gpus > 1 else []
+    if found.kind == CPU:
+        notes.append(TRIED.format(", ".join(rule.called for rule in CPU_RULES)))
+    return notes
+
+
+def whole(found: Fixes) -> str:
+    """Return what figures are a share of: `a step of 68.9 ms`, `the recording's 136 ms of GPU work`."""
+    is_step, lasts = found.per != RECORDING, time(found.step_ns)
+    if found.kind == GPU_TIME:
+        return f"{'a step' if is_step else 'the recording'}'s {lasts} of GPU work"
+    return f"a step of {lasts}" if is_step else f"a recording of {lasts}"
 
 
 def nothing(found: Fixes) -> str:
     """Return the sentence for a report in which nothing matters for sure."""
-    words = UNSURE if is_unsure(found) else NOTHING
-    return words.format(share_text(LEAST_SHARE, 0), time(found.step_ns)) + silent(found)
+    words = WORDS[found.kind]
+    sentence = UNSURE if is_unsure(found) else NOTHING
+    least = share_text(least_share(found), 0)
+    text = sentence.format(by=words.by, verb=words.verb, least=least, whole=whole(found))
+    return text + why_not_replayed(found) + silent(found)
+
+
+def why_not_replayed(found: Fixes) -> str:
+    """Return why nothing was replayed, in a sentence that follows another; nothing of a CPU, or of a replay."""
+    return f" {NOT_REPLAYED.format(found.reason)}" if found.kind == GPU_TIME else ""
+
+
+def least_share(found: Fixes) -> float:
+    """Return from which share on changes are listed."""
+    return LEAST_SHARE_OF_CPU if found.kind == CPU else LEAST_SHARE
 
 
 def is_unsure(found: Fixes) -> bool:
     """Return whether nothing is shown, though a change may save enough to be."""
-    least_ns = LEAST_SHARE * found.step_ns
+    least_ns = least_share(found) * found.step_ns
     return not found.fixes and any(tried.alone_ns >= least_ns for tried in found.silent)
 
 
@@ -99,11 +169,20 @@ def unsure(found: Fixes | None) -> str:
     return f" {nothing(found)}" if found and is_unsure(found) else ""
 
 
+def said(found: Fixes, fix: Fix) -> str:
+    """Return a change and its figure in one sentence."""
+    return f"{fix.sentence}: {alone(found, fix)} of {whole(found)}."
+
+
 def as_object(found: Fixes) -> dict[str, Any]:
     """Return all changes, and what their figures are based on, for programs; docs/json.md describes it."""
     basis: dict[str, Any] = {
+        "kind": found.kind,
+        "reason": found.reason or None,
+        "remedy": found.remedy or None,
+        "per": found.per,
         "replay_error": found.replay_error,
-        "refused": found.refused or None,
+        "refused": found.reason or None,
         "step_ns": found.step_ns,
     }
     basis |= {"is_unrecorded": found.is_unrecorded, "is_upper_limit": found.is_upper_limit}
@@ -115,10 +194,11 @@ def as_object(found: Fixes) -> dict[str, Any]:
 
 def fix_table(found: Fixes, fixes: Sequence[Fix]) -> Table:
     """Return some of the changes as a table, for people in words and for programs in numbers."""
+    has_then = found.kind == REPLAY
     columns = (
         Column("change", "change", "prose", seen_by="people"),
-        Column("alone", "saves alone", seen_by="people"),
-        Column("then", "then a step takes", seen_by="people"),
+        Column("alone", WORDS[found.kind].heading, seen_by="people"),
+        *([Column("then", "then a step takes", seen_by="people")] if has_then else []),
         *(replace(column, seen_by="programs") for column in _FIGURES),
     )
     rows = []
@@ -126,12 +206,22 @@ def fix_table(found: Fixes, fixes: Sequence[Fix]) -> Table:
         where = "\n".join(PATH_SEPARATOR.join(path) for path in fix.where)
         share = fix.alone_ns / fix.step_ns if fix.step_ns else None
         figures = (fix.alone_ns, fix.alone_low_ns, share, fix.then_ns, fix.step_ns, fix.count, fix.up_to)
-        words = (f"{number}. {fix.sentence}{_cited(fix)}", alone(fix), _then(found, number))
+        words = [f"{number}. {fix.sentence}{_cited(fix)}", alone(found, fix)]
+        words += [then(found, number)] if has_then else []
         rows.append(Row((*words, fix.rule, fix.sentence, *figures, ", ".join(fix.same_as), where)))
-    recorded = " without recording" if found.is_unrecorded else " while recorded"
+    return Table("fixes", title(found), columns, tuple(rows), caption(found))
+
+
+def title(found: Fixes) -> str:
+    """Return what figures are of, as the heading of the list."""
+    lasts, is_step = time(found.step_ns), found.per != RECORDING
+    if found.kind == GPU_TIME:
+        return (
+            f"Fix first{WORDS[GPU_TIME].by} ({'a step' if is_step else 'the recording'} has {lasts} of GPU work)"
+        )
+    recorded = " without recording" if found.is_unrecorded else " while recorded" if is_step else ""
     at_most = "at most " if found.is_upper_limit else ""
-    title = f"Fix first (a step takes {at_most}{time(found.step_ns)}{recorded})"
-    return Table("fixes", title, columns, tuple(rows), caption(found))
+    return f"Fix first ({'a step' if is_step else 'the recording'} takes {at_most}{lasts}{recorded})"
 
 
 _FIGURES = (
@@ -142,7 +232,7 @@ _FIGURES = (
 
 def caption(found: Fixes) -> str:
     """Return how the figures were computed, and what was tried and saves too little to be listed."""
-    return CEILINGS + silent(found)
+    return WORDS[found.kind].caption + why_not_replayed(found) + silent(found)
 
 
 def silent(found: Fixes) -> str:
@@ -155,15 +245,16 @@ def silent(found: Fixes) -> str:
     for called, alike in kinds.items():
         low_ns, high_ns = min(each.alone_low_ns for each in alike), max(each.alone_ns for each in alike)
         places = f" ({len(alike)} places)" if len(alike) > 1 else ""
-        tried.append(f"{called} {_between(low_ns, high_ns) or time(high_ns)}{places}")
+        figure = (_between(low_ns, high_ns) if found.kind == REPLAY else "") or time(high_ns)
+        tried.append(f"{called} {figure}{places}")
     stake = "At stake" if is_unsure(found) else "Less at stake"
     return f" {stake}: {', '.join(tried)}." if tried else ""
 
 
-def alone(fix: Fix) -> str:
-    """Return the time that a change saves by itself: `20.8 ms, 30%`, `13 to 21 ms`, `up to 27 ms, 40%`."""
-    bound = "up to " if fix.up_to else ""
-    if between := _between(fix.alone_low_ns, fix.alone_ns):
+def alone(found: Fixes, fix: Fix) -> str:
+    """Return the time that a change saves by itself: `20.8 ms, 30%`, `13 to 21 ms`, `at most 27 ms, 40%`."""
+    bound = "up to " if found.kind == REPLAY and fix.up_to else WORDS[found.kind].before
+    if found.kind == REPLAY and (between := _between(fix.alone_low_ns, fix.alone_ns)):
         return f"{bound}{between}"
     return f"{bound}{time(fix.alone_ns)}, {share_text(fix.alone_ns / fix.step_ns, 0)}"
 
@@ -186,10 +277,12 @@ def _between(low_ns: float, high_ns: float) -> str:
     return f"{low} to {high} {unit}"
 
 
-def _then(found: Fixes, number: int) -> str:
+def then(found: Fixes, number: int) -> str:
     """Return the step after a change and those above, or above which one that saves the same time."""
     fix, above = found.fixes[number - 1], found.fixes[: number - 1]
     before_ns = above[-1].then_ns if above else fix.step_ns
+    if fix.then_ns is None or before_ns is None:
+        return ""
     same = [place for place, other in enumerate(above, 1) if other.rule in fix.same_as]
     if same and before_ns - fix.then_ns < ADDS * fix.alone_low_ns:
         return f"(same time as {same[0]})"
@@ -213,5 +306,5 @@ def _evidence(found: Fixes) -> Table:
         )
         for fix in found.fixes
     ]
-    title = "What they concern, {unit} per step"
-    return Table("evidence", title, columns, tuple(rows), EVIDENCE)
+    heading = f"What they concern, {{unit}} {'per step' if found.per != RECORDING else 'in the recording'}"
+    return Table("evidence", heading, columns, tuple(rows), EVIDENCE)

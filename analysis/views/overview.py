@@ -11,7 +11,7 @@ from typing import Any
 from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..errors import ReportError
 from ..kernel_names.short import names_by_kernel
-from ..measures.fixes import Fixes
+from ..measures.fix_list import Fixes
 from ..readers import STACKS
 from ..report import KernelRow, Path, RangeRow, Report, added, as_object
 from ..summary.selection import naming_for, renamed

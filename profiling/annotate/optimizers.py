@@ -135,6 +135,11 @@ def name_of(optimizer: Optimizer) -> str:
     return _training.name(optimizer)
 
 
+def updated() -> list[Optimizer]:
+    """Return the optimizers that marks speak of, as they were given or have updated, in this order."""
+    return list(_training.names)
+
+
 def never_updated() -> list[str]:
     """Return the optimizers that were made while a guide was there, and have not updated: their classes."""
     return [name for optimizer, name in _training.made.items() if optimizer not in _training.names]

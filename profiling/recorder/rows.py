@@ -16,7 +16,7 @@ import numpy as np
 from ..annotate.others import OPTIMIZER_BLOCKS, original_name
 from .backward import ENGINE
 from .range_log import Event, RangeLog
-from .seen import Column, GpuWork, Seen, Spans
+from .seen import Column, GpuWork, Seen, Spans, Synchronized
 from .session import LAST
 from .trace_file import TraceFile, global_tid, writable
 
@@ -26,6 +26,9 @@ INT64 = range(-(1 << 63), 1 << 63)
 NVTX = "NVTX_EVENTS"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+SYNCHRONIZATION, CUDA_EVENT = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+#: What CUPTI writes as the stream where the whole device is waited for.
+NO_STREAM = 2**32 - 1
 ALLOCATIONS = "NVTX_KERNELS_ALLOCATIONS"
 #: By the kinds of analysis.trace.
 WORK_TABLES = (KERNEL, "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
@@ -82,6 +85,7 @@ class Rows:
             self._add_calls(calls.start_ns, calls.end_ns, thread_ids[calls.thread], calls.correlation,
                             text_ids[calls.name], calls.event_class)  # fmt: skip
             self._add_gpu_work(seen.work, names, text_ids)
+            self._add_waits(seen.waits, seen.records)
         else:
             self._add_self_times(seen, thread_ids, text_ids)
         self._add_blocks(seen, names, thread_ids, log)
@@ -128,6 +132,22 @@ class Rows:
                 correlationId=work.correlation[rows], deviceId=work.device[rows], contextId=work.context[rows],
                 graphNodeId=[node or None for node in work.graph_node[rows].tolist()], **own,
             )  # fmt: skip
+
+    def _add_waits(self, waits: Synchronized, records: Synchronized) -> None:
+        """Write which calls waited for which stream or event, and which recorded events."""
+        times = {"start": waits.start_ns - self._origin_ns, "end": waits.end_ns - self._origin_ns}
+        self._trace.add_columns(SYNCHRONIZATION, **times, syncType=waits.kind, **self._on_streams(waits))
+        self._trace.add_columns(CUDA_EVENT, **self._on_streams(records))
+
+    def _on_streams(self, calls: Synchronized) -> dict[str, Any]:
+        return {
+            "deviceId": calls.device,
+            "contextId": calls.context,
+            "streamId": np.where(calls.stream < 0, NO_STREAM, calls.stream),
+            "correlationId": calls.correlation,
+            "globalPid": global_tid(self._pid, 0),
+            "eventId": calls.event,
+        }
 
     def _add_work(self, table: str, start_ns: Column, end_ns: Column, **columns: Any) -> None:
         times = {"start": start_ns - self._origin_ns, "end": end_ns - self._origin_ns}

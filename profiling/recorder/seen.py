@@ -53,6 +53,23 @@ class GpuWork:
 
 
 @dataclass(frozen=True, slots=True)
+class Synchronized:
+    """Calls that waited or let a stream wait, with CUPTI's type of that, or that recorded an event, of type 0."""
+
+    start_ns: Column
+    end_ns: Column
+    kind: Column
+    correlation: Column
+    stream: Column  # -1 for the whole device
+    event: Column  # 0 for none
+    device: Column
+    context: Column
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True, slots=True)
 class Blocks:
     """Operators and record_function blocks, in the order of the file.
 
@@ -106,6 +123,8 @@ class Seen:
     threads: list[tuple[int, str]]
     calls: Calls
     work: GpuWork
+    waits: Synchronized
+    records: Synchronized
     blocks: Blocks
     self_times: SelfTimes
     allocated: dict[bool, Allocated]  # on the GPU, and on the CPU

@@ -53,10 +53,19 @@ def detaching() -> Iterator[None]:
 
 def of_all_threads() -> Any:
     """Return the setting with which a profiler sees all threads; None before PyTorch 2.6, which lacks it."""
+    return _setting(profile_all_threads=True)
+
+
+def _setting(**switches: Any) -> Any:
+    """Return the profiler's setting with these switches on; None for none, or if PyTorch lacks one of them."""
     try:
-        return torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
-    except TypeError:
+        return torch._C._profiler._ExperimentalConfig(**switches) if switches else None
+    except (AttributeError, TypeError):
         return None
+
+
+#: With it Kineto records which calls and streams wait for which stream or event (PyTorch 2.1 and newer).
+WAITS = {"enable_cuda_sync_events": True}
 
 
 class Session:
@@ -73,7 +82,8 @@ class Session:
             raise RuntimeError("another profiler of PyTorch is already running")
         os.environ.setdefault(*QUIET_KINETO)
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu and kernels else [])]
-        config = of_all_threads() if all_threads else None
+        threads = {"profile_all_threads": True} if all_threads else {}
+        config = _setting(**threads, **(WAITS if on_gpu and kernels else {})) or _setting(**threads)
         self._profile = profile(activities=activities, experimental_config=config, profile_memory=memory)
         with warnings.catch_warnings(), _ours():
             # Some releases warn that a second session drops the events of the first, which are saved by then.

@@ -52,6 +52,13 @@ TABLES = {
         "start* end* deviceId* contextId* greenContextId streamId* correlationId globalPid value* bytes*"
         " graphNodeId memKind"
     ),
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (
+        "start* end* deviceId* contextId* greenContextId streamId* correlationId globalPid deprecatedSyncType"
+        " syncType* eventId* eventSyncId"
+    ),
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": (
+        "deviceId* contextId* greenContextId streamId* correlationId globalPid eventId* eventSyncId"
+    ),
     # Ours: nsys has no table of what PyTorch's allocator does (docs/memory.md).
     "NVTX_KERNELS_ALLOCATIONS": "start* globalTid* deviceId* block* bytes* totalBytes*",
     "PROFILER_OVERHEAD": "start* end* globalTid nameId* returnValue*",

@@ -180,9 +180,12 @@ class Profile:
         if self._models:
             facts["model"] = ", ".join(type(model).__name__ for model in self._models)
             facts |= parameter_facts(weight for model in self._models for weight in model.parameters())
-        if self._optimizers:
-            optimizer = self._optimizers[-1]
+        if trained := self._optimizers or optimizers.updated():
+            optimizer = trained[-1]
             facts |= {"optimizer": type(optimizer).__name__, **optimizer_flags(optimizer)}
+        if trained and not self._models:
+            groups = (group["params"] for optimizer in trained for group in optimizer.param_groups)
+            facts |= parameter_facts(weight for group in groups for weight in group)
         if autocast := self._phases.autocast:
             facts["autocast"] = autocast
         return facts | pytorch_settings() | versions()

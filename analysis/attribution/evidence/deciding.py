@@ -131,4 +131,5 @@ def _on_busiest_gpu(work: Work, rows: Int64s) -> Int64s:
     """Return the work among some rows of the GPU that works the longest in them."""
     devices, gpu = grouped(work.device_id[rows])
     busy_ns = summed(gpu, work.duration_ns[rows], len(devices))
-    return rows[gpu == busy_ns.argmax()]
+    busiest: Int64s = rows[gpu == busy_ns.argmax()]
+    return busiest

@@ -281,10 +281,11 @@ def test_names_are_quoted_whole_and_texts_cut_if_they_are_longer():
     assert (cut("abc", 3), cut("abcde", 3)) == ("abc", "abc… (2 more characters)")
 
 
-def test_fixes_of_a_report_without_steps_are_refused(tmp_path):
+def test_fixes_of_a_report_without_steps_are_bounds_of_the_recording_with_the_reason(tmp_path):
     building.build(tmp_path, ranges=[building.Range("forward", 0, 100)], **building.launched((10, 20)))
-    answer = Reports(tmp_path).fixes("report.sqlite")
-    assert (answer["reason"], answer["refused"][-1]) == ("not in the report", ".")
+    basis = Reports(tmp_path).fixes("report.sqlite")["fix_basis"]
+    assert (basis["kind"], basis["per"]) == ("gpu_time", "recording")
+    assert basis["reason"] == "the report has no measured steps"
 
 
 def test_names_of_strangers_are_bounded_escaped_and_marked_as_data(tmp_path):

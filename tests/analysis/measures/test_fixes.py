@@ -1,5 +1,6 @@
 """What `view fix` says is at stake is what the changed program saves, in simulations that know both."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -235,8 +236,55 @@ def test_what_is_saved_of_a_step_that_no_cost_gives_is_less_than_it(tmp_path, st
         assert 0 < fix.then_ns < fix.step_ns
 
 
-def test_an_unknown_gpu_is_not_judged(tmp_path):
-    report = recorded(tmp_path, partial(training, reads=True), gpu="NVIDIA H900")
-    answer = fixes_of(partition(attribute(read(report))))
+def test_on_an_unknown_gpu_products_are_judged_by_their_whole_time_if_names_tell_its_generation(tmp_path):
+    unknown = partial(found, gpu="NVIDIA GeForce RTX 9999")
+    fix = rule(unknown(tmp_path, partial(training, reads=True)), "fp32")
+    assert fix.measured is None
+    assert fix.alone_ns == pytest.approx(20 * 200 * US, rel=0.05)
+    answer = unknown(tmp_path, partial(training, gemm="sgemm_128x128x8_NT_vec", reads=True))
     assert rule(answer, "fp32") is None
-    assert "peaks of the GPU are not known" in answer.unjudged[0]
+    assert "the peaks of the GPU are not known" in answer.unjudged[0]
+
+
+def test_a_pause_of_a_single_step_is_no_suggestion(tmp_path):
+    for steps, rules in ((1, set()), (2, {"host_pause"})):
+        report = recorded(tmp_path, beside_a_pause, steps=steps)
+        told = {fix.rule for fix in fixes_of(partition(attribute(read(report)))).fixes}
+        assert told & {"host_pause"} == rules
+
+
+def beside_a_pause(machine):
+    """Run a step that pauses between two products."""
+    with machine.range("forward"):
+        machine.gemms(2, 200 * US, TF32_GEMM)
+        machine.wait()
+        machine.host(9 * MS)
+        machine.gemms(2, 200 * US, TF32_GEMM)
+    machine.wait()
+
+
+def test_a_single_step_that_begins_late_saves_no_more_than_its_work(tmp_path):
+    """What passes before its first call, such as loading, is no part of what a change saves."""
+
+    def late(machine):
+        machine.host(80 * MS)
+        training(machine, reads=True)
+
+    answer = fixes_of(partition(attribute(read(recorded(tmp_path, late, steps=1)))))
+    fix = rule(answer, "fp32")
+    assert answer.step_ns > 80 * MS
+    assert fix.alone_ns <= 20 * 200 * US
+    assert fix.then_ns == pytest.approx(answer.step_ns - fix.alone_ns, rel=0.02)
+
+
+def test_places_of_steps_that_are_numbered_are_one_place(tmp_path):
+    """PyTorch calls each step otherwise: ProfilerStep#3."""
+    machine = simulated(partial(training, pause=9 * MS, reads=True))
+    numbers = iter(range(100))
+    named = [
+        replace(row, name=f"ProfilerStep#{next(numbers)}") if row.name == "step" else row
+        for row in machine.rows.ranges
+    ]
+    machine.rows.ranges[:] = [row for row in named if row.name != "forward" and row.name != "backward"]
+    told = fixes_of(partition(attribute(read(write(tmp_path / "report.sqlite", machine.rows)))))
+    assert rule(told, "host_pause").alone_ns == pytest.approx(9 * MS, rel=0.05)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from nvtx_kernels.analysis.account import partition
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import AnalysisError
+from nvtx_kernels.analysis.measures.fix_list import REPLAY
 from nvtx_kernels.analysis.measures.fixes import fixes_of
 from nvtx_kernels.analysis.measures.host_line import Refused, window_of
 from nvtx_kernels.analysis.measures.replay import replay_error, step_ns, timeline_of
@@ -145,11 +146,12 @@ def test_steps_between_which_evaluation_lies_are_not_replayed_together(tmp_path)
 
 
 @given(st.one_of(programs, chaos()))
-def test_any_report_is_replayed_or_refused(rows):
+def test_any_report_is_replayed_or_has_bounds_with_a_reason(rows):
     with tempfile.TemporaryDirectory() as folder:
         try:
             attribution = attribute(require_work(read(write(Path(folder) / "report.sqlite", rows))))
         except AnalysisError:
             assume(False)
     found = fixes_of(partition(attribution), unrecorded_step_ns=50.0)
-    assert found.refused or abs(found.replay_error) <= 0.02
+    assert found.reason or abs(found.replay_error) <= 0.02
+    assert (found.kind == REPLAY) is not bool(found.reason)

@@ -3,14 +3,19 @@
 import gzip
 import json
 
+import numpy as np
 import pytest
 from nvtx_kernels.analysis import scrub
+from nvtx_kernels.analysis.readers import read
 
+from tests.analysis.making import simulated
 from tests.analysis.making.checks import said
 from tests.analysis.making.copies import figures, scrubbed
 from tests.analysis.making.fragments import REPORTS, of_report
+from tests.analysis.making.simulated_kineto import kineto_recorded
 from tests.analysis.making.stacks import Event, launch
 from tests.analysis.making.stacks import write as write_stacks
+from tests.analysis.measures.test_replay import two_streams
 
 EPOCH_US = 1_795_173_292_279_457
 PRIVATE = "gpu-node-0417"
@@ -24,6 +29,19 @@ def test_copy_of_a_trace_answers_as_the_trace(tmp_path, report):
     for options in ((), ("--operators", "keep")):
         assert figures(copy, *options) == figures(trace, *options)
     assert said(scrub, str(copy), "--check")[0] == 0
+
+
+def test_copy_of_a_trace_keeps_waits_and_the_profilers_own_time(tmp_path):
+    machine = simulated.simulated(two_streams)
+    trace = kineto_recorded(tmp_path / "trace.json", machine, lists_events=True)
+    profilers = {"ph": "X", "cat": "overhead", "name": "Triggered Module Loading", "pid": -1, "tid": 0}
+    whole = json.loads(trace.read_text())
+    whole["traceEvents"].append({**profilers, "ts": 1, "dur": 2, "args": {}})
+    trace.write_text(json.dumps(whole))
+    copied, expected = read(scrubbed(trace)), read(trace)
+    assert copied.has_events
+    assert np.array_equal(copied.waits.event, expected.waits.event)
+    assert copied.overhead.loads.tolist() == [True]
 
 
 @pytest.fixture

@@ -5,12 +5,20 @@ from functools import partial
 
 import pytest
 from nvtx_kernels.analysis import kernels, view
-from nvtx_kernels.analysis.measures.fixes import Fixes, Silent
+from nvtx_kernels.analysis.doctor.checks import examine
+from nvtx_kernels.analysis.errors import AnalysisError
+from nvtx_kernels.analysis.measures.fix_list import CPU, GPU_TIME, REPLAY, Fixes, Silent
 from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page.contents import contents
 from nvtx_kernels.analysis.views.fix import silent, unsure
 
+from tests.analysis.making.building import alter
+from tests.analysis.making.bundled import SHARED, unpacked
 from tests.analysis.making.simulated import FP32_GEMM, MS, TF32_GEMM, US, recorded, step_ns
+
+FOLDERS = ("h200", "corpus", "gains", "idle", "ranks", "failing/traces")
+REPORTS = [path for folder in FOLDERS for path in sorted(SHARED.glob(f"{folder}/*.sqlite*"))]
+REPORTS += sorted(SHARED.glob("failing/traces/*.json*"))
 
 
 def program(machine, *, gemm=FP32_GEMM, pause=6 * MS):
@@ -98,3 +106,58 @@ def test_a_time_that_is_none_is_refused(time, tmp_path, capsys):
     with pytest.raises(SystemExit):
         view.main(["fix", str(recorded(tmp_path, program)), f"--unrecorded-step={time}"])
     assert "is not a time: write 68.9ms" in capsys.readouterr().err
+
+
+def without_steps(report):
+    """Return the report with its steps called otherwise."""
+    return alter(report, "UPDATE NVTX_EVENTS SET text = 'part' WHERE text = 'step'")
+
+
+def test_without_a_replay_every_screen_gives_bounds_and_the_reason(tmp_path, capsys):
+    report = without_steps(recorded(tmp_path, program))
+    page = contents([opened(report)]).reports[0]["fix"]
+    for text in (shown(capsys, view, "fix", report), shown(capsys, kernels, report), json.dumps(page)):
+        words = " ".join(text.split())
+        assert "Fix first, by the GPU's time alone (the recording has 36.0 ms of GPU work)" in words
+        assert "at most 31.1 ms, 86%" in words
+        assert "Not replayed: the report has no measured steps." in words
+    assert "then a step takes" not in shown(capsys, view, "fix", report)
+
+
+def test_a_list_by_the_gpus_time_says_what_was_tried_and_what_only_a_replay_judges(tmp_path, capsys):
+    text = " ".join(shown(capsys, view, "fix", without_steps(recorded(tmp_path, program))).split())
+    assert "Tried: TF32, fused attention, checkpointing, alignment, double precision." in text
+    assert "Only a replay can judge: pauses of the program, reading single numbers," in text
+    assert "For a replay: push a range named step around each of them" in text
+
+
+def test_json_says_what_figures_are_of(tmp_path, capsys):
+    report = recorded(tmp_path, program)
+    replayed = json.loads(shown(capsys, kernels, report, "--format", "json"))["fix_basis"]
+    assert [replayed[key] for key in ("kind", "reason", "remedy", "per")] == ["replay", None, None, "step"]
+    bounded = json.loads(shown(capsys, kernels, without_steps(report), "--format", "json"))
+    basis = bounded["fix_basis"]
+    assert (basis["kind"], basis["per"]) == ("gpu_time", "recording")
+    assert basis["reason"] == basis["refused"] == "the report has no measured steps"
+    assert [fix["rule"] for fix in bounded["fixes"]] == ["fp32"]
+    assert bounded["fixes"][0]["alone_ns"] <= bounded["fixes"][0]["step_ns"] == basis["step_ns"]
+
+
+def test_the_doctor_says_by_what_changes_are_judged(tmp_path):
+    report = recorded(tmp_path, program)
+    assert any(finding.what == "view fix replays 6 steps" for finding in examine(report))
+    (finding,) = (finding for finding in examine(without_steps(report)) if "view fix has" in finding.what)
+    assert finding.what.endswith("no replay: the report has no measured steps")
+    assert finding.fix.startswith("push a range named step")
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda path: path.name.split(".")[0])
+def test_every_report_gets_an_answer_with_no_figure_above_what_it_is_of(report, tmp_path):
+    path = unpacked(str(report.relative_to(SHARED)), tmp_path) if report.suffix == ".xz" else report
+    try:
+        found = opened(path).fixes
+    except AnalysisError as error:
+        pytest.skip(f"it has no work: {error}")
+    assert found.kind in (REPLAY, GPU_TIME, CPU)
+    assert (found.kind == REPLAY) is not bool(found.reason)
+    assert all(0 < fix.alone_ns <= found.step_ns * 1.000001 for fix in found.fixes)

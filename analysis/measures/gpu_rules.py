@@ -1,0 +1,294 @@
+"""Rules that judge by the GPU's work alone, so that they need no replay: each finds a symptom and its change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from ..kernel_names.arithmetic import arithmetic_of, is_fp32_convolution
+from ..support.small_numbers import distinct, rows_of_each
+from ..support.units import count_text
+from ..trace import Bools
+from ..vocabulary import BACKWARD, FORWARD, PHASES
+from .gpu_peaks import Peak
+from .gpu_subject import GpuSubject
+from .gpu_time import Floats
+from .symptoms import Found, GpuChange, Time, Unjudged
+
+#: Parts of products and convolutions that move data, and products with a vector: no tensor core helps them.
+NO_PRODUCT = r"splitKreduce|nchwToNhwc|nhwcToNchw|scalePacked|offsets|gemv|dot_kernel|gemmk1|gemvNSP|reduce_1Block"
+#: What allows TF32, and in what; and what a GPU without TF32 has.
+TF32_SETTINGS = {
+    'torch.set_float32_matmul_precision("high")': "GEMMs",
+    "torch.backends.cudnn.allow_tf32 = True": "convolutions",
+}
+FP16 = "use fp16, torch.autocast with a GradScaler"
+#: How kernels are named that only GPUs with TF32 run, and those of the generations before.
+WITH_TF32 = re.compile(r"ampere_|hopper|sm(?:8\d|9\d|1\d\d)(?!\d)|cutlass_[89]\d|_tf32", re.IGNORECASE)
+BEFORE_TF32 = re.compile(r"volta_|turing_|sm7\d|cutlass_7\d", re.IGNORECASE)
+#: The most launches between a softmax and the products around it, and the categories that attention never has
+#: between them.
+NEAR_SOFTMAX, NOT_ATTENTION = 12, ("scan", "index", "communication", "optimizer", "attention")
+#: A loss's softmax and what follows it, which lie between products where ranges tell no parts of the model.
+OF_LOSS = r"log_?softmax|nll_loss|cross_?entropy"
+#: How the names of CUTLASS's products say how many elements they load at a time, where 16 bytes are possible.
+LOADS_FEW = re.compile(r"_align(1|2)(?!\d)")
+FULL_LOAD_BYTES, ELEMENT_BYTES = 16, 2
+#: Kernels that are bound by memory, and those that a compiler or a library has fused; programs of whose products
+#: convolutions have more than this share gained nothing from compiling.
+MOVES_MEMORY = ("elementwise", "copy", "reduction", "normalization", "softmax", "index", "dropout")
+FUSED_ALREADY, MOST_CONVOLUTION = r"^triton_|multi_tensor", 0.3
+
+
+def fp32(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find products and convolutions that could use tensor cores."""
+    plain = ~subject.matching(NO_PRODUCT)
+    products = subject.products & subject.named(lambda name: arithmetic_of(name) == "fp32") & plain
+    convolutions = subject.of_category("convolution") & subject.named(is_fp32_convolution) & plain
+    if not (products | convolutions).any():
+        return
+    concerned = _Fp32(subject, products, convolutions)
+    peak = subject.peak
+    if peak is not None and peak.narrower is not None:
+        yield concerned.by_peaks(peak, peak.narrower)
+    else:
+        yield concerned.by_names()
+
+
+class _Fp32(NamedTuple):
+    """The products and convolutions of a subject that compute in fp32."""
+
+    subject: GpuSubject
+    products: Bools
+    convolutions: Bools
+
+    @property
+    def work(self) -> Bools:
+        return self.products | self.convolutions
+
+    @property
+    def called(self) -> str:
+        """How many products and convolutions a step has, as a sentence's subject."""
+        counts = (
+            (self.subject.per_step(self.products), "GEMMs"),
+            (self.subject.per_step(self.convolutions), "convolutions"),
+        )
+        return " and ".join(f"{count_text(round(count))} {name}" for count, name in counts if count >= 0.5)
+
+    @property
+    def tf32(self) -> str:
+        """How TF32 is allowed for this work."""
+        has = {"GEMMs": self.products.any(), "convolutions": self.convolutions.any()}
+        settings = [setting for setting, kinds in TF32_SETTINGS.items() if has[kinds]]
+        return f"allow TF32 by {' and '.join(settings)} or use bf16"
+
+    def by_peaks(self, peak: Peak, kind: str) -> Found:
+        """Return the symptom with the time at the peaks of the GPU."""
+        asked = self.subject.run.get("tf32") is False and self.subject.run.get("dtype") == "fp32"
+        sentence = self.sentence(self.tf32 if kind == "tf32" else FP16)
+        sentence += "; you asked for full fp32" if asked else ""
+        floor = least_bytes_ns(self.subject, self.work)
+        more = None
+        if kind == "tf32" and peak.flops("bf16"):
+            more = self.narrower(peak, "bf16", floor * 0.5), "(bf16: up to {})"
+        floor_ns = float(floor[self.work].sum()) / self.subject.steps
+        return Found(self.narrower(peak, kind, floor), sentence, self.work, {"floor_ns": floor_ns}, more)
+
+    def by_names(self) -> Found | Unjudged:
+        """Return the symptom with all the time of the work, if kernels' names show which GPU runs them."""
+        names = self.subject.names
+        has_tf32, is_older = (any(map(pattern.search, names)) for pattern in (WITH_TF32, BEFORE_TF32))
+        if not (has_tf32 or is_older):
+            return Unjudged(f"{self.called} compute in fp32, but the peaks of the GPU are not known")
+        remedy = self.tf32 if has_tf32 else f"{FP16}, or TF32 where the GPU has it"
+        return Found(dropping(self.work), self.sentence(remedy), self.work, is_like_measured=False)
+
+    def sentence(self, remedy: str) -> str:
+        return f"{self.called} compute in fp32, without tensor cores: {remedy}; numbers change"
+
+    def narrower(self, peak: Peak, kind: str, floor_ns: Floats) -> GpuChange:
+        """Return the change to another arithmetic, in which work takes at least so long for its bytes, ns."""
+        share = (peak.flops("fp32") or 0) / (peak.flops(kind) or 1)
+        work = self.work
+
+        def change(time: Time, /) -> Time:
+            least = np.maximum(time.duration_ns * share, floor_ns)
+            return time.lasting(np.where(work, np.minimum(time.duration_ns, least), time.duration_ns))
+
+        return change
+
+
+def dropping(work: Bools) -> GpuChange:
+    """Return the change after which some work is gone."""
+
+    def change(time: Time, /) -> Time:
+        return time.without(work)
+
+    return change
+
+
+def shortening(work: Bools, share: float | Floats) -> GpuChange:
+    """Return the change after which some work lasts this share of its time."""
+
+    def change(time: Time, /) -> Time:
+        return time.lasting(np.where(work, time.duration_ns * share, time.duration_ns))
+
+    return change
+
+
+def least_bytes_ns(subject: GpuSubject, work: Bools) -> Floats:
+    """Return the least time of each piece of work for its bytes, ns, where its range alone was counted."""
+    floor, counted = np.zeros(len(work)), subject.counted
+    phase = subject.timeline.work_phase
+    for (path, of_phase), rows in rows_of_each(subject.path_id[work], phase[work].astype(np.int64)):
+        figures = counted.get((int(path), int(of_phase)))
+        if figures is None or figures.elementwise or not figures.total or subject.peak is None:
+            continue
+        rows = np.flatnonzero(work)[rows]
+        instances = subject.steps * max(len(distinct(subject.node[rows])) / subject.steps, 1)
+        all_ns = figures.bytes / subject.peak.bytes * 1e9 * instances
+        floor[rows] = all_ns * subject.duration_ns[rows] / subject.duration_ns[rows].sum()
+    return floor
+
+
+def attention(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find attention that writes its scores: a softmax with a product before and after it in the same range."""
+    scores = score_kernels(subject)
+    if not scores.any():
+        return
+    products = subject.products & np.isin(subject.path_id, distinct(subject.path_id[scores]))
+    least_ns = _least_of_attention(subject, scores)
+    time_ns = float(subject.duration_ns[products].sum())
+    share = min(least_ns / time_ns, 1.0) if least_ns and time_ns else 1.0
+    shorter = shortening(products, share)
+
+    def change(time: Time, /) -> Time:
+        return shorter(time).without(scores)
+
+    uncounted = "" if least_ns else " (products not counted)"
+    count = count_text(round(subject.per_step(scores)))
+    sentence = f"Attention writes its scores and reads them {count} times: scaled_dot_product_attention{uncounted}"
+    yield Found(change, sentence, scores, {"floor_ns": least_ns / subject.steps})
+
+
+def _least_of_attention(subject: GpuSubject, scores: Bools) -> float:
+    """Return the least time of the products around scores for their FLOPs, ns; 0 if not all were counted."""
+    least_ns = 0.0
+    phases = subject.timeline.work_phase[scores].tolist()
+    for path, phase in set(zip(subject.path_id[scores].tolist(), phases, strict=True)):
+        figures = subject.counted.get((path, phase))
+        if figures is None or subject.peak is None:
+            return 0.0
+        nodes = len(distinct(subject.node[scores & (subject.path_id == path)]))
+        for kind, count in figures.flops.items():
+            rate = subject.peak.flops(kind)
+            if not rate:
+                return 0.0
+            least_ns += nodes * count / rate * 1e9
+    return least_ns
+
+
+def score_kernels(subject: GpuSubject) -> Bools:
+    """Mark the kernels between the two products around a softmax, all in one range and phase."""
+    count, products = len(subject.node), subject.products
+    place = subject.attention_range * len(PHASES) + subject.timeline.work_phase
+    stretch = np.cumsum(np.r_[True, place[1:] != place[:-1]])
+    softmax = np.flatnonzero(subject.of_category("softmax"))
+    rows = np.arange(count)
+    before = np.maximum.accumulate(np.where(products, rows, -1))[softmax]
+    after = np.minimum.accumulate(np.where(products, rows, count)[::-1])[::-1][softmax]
+    never = subject.of_category(*NOT_ATTENTION) | subject.matching(OF_LOSS)
+    never_until = np.r_[0, np.cumsum(never)]
+    fits = (before >= 0) & (after < count)
+    before, after, softmax = before[fits], after[fits], softmax[fits]
+    fits = (stretch[before] == stretch[softmax]) & (stretch[after] == stretch[softmax])
+    fits &= (softmax - before <= NEAR_SOFTMAX + 1) & (after - softmax <= NEAR_SOFTMAX + 1)
+    fits &= never_until[after] == never_until[before]
+    edges = np.zeros(count + 1, np.int64)
+    np.add.at(edges, before[fits] + 1, 1)
+    np.add.at(edges, after[fits], -1)
+    scores: Bools = np.cumsum(edges)[:-1] > 0
+    return scores
+
+
+def recompute(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find forward work that backward computes again."""
+    again = np.append(subject.attribution.recompute, False)[subject.node]
+    if again.any():
+        sentence = (
+            "Backward computes forward again (activation checkpointing): fewer checkpoints, if memory allows"
+        )
+        yield Found(dropping(again), sentence, again)
+
+
+def alignment(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find products on tensor cores that load one or two elements of 2 bytes at a time, where 8 are possible."""
+    loaded = np.array([_elements_loaded(name) for name in subject.names], np.int64)[subject.code]
+    work = subject.products & (loaded > 0)
+    if work.any():
+        share = loaded * ELEMENT_BYTES / FULL_LOAD_BYTES
+        count = count_text(round(subject.per_step(work)))
+        sentence = (
+            f"{count} products load one or two elements at a time: make sizes multiples of 8 "
+            "(pad the vocabulary, heads or batch)"
+        )
+        yield Found(shortening(work, share), sentence, work)
+
+
+def _elements_loaded(name: str) -> int:
+    """Return how many elements a product of fp16 or bf16 loads at a time, if few by its name; else 0."""
+    match = LOADS_FEW.search(name)
+    is_narrow = arithmetic_of(name) in ("fp16", "bf16") and "simt" not in name
+    return int(match[1]) if match and is_narrow else 0
+
+
+def fp64(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find products in double precision."""
+    work = subject.products & subject.named(lambda name: arithmetic_of(name) == "fp64")
+    if not work.any():
+        return
+    count = count_text(round(subject.per_step(work)))
+    sentence = f"{count} products compute in fp64: if that is not meant, .float(), and TF32 where the GPU has it"
+    yield Found(shortening(work, _share_of_fp64(subject.peak)), sentence, work)
+
+
+def _share_of_fp64(peak: Peak | None) -> float:
+    """Return which share of its time a product in fp64 takes in a narrower arithmetic; 0 if no peak is known."""
+    double = peak.flops("fp64") if peak else None
+    narrower = peak.flops(peak.narrower or "fp32") if peak else None
+    return min(double / narrower, 1.0) if double and narrower else 0.0
+
+
+def chains(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find runs of kernels between products that only move memory, of which a compiler makes one each.
+
+    Kernels of a compiler's own are left, and programs of convolutions, where compiling gained nothing.
+    """
+    dropped, work = _in_chains(subject)
+    convolutions, products = subject.of_category("convolution"), subject.products
+    of_convolutions = subject.time_ns(convolutions)
+    if not dropped.any() or of_convolutions > MOST_CONVOLUTION * (of_convolutions + subject.time_ns(products)):
+        return
+    count = count_text(round(subject.per_step(work)))
+    sentence = (
+        f"{count} kernels between products only move memory: torch.compile(model) makes each run of them one"
+    )
+    yield Found(dropping(dropped), sentence, work)
+
+
+def _in_chains(subject: GpuSubject) -> tuple[Bools, Bools]:
+    """Mark the kernels that fusing each run leaves away, which are all but its longest, and all of the runs."""
+    fits = subject.of_category(*MOVES_MEMORY) & ~subject.products & ~subject.matching(FUSED_ALREADY)
+    fits &= subject.of_phase(FORWARD, BACKWARD)
+    phase, stream = subject.timeline.work_phase, subject.trace.work.stream_id[subject.row]
+    goes_on = fits[1:] & fits[:-1] & (phase[1:] == phase[:-1]) & (stream[1:] == stream[:-1])
+    run = np.cumsum(np.r_[True, ~goes_on])
+    order = np.lexsort((-subject.duration_ns, run))
+    is_longest = np.zeros(len(run), np.bool_)
+    is_longest[order[np.r_[True, run[order][1:] != run[order][:-1]]]] = True
+    alone = np.bincount(run)[run] == 1
+    work = fits & ~alone
+    return work & ~is_longest, work

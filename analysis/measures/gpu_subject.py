@@ -1,0 +1,163 @@
+"""What rules look at that judge by the GPU's work alone: its names, ranges, phases and arithmetic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..attribution.causes import Attribution
+from ..kernel_names.categories import classify
+from ..support.small_numbers import ordered, rows_of_each
+from ..trace import KERNEL, Bools, Int64s, Path
+from ..vocabulary import PHASES
+from .efficiency import Counts, counted_in, keys_of
+from .gpu_peaks import Peak, peak_for
+from .gpu_time import Floats, GpuTime
+
+MOST_PLACES = 20
+#: What ranges of attention are called, whose parts can have ranges of their own.
+ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
+
+
+class GpuSubject:
+    """Some of a report's work in the order of its launches, with all that rules ask; masks are per piece of it.
+
+    `row` are positions in the trace's work, `steps` says how many steps the work is of.
+    """
+
+    timeline: GpuTime
+
+    def __init__(self, attribution: Attribution, row: Int64s, timeline: GpuTime, steps: int) -> None:
+        self.attribution, self.row = attribution.of_all_work, row
+        self.timeline, self.steps = timeline, steps
+        self.trace = self.attribution.trace
+        self.name_id = self.trace.work.name_id[row]
+        self.kernel: Bools = self.trace.work.kind[row] == KERNEL
+        self.node = self.attribution.node[row]
+        self.duration_ns: Floats = timeline.duration_ns
+        self.run: Mapping[str, Any] = self.trace.provenance.run
+        self._paths: dict[int, Path] = {-1: ()}
+
+    @cached_property
+    def _of_names(self) -> tuple[Int64s, list[str]]:
+        ids, code = np.unique(self.name_id, return_inverse=True)
+        return code, [self.trace.names[name] for name in ids.tolist()]
+
+    @cached_property
+    def _classes(self) -> list[tuple[str, bool]]:
+        return classify(self._of_names[1])
+
+    @property
+    def names(self) -> list[str]:
+        """The distinct names of the work."""
+        return self._of_names[1]
+
+    @property
+    def code(self) -> Int64s:
+        """The name of each piece of work, a position in `names`."""
+        return self._of_names[0]
+
+    def matching(self, pattern: str) -> Bools:
+        """Mark the work whose name contains a pattern, ignoring case."""
+        return self.named(lambda name: re.search(pattern, name, re.IGNORECASE) is not None)
+
+    def of_category(self, *categories: str) -> Bools:
+        """Mark the kernels of some categories."""
+        code, _ = self._of_names
+        return np.array([category in categories for category, _ in self._classes], np.bool_)[code] & self.kernel
+
+    @cached_property
+    def products(self) -> Bools:
+        """The kernels that multiply matrices."""
+        code, _ = self._of_names
+        return np.array([is_product for _, is_product in self._classes], np.bool_)[code] & self.kernel
+
+    def named(self, fits: Callable[[str], bool]) -> Bools:
+        """Mark the work whose name fits."""
+        code, names = self._of_names
+        return np.array([fits(name) for name in names], np.bool_)[code]
+
+    def of_phase(self, *phases: str) -> Bools:
+        """Mark the work of some phases."""
+        return np.isin(self.timeline.work_phase, [PHASES.index(phase) for phase in phases])
+
+    def path(self, node: int) -> Path:
+        """Return the ranges around a node, outermost first."""
+        if node not in self._paths:
+            forest, ranges = self.attribution.forest, self.attribution.ranges
+            name = self.trace.names[ranges.name_id[forest.range[node]]]
+            self._paths[node] = (*self.path(int(forest.parent[node])), name)
+        return self._paths[node]
+
+    def places(self, work: Bools) -> tuple[Path, ...]:
+        """Return the ranges of some work, those with the most time first."""
+        rows = np.flatnonzero(work & (self.node >= 0))
+        _, first, group = np.unique(self.path_id[rows], return_index=True, return_inverse=True)
+        order = np.lexsort((first, -np.bincount(group, self.duration_ns[rows])))
+        return tuple(self.path(node) for node in self.node[rows[first[order[:MOST_PLACES]]]].tolist())
+
+    @cached_property
+    def path_id(self) -> Int64s:
+        """A number for each piece of work's path: equal paths, below steps of any name, have equal numbers."""
+        number: dict[Path, int] = {}
+        nodes, code = np.unique(self.node, return_inverse=True)
+        paths = [self._below_step(self.path(node)) for node in nodes.tolist()]
+        ids = [number.setdefault(path, len(number)) for path in paths]
+        return np.array(ids, np.int64)[code]
+
+    def _below_step(self, path: Path) -> Path:
+        """Return the part of a path below its step, whose name can have a number: `ProfilerStep#3`."""
+        steps = self._step_names
+        below = next((at for at, name in enumerate(path) if name in steps), -1)
+        return path[below + 1 :]
+
+    @cached_property
+    def attention_range(self) -> Int64s:
+        """The range instance of each piece of work, or that around it where its name says attention."""
+        forest, nodes = self.attribution.forest, ordered(self.node)
+        instance = {-1: -1}
+        for node in nodes[nodes >= 0].tolist():
+            parent = int(forest.parent[node])
+            around = parent if parent >= 0 and ATTENTION.search(self.path(parent)[-1]) else node
+            instance[node] = int(forest.range[around])
+        return np.array([instance[node] for node in nodes.tolist()], np.int64)[np.searchsorted(nodes, self.node)]
+
+    def per_step(self, work: Bools) -> float:
+        """Return how many of these pieces of work a step has."""
+        return float(work.sum()) / self.steps
+
+    def time_ns(self, work: Bools) -> float:
+        """Return how long these pieces of work take in a step."""
+        return float(self.duration_ns[work].sum()) / self.steps
+
+    @cached_property
+    def counts(self) -> Counts | None:
+        """What was counted of a step."""
+        return counted_in(self.trace.provenance, self.attribution.rules.step)
+
+    @cached_property
+    def peak(self) -> Peak | None:
+        """What the GPU can do at most."""
+        return peak_for(self.trace.provenance.gpus, self.counts.peaks if self.counts else {})
+
+    @cached_property
+    def counted(self) -> dict[tuple[int, int], Any]:
+        """The counts of the work's innermost ranges, by the number of a path and a phase."""
+        entries = self.counts.by_key if self.counts and not self.counts.is_stated else {}
+        figures = {}
+        for (path_id, phase), rows in rows_of_each(self.path_id, self.timeline.work_phase):
+            path = self._below_step(self.path(int(self.node[rows[0]])))
+            key = next((key for key in keys_of(PHASES[phase], path) if key in entries), None)
+            if key is not None and entries[key].paths is not None:
+                figures[path_id, phase] = entries[key].figures
+        return figures
+
+    @cached_property
+    def _step_names(self) -> set[str]:
+        """What the measured steps are called."""
+        ranges = self.attribution.ranges
+        return {self.trace.names[ranges.name_id[step]] for step in self.attribution.steps.range.tolist()}

@@ -1,0 +1,295 @@
+"""Rules that judge by a replay, as they are about the host: pauses, reads, copies, launches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..account.idle import LATENCY, LAUNCHING, MODULE_LOADING
+from ..report.limits import CAUSE_FROM, IDLE_LIMITS_BELOW
+from ..support.small_numbers import distinct, rows_of_each
+from ..support.units import count_text, counted, time_in_digits
+from ..trace import Int8s, Int64s, Path, Provenance
+from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES
+from .copy_rules import COPIED_BYTES, READ_BYTES, copied_results, following_calls
+from .fix_subject import AT_ONCE_NS, FixSubject
+from .gpu_time import Floats
+from .host_line import SYNCHRONIZES
+from .symptoms import Found, Unjudged
+from .timeline import PAUSE_NS, Timeline
+from .waste_rules import ALLOCATES
+
+#: What a launch takes where CUDA graphs or a compiler make most of them go away, ns.
+CHEAP_LAUNCH_NS = 300.0
+#: What a pinned copy reaches, bytes per ns, and what its call takes, ns.
+PINNED_RATE, PINNED_CALL_NS = 50.0, 10_000.0
+#: An optimizer is not fused from this number of kernels in a step, or this multiple of the least time, on.
+MANY_LAUNCHES, TIMES_LEAST = 100, 1.5
+FUSED = r"fused|adam\w*functor|sgdfunctor|lambstage|lamb\w*functor|adam\w*_kernel"
+#: What names an optimizer's class: a range of PyTorch's or of annotation, or the run itself.
+OPTIMIZER_NAME = re.compile(r"^Optimizer\.step#(\w+)\.step|^steps of (\w+)$|^([A-Z]\w+)(?:\.step)?$")
+#: Optimizers with fused=True, and the bytes that each parameter in fp32 must move.
+BYTES = {"Adam": 28, "AdamW": 28, "SGD": 20, "Adagrad": 20}
+#: More reads than of a loss and a norm are of code that decides by them.
+FEW_READS = 2
+#: A pause that is in one step alone shows nothing of the others.
+FEWEST_STEPS = 2
+
+
+def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find pauses of the program at one place of nearly all steps, in which the GPU has nothing to do."""
+    timeline, work = subject.timeline, subject.work
+    if subject.steps < FEWEST_STEPS:
+        return
+    long = np.flatnonzero(timeline.before_ns > PAUSE_NS)
+    long = long[(long > 0) & ~subject.opening_backward[long]]
+    long = np.setdiff1d(long, following_calls(subject, copied_results(subject)))  # `to_cpu` has those
+    long = np.array([call for call in long.tolist() if subject.idle_before(call) > 0.5], np.int64)
+    if not len(long):
+        return
+    following = np.minimum(np.searchsorted(work.call, long), len(work.call) - 1)
+    before, after = subject.host.name[long - 1], subject.host.name[long]
+    for _key, rows in rows_of_each(before, after, subject.path_id[following]):
+        calls, next_work = long[rows], following[rows]
+        if not subject.in_most_steps(calls):
+            continue
+
+        def change(timeline: Timeline, calls: Int64s = calls) -> Timeline:
+            before = timeline.before_ns.copy()
+            before[calls] = np.minimum(before[calls], AT_ONCE_NS)
+            return replace(timeline, before_ns=before)
+
+        mean_ns = min(float(timeline.before_ns[calls].sum()) / subject.steps, subject.step_ns)
+        copies = subject.timeline.copied.bytes[next_work] > 0
+        is_copy = subject.matching(r"memcpy Host-to-Device")[next_work] & (copies | (subject.trace.copies is None))
+        place, remedy = (
+            "the step's first copy to the GPU",
+            "make batches beside the step (DataLoader(num_workers=…))",
+        )
+        if is_copy.mean() < 0.5:
+            path = subject.path(int(subject.node[next_work[0]]))
+            place, remedy = (
+                path[-1] if path else "the next launch",
+                "move it off the training thread, or do it less often",
+            )
+        concerned = np.zeros(len(work.row), np.bool_)
+        concerned[next_work] = True
+        time = time_in_digits(mean_ns)
+        sentence = f"The program computes for {time} before {place}, and the GPU has nothing to do: {remedy}"
+        yield Found(change, sentence, concerned)
+
+
+def scalar_read(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find small copies to the CPU that the program waits for, outside of forward."""
+    yield from _reads(subject, in_forward=False)
+
+
+def forward_read(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find the same in forward, where the model's code decides by what is read."""
+    yield from _reads(subject, in_forward=True)
+
+
+def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudged]:
+    copied, call = subject.timeline.copied, subject.work.call
+    small = copied.to_cpu & (subject.of_phase(FORWARD) == in_forward)
+    if not small.any():
+        return
+    if subject.trace.copies is None:
+        yield Unjudged("the report does not say how many bytes are copied to the CPU")
+        return
+    small &= copied.bytes <= READ_BYTES
+    after = np.minimum(call + 1, len(subject.host.row) - 1)
+    waits = np.where(subject.waiting[call], call, np.where(subject.waiting[after], after, -1))
+    rows = np.flatnonzero(small & (waits >= 0))
+    places = [
+        rows[some] for _, some in rows_of_each(subject.path_id[rows]) if subject.in_most_steps(call[rows[some]])
+    ]
+    if not places:
+        return
+    rows = np.concatenate(places)
+
+    def change(timeline: Timeline) -> Timeline:
+        still, own = timeline.waits.copy(), timeline.own_ns.copy()
+        still[waits[rows]], own[waits[rows]] = False, 0.0
+        return replace(timeline, waits=still, own_ns=own)
+
+    work = np.zeros(len(call), np.bool_)
+    work[rows] = True
+    count = round(subject.per_step(work))
+    times = f" {count_text(count)} times" if count > 1 else ""
+    size = f"{int(np.median(copied.bytes[rows]))} bytes"
+    if in_forward or count > FEW_READS:
+        remedy = "this needs other code, which decides on the GPU (torch.where, masks, fixed shapes)"
+        reads = ".item(), `if tensor`, nonzero()"
+    else:
+        remedy, reads = "read the loss every N steps", ".item(), float(), print"
+    inside = "forward" if in_forward else "step"
+    yield Found(change, f"Each {inside} waits{times} for {size} from the GPU ({reads}): {remedy}", work)
+
+
+def pageable_copy(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find copies to the GPU from memory that is not pinned."""
+    copied, call = subject.timeline.copied, subject.work.call
+    work = copied.from_pageable & (copied.bytes > COPIED_BYTES)
+    if not work.any() or not subject.in_most_steps(call[work]):
+        return
+    rows = np.flatnonzero(work)
+    after = np.minimum(call[rows] + 1, len(subject.host.row) - 1)
+    waits = np.concatenate([call[rows], after[subject.host.kind[after] == SYNCHRONIZES]])
+
+    def change(timeline: Timeline) -> Timeline:
+        own, still, duration = timeline.own_ns.copy(), timeline.waits.copy(), timeline.duration_ns.copy()
+        lag = timeline.lag_ns.copy()
+        own[call[rows]] = np.minimum(own[call[rows]], PINNED_CALL_NS)
+        lag[rows] = np.minimum(lag[rows], PINNED_CALL_NS)
+        duration[rows] = np.minimum(duration[rows], copied.bytes[rows] / PINNED_RATE)
+        still[waits] = False
+        return replace(timeline, own_ns=own, waits=still, duration_ns=duration, lag_ns=lag)
+
+    size = copied.bytes[rows].sum() / subject.steps / 2**20
+    text = f"{size:,.0f}" if size >= 10 else f"{size:.2g}"
+    sentence = (
+        f"{text} MiB are copied from pageable memory while the program waits: "
+        "pin_memory=True and .to(device, non_blocking=True)"
+    )
+    yield Found(change, sentence, work)
+
+
+def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find an optimizer that launches kernels for single operations."""
+    in_update = subject.of_phase(OPTIMIZER)
+    fused = in_update & subject.matching(FUSED)
+    work = in_update & ~fused
+    if not work.any() or subject.time_ns(fused) > subject.time_ns(work):
+        return
+    updates = subject.places(subject.of_phase(OPTIMIZER))
+    called = optimizer_name(texts_on_optimizer(subject.trace.provenance, updates))
+    if called is not None and called not in BYTES:
+        return
+    parameters = int(subject.run.get("parameters") or 0)
+    bandwidth = subject.peak.bytes if subject.peak else 0
+    least_ns = parameters * BYTES.get(called or "", 28) / bandwidth * 1e9 if parameters and bandwidth else None
+    launches, time = subject.per_step(work), subject.time_ns(work)
+    if launches < MANY_LAUNCHES and (least_ns is None or time < TIMES_LEAST * least_ns):
+        return
+    step, call = subject.timeline.step_of_work, subject.work.call
+    stays_ns = time if least_ns is None else min(least_ns, time)
+    dropped_calls, dropped, firsts = np.zeros(len(subject.host.row), np.bool_), work.copy(), []
+    for _key, rows in rows_of_each(step[work]):
+        rows = np.flatnonzero(work)[rows]
+        dropped_calls[call[rows[0]] + 1 : call[rows[-1]] + 1] = True
+        firsts.append(rows[0])
+    dropped[firsts] = False
+    dropped_calls[call[~work]] = False
+
+    def change(timeline: Timeline) -> Timeline:
+        duration = timeline.duration_ns.copy()
+        duration[firsts] = stays_ns
+        return timeline.lasting(duration).without_calls(dropped_calls, dropped)
+
+    name = called or "the optimizer"
+    moves = (
+        f" and moves {time / least_ns:.1f} times the bytes it must"
+        if least_ns and time > TIMES_LEAST * least_ns
+        else ""
+    )
+    sentence = f"The optimizer launches {counted(round(launches), 'kernel')}{moves}: {name}(fused=True)"
+    if called is None:
+        sentence = (
+            f"The optimizer launches {counted(round(launches), 'kernel')}{moves}: fused=True, where it has that"
+        )
+    yield Found(change, sentence, work, {"floor_ns": least_ns or 0.0})
+
+
+def optimizer_name(texts: Iterable[str]) -> str | None:
+    """Return the class of the optimizer, by the first text or range's name that says it; None where none does."""
+    for text in texts:
+        if match := OPTIMIZER_NAME.search(text):
+            return str(next(filter(None, match.groups())))
+    return None
+
+
+def texts_on_optimizer(provenance: Provenance, paths: Iterable[Path]) -> Iterator[str]:
+    """Yield what may say the optimizer's class: the run's words, what its steps count, ranges of its update."""
+    stated = provenance.run.get("optimizer")
+    if isinstance(stated, str):
+        yield stated
+    yield provenance.steps
+    yield from (path[-1] for path in paths if path)
+
+
+def launching(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged]:
+    """Find phases in which the GPU waits for one launch after another."""
+    phases = limited_by_launching(subject, factors.min(axis=0))
+    if not phases:
+        return
+    names = [PHASES[phase] for phase in phases]
+    of_phase = np.isin(subject.timeline.phase, phases)
+    calls = of_phase & ~subject.waiting & ~subject.calls_named(ALLOCATES)
+
+    def change(timeline: Timeline) -> Timeline:
+        short = calls & (timeline.before_ns <= PAUSE_NS)
+        before = np.where(short, np.minimum(timeline.before_ns, CHEAP_LAUNCH_NS), timeline.before_ns)
+        own = np.where(
+            calls & (timeline.own_ns <= PAUSE_NS), np.minimum(timeline.own_ns, CHEAP_LAUNCH_NS), timeline.own_ns
+        )
+        return replace(timeline, before_ns=before, own_ns=own)
+
+    work = np.isin(subject.timeline.work_phase, phases)
+    known = [name for name in names if name in (FORWARD, BACKWARD)]
+    what = " and ".join(known).capitalize() if known else "The step"
+    verb = "are" if len(known) > 1 else "is"
+    count = count_text(round(subject.per_step(work & subject.kernel)))
+    sentence = (
+        f"{what} {verb} limited by the CPU: {count} small kernels are launched one by one: {_graphs(subject)}"
+    )
+    yield Found(change, sentence, work)
+
+
+def _graphs(subject: FixSubject) -> str:
+    """Return what makes launches cheap: CUDA graphs, unless the program reads inside of forward or backward."""
+    copied = subject.timeline.copied
+    reads = copied.to_cpu & (copied.bytes <= READ_BYTES) & subject.of_phase(FORWARD, BACKWARD)
+    count = round(subject.per_step(reads))
+    if count > FEW_READS:
+        remedy = "decide on the GPU first (torch.where, masks, fixed shapes)"
+        return f"{count_text(count)} reads inside stop CUDA graphs: {remedy}"
+    return 'torch.compile(mode="reduce-overhead"), CUDA graphs; larger batches change training'
+
+
+def limited_by_launching(subject: FixSubject, factor: Floats | float) -> list[int]:
+    """Return the phases, as positions in PHASES, that launching limits even with so much of the host's time.
+
+    `factor` is one of all phases, or of each.
+
+    Idle time has the causes that `view idle` shows; launching includes the launched work's way to the GPU. Pauses
+    of over 1 ms and loading code do not count.
+    """
+    phase, gaps = subject.timeline.work_phase, subject.gaps
+    chosen = [PHASES.index(name) for name in (FORWARD, BACKWARD)]
+    if not np.isin(phase, chosen).any():
+        chosen = sorted(set(distinct(phase).tolist()) - {PHASES.index(OPTIMIZER)})
+    of_gap = subject.attribution.phase[gaps.next]
+    busy_ns = _by_phase(phase, subject.duration_ns)
+    most_ns = IDLE_LIMITS_BELOW * (busy_ns + _by_phase(of_gap, gaps.duration_ns) * factor)
+    if not (busy_ns < most_ns)[chosen].any():
+        return []
+    pieces = subject.idle_pieces
+    counted = pieces.take((pieces.cause != MODULE_LOADING) & (pieces.duration_ns <= PAUSE_NS))
+    idle_ns, launching_ns = (
+        _by_phase(of_gap[np.searchsorted(gaps.start_ns, some.start_ns, "right") - 1], some.duration_ns)
+        for some in (counted, counted.take(np.isin(counted.cause, (LAUNCHING, LATENCY))))
+    )
+    limited = busy_ns < IDLE_LIMITS_BELOW * (busy_ns + idle_ns * factor)
+    limited &= launching_ns >= CAUSE_FROM * idle_ns
+    return [number for number in chosen if limited[number]]
+
+
+def _by_phase(phase: Int8s, values: NDArray[Any]) -> Floats:
+    """Return the sums by phase, a position in PHASES."""
+    return np.bincount(phase, values, len(PHASES)).astype(np.float64)

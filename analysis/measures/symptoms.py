@@ -1,0 +1,49 @@
+"""What a rule of `fix_rules` answers: a symptom with the change that removes it, or why it cannot judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
+
+from ..trace import Bools
+from .gpu_time import GpuTime
+from .timeline import Timeline
+
+Time = TypeVar("Time", bound=GpuTime)
+
+
+class GpuChange(Protocol):
+    """A change of the GPU's work, with or without a host."""
+
+    def __call__(self, time: Time, /) -> Time:
+        """Return the time after the change."""
+        ...
+
+
+#: A change takes a timeline and returns another; changes are applied one after another.
+Change: TypeAlias = GpuChange | Callable[[Timeline], Timeline]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A symptom: the change, its sentence, and the work concerned."""
+
+    change: Change
+    sentence: str
+    work: Bools
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    #: The same with more of it, and what is then said, with {} for the figure: bf16 in place of TF32.
+    more: tuple[Change, str] | None = None
+    #: Whether the changes that were measured tell how much of its figure such a change saves.
+    is_like_measured: bool = True
+
+    def on_gpu(self, time: GpuTime) -> GpuTime:
+        """Return the GPU's time after the change of a rule that needs no host."""
+        return cast(GpuChange, self.change)(time)
+
+
+class Unjudged(NamedTuple):
+    """Why a rule cannot judge the report, in a sentence without its end."""
+
+    reason: str

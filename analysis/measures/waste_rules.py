@@ -1,0 +1,101 @@
+"""Rules on calls that do nothing for the result: allocations in each step, waits for the whole GPU, checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ..support.units import count_text
+from ..trace import Bools
+from ..vocabulary import BACKWARD, FORWARD, PHASES
+from .fix_subject import FixSubject
+from .gpu_time import Floats
+from .host_line import SYNCHRONIZES
+from .symptoms import Found, Unjudged
+from .timeline import PAUSE_NS, Timeline
+
+#: From so many allocations and frees a step on, and so many frees: a cache that still grows frees nothing.
+ALLOCATIONS, FREES = 4, 1
+ALLOCATES = r"^(cuda|hip)(Malloc|Free)(Async)?(_|$)|^(cu|hip)Mem(Alloc|Create|Map|Unmap|Release|Free)"
+RELEASES = r"Free|Release|Unmap"
+#: What the host takes before a call of the allocator that the cache answers, ns.
+CACHED_NS = 2_000.0
+#: From so many reads of one byte in backward on, they are those of autograd's checks; and their kernels.
+CHECKS = 20
+CHECK_KERNELS = r"isnan|CompareEqFunctor|compare_eq|or_kernel_cuda|func_wrapper_t<bool"
+#: What the host takes between two operators with autograd's checks switched off, at most, ns.
+UNCHECKED_NS = 30_000.0
+WAITS_FOR_ALL = r"DeviceSynchronize|EventSynchronize|CtxSynchronize"
+
+
+def allocating(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find memory that each step takes from the driver and gives back."""
+    calls = subject.calls_named(ALLOCATES)
+    releases = calls & subject.calls_named(RELEASES)
+    count, frees = (int(some.sum()) / subject.steps for some in (calls, releases))
+    if count < ALLOCATIONS or frees < FREES or not subject.in_most_steps(np.flatnonzero(calls)):
+        return
+
+    def change(timeline: Timeline) -> Timeline:
+        short = calls & (timeline.before_ns <= PAUSE_NS)
+        before = np.where(short, np.minimum(timeline.before_ns, CACHED_NS), timeline.before_ns)
+        own = np.where(calls, 0.0, timeline.own_ns)
+        return replace(timeline, before_ns=before, own_ns=own, waits=timeline.waits & ~calls)
+
+    sentence = (
+        f"Each step allocates {count_text(round(count - frees))} times from the driver and frees "
+        f"{count_text(round(frees))} times: no torch.cuda.empty_cache() in the loop; if memory is full, "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    )
+    yield Found(change, sentence, _no_work(subject))
+
+
+def anomaly(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find autograd's anomaly mode, which reads after each operation of backward whether a gradient is NaN."""
+    copied, call = subject.timeline.copied, subject.work.call
+    in_backward = subject.of_phase(BACKWARD)
+    reads = copied.to_cpu & (copied.bytes == 1) & in_backward
+    if subject.per_step(reads) < CHECKS or not subject.in_most_steps(call[reads]):
+        return
+    checks = in_backward & (subject.matching(CHECK_KERNELS) | reads)
+    after = np.minimum(call[reads] + 1, len(subject.host.row) - 1)
+    calls = np.zeros(len(subject.host.row), np.bool_)
+    calls[call[checks]] = True
+    calls[after[subject.host.kind[after] == SYNCHRONIZES]] = True
+    calls[call[~checks]] = False
+    in_model = np.isin(subject.timeline.phase, [PHASES.index(FORWARD), PHASES.index(BACKWARD)])
+
+    def change(timeline: Timeline) -> Timeline:
+        without = timeline.without_calls(calls, checks)
+        before = np.where(in_model, np.minimum(without.before_ns, UNCHECKED_NS), without.before_ns)
+        return replace(without, before_ns=before)
+
+    count = count_text(round(subject.per_step(reads)))
+    sentence = (
+        f"Autograd checks each gradient for NaN and waits for {count} answers: "
+        "no torch.autograd.set_detect_anomaly(True) while training"
+    )
+    yield Found(change, sentence, checks)
+
+
+def device_sync(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find waits for the whole GPU, or for an event, in nearly all steps."""
+    calls = subject.waiting & subject.calls_named(WAITS_FOR_ALL)
+    if not calls.any() or not subject.in_most_steps(np.flatnonzero(calls)):
+        return
+
+    def change(timeline: Timeline) -> Timeline:
+        return replace(timeline, waits=timeline.waits & ~calls, own_ns=np.where(calls, 0.0, timeline.own_ns))
+
+    times = count_text(max(round(int(calls.sum()) / subject.steps), 1))
+    sentence = (
+        f"Each step waits {times} time{'s' * (times != '1')} for the whole GPU (torch.cuda.synchronize): "
+        "time with CUDA events, and read them every N steps"
+    )
+    yield Found(change, sentence, _no_work(subject))
+
+
+def _no_work(subject: FixSubject) -> Bools:
+    return np.zeros(len(subject.work.row), np.bool_)
