@@ -19,6 +19,8 @@ Values: TypeAlias = NDArray[np.float64]
 MANY_STEPS, FLOOR, LEVEL = 5, 0.02, 0.01
 #: From this number of steps on, the sides' steps must not overlap, and medians must differ by this share.
 SOME_STEPS, FLOOR_OF_SOME = 3, 0.05
+#: Sides of few steps, or of several recordings, differ by this multiple of what either side's do.
+OF_SOME_STEPS, OF_RECORDINGS = 1.5, 1.0
 #: A larger difference is reported with fewer steps too.
 LARGE = 0.25
 #: Sides are the same if they surely differ by no more than this share.
@@ -51,11 +53,12 @@ def judged(a: Sequence[Values], b: Sequence[Values], *, level: float = LEVEL) ->
     steps, change = min(len(all_a), len(all_b)), changed(all_a, all_b)
     if steps < MANY_STEPS or least_probability(len(all_a), len(all_b)) > level:
         floor = FLOOR_OF_SOME if steps >= SOME_STEPS else LARGE
-        differs = change >= floor and apart(all_a, all_b)
+        differs = change >= floor and _far_apart(all_a, all_b, OF_SOME_STEPS)
     else:
         differs = change >= FLOOR and rank_test(all_a, all_b, level)
     if differs and min(map(len, sides)) > 1:
-        differs = _recordings_differ(*(np.array([np.median(series) for series in side]) for side in sides))
+        medians_a, medians_b = (np.array([np.median(series) for series in side]) for side in sides)
+        differs = _far_apart(medians_a, medians_b, OF_RECORDINGS)
     if differs:
         return "differs"
     low, high = bounds(a, b, level=level)
@@ -136,9 +139,10 @@ def apart(a: Values, b: Values) -> bool:
     return bool(a.max() < b.min() or b.max() < a.min())
 
 
-def _recordings_differ(a: Values, b: Values) -> bool:
-    """Return whether the medians of both sides' recordings are apart, and further than those of one side."""
-    return apart(a, b) and abs(float(np.median(b) - np.median(a))) > max(float(np.ptp(a)), float(np.ptp(b)))
+def _far_apart(a: Values, b: Values, multiple: float) -> bool:
+    """Return whether both sides are apart, and their medians further than this multiple of a side's spread."""
+    spread = max(float(np.ptp(a)), float(np.ptp(b)))
+    return apart(a, b) and abs(float(np.median(b) - np.median(a))) > multiple * spread
 
 
 def rank_test(a: Values, b: Values, level: float = LEVEL) -> bool:
