@@ -12,7 +12,7 @@ from .changes import Change, Comparison
 
 #: From this ratio of both times on, the sentence gives a multiple: "1.96 times as fast", "1.96 times as long".
 MANIFOLD = 1.25
-#: A state that changed by at least this share of the difference is named.
+#: States that changed by at least this share of the difference are named.
 MOSTLY = 0.5
 #: Steps that are asked for are one of these numbers; where more are needed, runs are asked for.
 ASKED_STEPS = (5, 10, 20, 30, 50, 100, 200)
@@ -96,14 +96,17 @@ def _reason(comparison: Comparison, change: Change) -> str:
 
 
 def _mostly(comparison: Comparison) -> str:
-    """Name what changed most in the account of a step, if that is at least half of the difference."""
+    """Name the one or two states whose changes are at least half of the difference of the accounts; else none."""
     changes = states(comparison)
-    step_ns = sum(row.change.delta_ns for row in changes)
-    most = [row for row in changes[:1] if row.change.delta_ns * step_ns > 0]
-    if not most or abs(most[0].change.delta_ns) < MOSTLY * abs(step_ns):
-        return ""
-    name = state_name(most[0].state, on_cpu=comparison.on_cpu)
-    return f"Mostly {name}: {signed(most[0].change.delta_ns)}."
+    delta_ns = sum(row.change.delta_ns for row in changes)
+    largest = [row for row in changes[:2] if row.change.delta_ns * delta_ns > 0]
+    for most in (largest[:1], largest):
+        if most and abs(sum(row.change.delta_ns for row in most)) >= MOSTLY * abs(delta_ns):
+            named = [
+                f"{state_name(row.state, on_cpu=comparison.on_cpu)} {signed(row.change.delta_ns)}" for row in most
+            ]
+            return f"Mostly {' and '.join(named)}{' while recorded' * comparison.steps.are_alone}."
+    return ""
 
 
 def _of_one_run(comparison: Comparison) -> str:

@@ -120,11 +120,16 @@ class Steps:
     def are_alone(self) -> bool:
         """Whether steps of one kind are compared that all recordings timed, in the same way, without recording.
 
-        A recorded step is never compared with an unrecorded one, nor an exact time with an upper limit.
+        A recorded step is never compared with an unrecorded one, nor an exact time with an upper limit. As few are
+        timed, they are not compared where they vary too much to tell.
         """
         recordings = (*self.a, *self.b)
         is_one_kind = self.are_known and len(self.kinds) == 1 and len({one.alone_limit for one in recordings}) == 1
-        return is_one_kind and all(len(one.alone_ns) for one in recordings)
+        return is_one_kind and all(len(one.alone_ns) for one in recordings) and self._alone_tells()
+
+    def _alone_tells(self) -> bool:
+        alone_a, alone_b = ([one.alone_ns for one in side] for side in (self.a, self.b))
+        return noise.judged(alone_a, alone_b) != "not known"
 
     @property
     def are_limits(self) -> bool:
