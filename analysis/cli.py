@@ -120,12 +120,6 @@ def add_range_rules(parser: argparse.ArgumentParser) -> Any:
         metavar="FILE",
         help="the file that nk.names(model) wrote: names of modules for a PyTorch trace with stacks",
     )
-    rules.add_argument(
-        "--nccl-inspector",
-        type=Path,
-        metavar="FOLDER",
-        help="files of NCCL Inspector, or the one of the report's process: adds the bytes of collectives",
-    )
     return rules
 
 
@@ -202,9 +196,7 @@ def choices_of(options: argparse.Namespace) -> Choices:
     warm_up = getattr(options, "include_warmup", False)
     unrecorded_ns = getattr(options, "unrecorded_step", None)
     functions = functions_of(options)
-    return Choices(
-        rules, warm_up, per_step, options.capture, options.nccl_inspector, options.names, functions, unrecorded_ns
-    )
+    return Choices(rules, warm_up, per_step, options.capture, options.names, functions, unrecorded_ns)
 
 
 def attributed(path: Path, options: argparse.Namespace) -> Attribution:

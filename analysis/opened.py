@@ -34,15 +34,14 @@ class Choices:
     """What counts of a report, and what its figures are divided by.
 
     `per_step` is True for means of a measured step, False for sums, None for means where steps have work.
-    `capture` are PyTorch's traces of the capture of CUDA graphs, `inspector` is what NCCL Inspector wrote, and
-    `names` what `nk.names` wrote. `functions` are the Python functions of a trace with stacks that become ranges.
+    `capture` are PyTorch's traces of the capture of CUDA graphs, and `names` is what `nk.names` wrote. `functions`
+    are the Python functions of a trace with stacks that become ranges.
     """
 
     rules: Rules = field(default_factory=Rules)
     include_warm_up: bool = False
     per_step: bool | None = None
     capture: Path | None = None
-    inspector: Path | None = None
     names: Path | None = None
     functions: Functions = ""
     unrecorded_step_ns: float | None = None  # how long a step takes without recording, measured elsewhere
@@ -128,10 +127,6 @@ def attributed(source: Source, choices: Choices) -> Attribution:
         from .readers.given_names import with_names
 
         trace = with_names(trace, choices.names)
-    if choices.inspector:
-        from .readers.nccl_inspector import with_inspector
-
-        trace = with_inspector(trace, choices.inspector)
     return attribute(trace, choices.rules)
 
 

@@ -19,7 +19,6 @@ GROUPS: dict[str, dict[str, Command]] = {
         "view": Command("analysis.view", "answer one question: balance, steps, attention, memory, …"),
         "page": Command("analysis.page", "write a report as one HTML page"),
         "timeline": Command("analysis.timeline", "write a report as a timeline for Perfetto"),
-        "ncu": Command("analysis.ncu", "profile a report's ranges with ncu, and read its counters"),
     },
     "compare": {
         "summarize": Command("analysis.ranks", "write one rank's summary; rank compares a folder of them"),
@@ -50,6 +49,7 @@ COMMANDS: dict[str, Command] = {name: command for group in GROUPS.values() for n
 #: Commands of earlier versions, and what to use instead.
 REMOVED = {
     "attention": "nvtx-kernels benchmark --attention",
+    "ncu": "view kernels --kernel NAME, which ends with ncu's command line",
     "accelerate": "nothing: recording needs no part in C++ any more",
 }
 

@@ -172,7 +172,7 @@ class Reports:
     @refusing
     def explain(self, report: str, kernel: str = "", top: int = 10, totals: bool = False) -> Answer:
         """Answer where the launches of a kernel come from; `kernel` is a part of its name."""
-        return self._viewed(report, "explain", "", "", top, totals, kernel=kernel)
+        return self._viewed(report, "kernels", "", "", top, totals, kernel=kernel)
 
     @refusing
     def compare(

@@ -13,7 +13,7 @@ from ..summary.parallel import Ranked
 from ..summary.selection import naming_for, renamed
 from ..vocabulary import PHASES
 from . import headings
-from .overview import ranges_with_kernels
+from .kernels import ranges_with_kernels
 from .rows import label, more, with_levels
 
 SOME = 6

@@ -88,8 +88,8 @@ def test_a_shell_completes_commands_views_and_options():
     _, script, _ = checks.said(nvtx_kernels.__main__, "--print-completion", "bash")
     expected = {
         "nvtx-kernels com": "compare",
-        "nvtx-kernels view bal": "balance",
-        "nvtx-kernels view balance --tota": "--totals",
+        "nvtx-kernels view idl": "idle",
+        "nvtx-kernels view idle --tota": "--totals",
         "nvtx-kernels rank --by ca": "category",
     }
     for words, completed in expected.items():

@@ -35,7 +35,8 @@ def report_of(*rows, steps=0, **source):
     ranges = tuple(RangeRow(path, "other", 1, 0, 0, 0, 0, 0, 0, None, None) for path in paths)
     whole = sum(row.total_ns for row in rows)
     phases = tuple(_phase(name, rows) for name in dict.fromkeys(row.phase for row in rows))
-    return Report(Provenance("r.sqlite", **source), Totals(whole, *[0] * 8), phases, ranges, rows, steps=steps, counted_steps=steps)
+    counts = {"steps": steps, "counted_steps": steps}
+    return Report(Provenance("r.sqlite", **source), Totals(whole, *[0] * 8), phases, ranges, rows, **counts)
 
 
 def _phase(name, rows):
