@@ -37,13 +37,15 @@ if TYPE_CHECKING:
     from .summary.parallel import Ranked
 
 T = TypeVar("T")
+#: How the assignment calls it: then with all kernels.
+AS_MODULE = "python -m analysis.kernels"
 REPORTS = (
     "an nsys export (.sqlite), a .nsys-rep, a recording or a PyTorch profiler trace; several, or a folder of "
     "them, such as one per rank, are compared"
 )
 
 
-def parser(prog: str = "python -m analysis.kernels") -> argparse.ArgumentParser:
+def parser(prog: str = AS_MODULE) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = CommandParser(prog=prog, usage="%(prog)s [options] report [report ...]", description=__doc__)
     parser.add_argument("report", type=Path, nargs="+", help=REPORTS)
@@ -52,6 +54,12 @@ def parser(prog: str = "python -m analysis.kernels") -> argparse.ArgumentParser:
         "--by",
         choices=("kernel", "category", "range", "function"),
         help="one ranking instead of the overview; function needs a PyTorch trace with stacks",
+    )
+    part.add_argument(
+        "--kernels",
+        action="store_true",
+        default=prog == AS_MODULE,
+        help="also the kernels of each phase and range",
     )
     add_own_functions(part)
     part.add_argument("--view", action=Removed, use="nvtx-kernels view {} …")
@@ -104,7 +112,7 @@ def add_scheduler(group: Any) -> None:
     )
 
 
-def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analysis.kernels") -> int:
+def main(arguments: Sequence[str] | None = None, *, prog: str = AS_MODULE) -> int:
     """Run the command; return its exit status."""
     options = parser(prog).parse_args(arguments)
     return run(lambda: write(answer(options), options.output))
@@ -139,7 +147,7 @@ def answer(options: argparse.Namespace) -> str | bytes:
             report = opened.report
             found = None if options.by or options.range or options.phase else opened.fixes
         report = part_of(report, options.range, options.phase)
-        document = overview(report, detail_of(options), by=options.by, found=found)
+        document = overview(report, detail_of(options), by=options.by, found=found, with_kernels=options.kernels)
         if document.verdict and paths[0].suffix != ".parquet":  # of a summary, no view can be shown
             document = replace(document, next=commands(report, as_typed(paths[0], options)))
     return presented(document, options)

@@ -19,6 +19,7 @@ from . import account, graphs, headings, verdict
 from .fix import as_object as fixes_as_object
 from .fix import first, unsure
 from .kernels import RANKING, ranges_with_kernels
+from .modules import slowest
 from .phases import WITHOUT_GRAPHS, phases
 from .rows import (
     RANKED,
@@ -39,11 +40,17 @@ NO_KERNELS = "The selection contains no kernels, only other work, so there is no
 
 
 def overview(
-    report: Report, detail: Detail = SHORT, *, by: str | None = None, found: Fixes | None = None
+    report: Report,
+    detail: Detail = SHORT,
+    *,
+    by: str | None = None,
+    found: Fixes | None = None,
+    with_kernels: bool = False,
 ) -> Document:
     """Answer the project's question for a whole report; `by` ranks kernels, categories, ranges or functions alone.
 
-    `found` is what to change first, if that is known. Raises ReportError where nothing is left to rank.
+    `found` is what to change first, if that is known; `with_kernels` adds the kernels of each phase and range.
+    Raises ReportError where nothing is left to rank.
     """
     if detail.whole:
         return everything(report, by=by, found=found)
@@ -58,11 +65,14 @@ def overview(
     elif by == "range":
         tables = [range_tree(report, detail.top)]
     else:
-        tables = [*account.tables(report), *first(found), phases(report), ranges_with_kernels(report, detail)]
+        ranked = [phases(report), ranges_with_kernels(report, detail)] if with_kernels else [slowest(report)]
+        tables = [*account.tables(report), *first(found), *ranked]
     has_kernels = any(row.kind in RANKED for row in report.kernels)
     tables = [table for table in tables if table.rows and (has_kernels or by == "range")]
     empty = NO_RANGES if by == "range" else NO_KERNELS
-    answer = headings.answer(report, tables, report.notes if tables else (empty, *report.notes))
+    notes = report.notes if tables else (empty, *report.notes)
+    is_short = not (by or with_kernels)
+    answer = headings.answer(report, tables, notes, accounting=headings.unplaced(report) if is_short else None)
     return replace(answer, verdict="" if by else f"{verdict.verdict(report)}{unsure(found)}")
 
 
