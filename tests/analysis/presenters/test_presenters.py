@@ -205,10 +205,10 @@ def test_no_format_sends_a_terminal_what_controls_it(format_, monkeypatch):
 
 
 PRINTING = {
-    "rank": ("rank", REPORT), "view": ("view", "phases", REPORT), "doctor": ("doctor", REPORT),
+    "rank": ("rank", REPORT), "view": ("view", "steps", REPORT), "doctor": ("doctor", REPORT),
     "scrub": ("scrub", "--check", REPORT), "compare": ("compare", REPORT, REPORT), "skill": ("skill",),
     "help": ("rank", "--help"), "version": ("--version",), "completion": ("--print-completion", "bash"),
-    "check-machine": ("check-machine", "--quick"),
+    "doctor of this machine": ("doctor", "--quick"),
     "nsys": ("nsys", "--print-command", "--sizes", "tiny", "--device", "cpu"),
     "run": ("run", "--size", "tiny", "--device", "cpu", "--steps", "1", "--warmup", "0"),
 }  # fmt: skip
