@@ -112,22 +112,24 @@ def trace_of(source: Source, functions: Functions = "") -> Trace:
     return require_work(source if isinstance(source, Trace) else read(source, functions=functions))
 
 
-def attributed(source: Source, choices: Choices) -> Attribution:
-    """Read a report unless it is a trace, and attribute its work; raises AnalysisError if it cannot be read."""
-    trace = trace_of(source, choices.functions)
+def joined(trace: Trace, choices: Choices) -> Trace:
+    """Return a trace with what files beside the report say of it; raises AnalysisError if one cannot be read."""
     if choices.capture:
         from .readers.capture_traces import with_captures
         from .readers.graph_stacks import has_stacks, with_stacks
 
-        if choices.capture.is_file() and has_stacks(choices.capture):
-            trace = with_stacks(trace, choices.capture)
-        else:
-            trace = with_captures(trace, choices.capture)
+        is_of_stacks = choices.capture.is_file() and has_stacks(choices.capture)
+        trace = (with_stacks if is_of_stacks else with_captures)(trace, choices.capture)
     if choices.names:
         from .readers.given_names import with_names
 
         trace = with_names(trace, choices.names)
-    return attribute(trace, choices.rules)
+    return trace
+
+
+def attributed(source: Source, choices: Choices) -> Attribution:
+    """Read a report unless it is a trace, and attribute its work; raises AnalysisError if it cannot be read."""
+    return attribute(joined(trace_of(source, choices.functions), choices), choices.rules)
 
 
 def opened(source: Source, choices: Choices = Choices()) -> Opened:

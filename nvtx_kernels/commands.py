@@ -29,6 +29,7 @@ GROUPS: dict[str, dict[str, Command]] = {
     },
     "check": {
         "doctor": Command("analysis.doctor", "check whether a report is sound; without one, this machine"),
+        "join": Command("analysis.join", "save a report of any format as one SQLite file, to query or to share"),
         "scrub": Command("analysis.scrub", "copy a report without private data"),
     },
     "for coding agents": {

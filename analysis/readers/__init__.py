@@ -51,6 +51,15 @@ class Reader:
     endings: tuple[str, ...] = ()
 
 
+#: What nvtx-kernels saves has "NVTK" in SQLite's header (https://www.sqlite.org/fileformat2.html, 1.3.19).
+APPLICATION_ID, ID_BYTES = 0x4E56544B, slice(68, 72)
+
+
+def is_saved(head: bytes) -> bool:
+    """Return whether a file that begins so is a report that nvtx-kernels saved."""
+    return head.startswith(SQLITE_MAGIC) and head[ID_BYTES] == APPLICATION_ID.to_bytes(4, "big")
+
+
 def _is_rocpd(path: Path, head: bytes) -> bool:
     if not head.startswith(SQLITE_MAGIC):
         return False
@@ -61,6 +70,7 @@ def _is_rocpd(path: Path, head: bytes) -> bool:
 
 NSYS_SQLITE, PYTORCH_TRACE = "nsys SQLite export", "PyTorch profiler trace"
 READERS = (
+    Reader("saved report", lambda _, head: is_saved(head), "saved", (".sqlite",)),
     Reader("rocprofv3 database", _is_rocpd, "rocpd", ("_results.db",)),
     Reader(NSYS_SQLITE, lambda _, head: head.startswith(SQLITE_MAGIC), "nsys_sqlite", (".sqlite",)),
     Reader(

@@ -27,7 +27,7 @@ FLOORS = [
     ["analysis.views", "analysis.scrub", "analysis.timeline"],
     ["analysis.ranks"],
     ["analysis.compare", "analysis.doctor", "analysis.kernels", "analysis.questions"],
-    ["analysis.page", "analysis.frames", "analysis.agent", "analysis.view"],
+    ["analysis.page", "analysis.frames", "analysis.agent", "analysis.view", "analysis.join"],
     ["analysis"],
     ["profiling.tool"],
     ["profiling", "profiling.annotate"],
