@@ -34,6 +34,8 @@ from .vocabulary import PHASES
 
 if TYPE_CHECKING:
     from .document import Document
+    from .measures.exchanges import Exchanges
+    from .report import Report
     from .summary.parallel import Ranked
 
 T = TypeVar("T")
@@ -172,8 +174,9 @@ def require_one(paths: Sequence[Path], command: str) -> None:
 def _compared(paths: Sequence[Path], options: argparse.Namespace) -> Document:
     """Compare several reports, each ranked in its own process or on a cluster."""
     from .opened import is_per_step
+    from .summary.parallel import Ranked
     from .summary.selection import part_of
-    from .views.ranks import ranks
+    from .views.ranks import job_of, ranks
 
     if options.by:
         require_one(paths, "--by")
@@ -182,13 +185,30 @@ def _compared(paths: Sequence[Path], options: argparse.Namespace) -> Document:
         from .ranks.document import ranks_document
 
         return ranks_document(reduced_summaries(paths, scheduler=options.scheduler), detail_of(options))
-    ranked = read_all(paths, partial(report_of, options=options), options)
+    job = None
+    if any(path.suffix == ".parquet" for path in paths) or options.range or options.phase:
+        ranked = read_all(paths, partial(report_of, options=options), options)
+    else:
+        held = read_all(paths, partial(_held, options=options), options)
+        ranked = [Ranked(entry.name, entry.report[0] if entry.report else None, entry.problem) for entry in held]
+        job = job_of(held)
     chosen = [
         replace(entry, report=part_of(entry.report, options.range, options.phase)) if entry.report else entry
         for entry in ranked
     ]
     per_step = is_per_step((entry.report for entry in ranked if entry.report), choices_of(options).per_step)
-    return ranks(chosen, detail_of(options), per_step=per_step)
+    return ranks(
+        chosen, detail_of(options), per_step=per_step, job=job, is_short=job is not None and not options.kernels
+    )
+
+
+def _held(path: Path, options: argparse.Namespace) -> tuple[Report, Exchanges]:
+    """Return a report, and what communicates in all its steps; other processes call this."""
+    from .measures.exchanges import exchanges
+
+    opened = opened_by(path, options)
+    attribution = opened.partition.attribution
+    return opened.whole, exchanges(attribution, include_warm_up=opened.whole.warm_up_included)
 
 
 def read_all(paths: Sequence[Path], read: Callable[[Path], T], options: argparse.Namespace) -> list[Ranked[T]]:
