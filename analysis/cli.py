@@ -113,26 +113,25 @@ def add_range_rules(parser: argparse.ArgumentParser) -> Any:
         metavar="PHASE=NAME,…",
         help="names of the phases' ranges, if not the usual ones, such as forward='fit *',backward=bp",
     )
-    rules.add_argument(
+    add_beside(rules)
+    return rules
+
+
+def add_beside(group: Any) -> None:
+    """Add the options of files that lie beside a report and say more of it."""
+    group.add_argument(
         "--capture",
         type=Path,
         metavar="TRACES",
         help="traces taken while CUDA graphs were captured: names the modules of graph kernels; or a file of "
         "dump_kernel_py_stacks: names their Python functions",
     )
-    rules.add_argument(
+    group.add_argument(
         "--names",
         type=Path,
         metavar="FILE",
         help="the file that nk.names(model) wrote: names of modules for a PyTorch trace with stacks",
     )
-    rules.add_argument(
-        "--nccl-inspector",
-        type=Path,
-        metavar="FOLDER",
-        help="files of NCCL Inspector, or the one of the report's process: adds the bytes of collectives",
-    )
-    return rules
 
 
 def add_own_functions(group: Any) -> None:
@@ -209,9 +208,7 @@ def choices_of(options: argparse.Namespace) -> Choices:
     warm_up = getattr(options, "include_warmup", False)
     unrecorded_ns = getattr(options, "unrecorded_step", None)
     functions = functions_of(options)
-    return Choices(
-        rules, warm_up, per_step, options.capture, options.nccl_inspector, options.names, functions, unrecorded_ns
-    )
+    return Choices(rules, warm_up, per_step, options.capture, options.names, functions, unrecorded_ns)
 
 
 def _evidence_of(options: argparse.Namespace) -> tuple[str, ...]:

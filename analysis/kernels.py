@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from .cli import (
     add_own_functions,
@@ -34,17 +34,23 @@ from .vocabulary import PHASES
 
 if TYPE_CHECKING:
     from .document import Document
+    from .measures.exchanges import Exchanges
     from .report import Report
     from .summary.parallel import Ranked
 
+    #: A report, and what communicates in all its steps if it may be of a job.
+    Held: TypeAlias = tuple[Report, Exchanges | None]
+
 T = TypeVar("T")
+#: How the assignment calls it: then with all kernels.
+AS_MODULE = "python -m analysis.kernels"
 REPORTS = (
     "an nsys export (.sqlite), a .nsys-rep, a recording or a PyTorch profiler trace; several, or a folder of "
     "them, such as one per rank, are compared"
 )
 
 
-def parser(prog: str = "python -m analysis.kernels") -> argparse.ArgumentParser:
+def parser(prog: str = AS_MODULE) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = CommandParser(prog=prog, usage="%(prog)s [options] report [report ...]", description=__doc__)
     parser.add_argument("report", type=Path, nargs="+", help=REPORTS)
@@ -53,6 +59,12 @@ def parser(prog: str = "python -m analysis.kernels") -> argparse.ArgumentParser:
         "--by",
         choices=("kernel", "category", "range", "function"),
         help="one ranking instead of the overview; function needs a PyTorch trace with stacks",
+    )
+    part.add_argument(
+        "--kernels",
+        action="store_true",
+        default=prog == AS_MODULE,
+        help="also the kernels of each phase and range",
     )
     add_own_functions(part)
     part.add_argument("--view", action=Removed, use="nvtx-kernels view {} …")
@@ -105,7 +117,7 @@ def add_scheduler(group: Any) -> None:
     )
 
 
-def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analysis.kernels") -> int:
+def main(arguments: Sequence[str] | None = None, *, prog: str = AS_MODULE) -> int:
     """Run the command; return its exit status."""
     options = parser(prog).parse_args(arguments)
     return run(lambda: write(answer(options), options.output))
@@ -140,7 +152,7 @@ def answer(options: argparse.Namespace) -> str | bytes:
             report = opened.report
             found = None if options.by or options.range or options.phase else opened.fixes
         report = part_of(report, options.range, options.phase)
-        document = overview(report, detail_of(options), by=options.by, found=found)
+        document = overview(report, detail_of(options), by=options.by, found=found, with_kernels=options.kernels)
         if document.verdict and paths[0].suffix != ".parquet":  # of a summary, no view can be shown
             document = replace(document, next=commands(report, as_typed(paths[0], options)))
     return presented(document, options)
@@ -167,7 +179,7 @@ def _compared(paths: Sequence[Path], options: argparse.Namespace) -> Document:
     from .opened import is_per_step
     from .summary.selection import part_of
     from .summary.together import same_evidence
-    from .views.ranks import ranks
+    from .views.ranks import job_of, ranks
 
     if options.by:
         require_one(paths, "--by")
@@ -176,24 +188,48 @@ def _compared(paths: Sequence[Path], options: argparse.Namespace) -> Document:
         from .ranks.document import ranks_document
 
         return ranks_document(reduced_summaries(paths, scheduler=options.scheduler), detail_of(options))
-    ranked = read_all(paths, partial(report_of, options=options), options)
-    ranked, note = same_evidence(paths, ranked, partial(_read_again, options=options))
+    is_of_job = not (any(path.suffix == ".parquet" for path in paths) or options.range or options.phase)
+    read = partial(_held if is_of_job else _alone, options=options)
+    held = read_all(paths, read, options)
+
+    def again(paths: Sequence[Path], kinds: tuple[str, ...]) -> list[Ranked[Report]]:
+        """Read reports with steps by these kinds of evidence."""
+        nonlocal held
+        of_kinds = argparse.Namespace(**vars(options), evidence=kinds)
+        held = read_all(paths, partial(read.func, options=of_kinds), options)
+        return _reports(held)
+
+    ranked, note = same_evidence(paths, _reports(held), again)
+    job = job_of(held) if is_of_job else None
     chosen = [
         replace(entry, report=part_of(entry.report, options.range, options.phase)) if entry.report else entry
         for entry in ranked
     ]
     per_step = is_per_step((entry.report for entry in ranked if entry.report), choices_of(options).per_step)
-    document = ranks(chosen, detail_of(options), per_step=per_step)
+    is_short = job is not None and not options.kernels
+    document = ranks(chosen, detail_of(options), per_step=per_step, job=job, is_short=is_short)
     return replace(document, notes=(note, *document.notes)) if note else document
 
 
-def _read_again(
-    paths: Sequence[Path], kinds: tuple[str, ...], options: argparse.Namespace
-) -> list[Ranked[Report]]:
-    """Return the reports of some paths with steps by these kinds of evidence."""
-    return read_all(
-        paths, partial(report_of, options=argparse.Namespace(**vars(options), evidence=kinds)), options
-    )
+def _reports(held: Sequence[Ranked[Held]]) -> list[Ranked[Report]]:
+    """Return the reports alone."""
+    from .summary.parallel import Ranked
+
+    return [Ranked(entry.name, entry.report[0] if entry.report else None, entry.problem) for entry in held]
+
+
+def _alone(path: Path, options: argparse.Namespace) -> Held:
+    """Return a report; other processes call this."""
+    return report_of(path, options), None
+
+
+def _held(path: Path, options: argparse.Namespace) -> Held:
+    """Return a report, and what communicates in all its steps; other processes call this."""
+    from .measures.exchanges import exchanges
+
+    opened = opened_by(path, options)
+    attribution = opened.partition.attribution
+    return opened.whole, exchanges(attribution, include_warm_up=opened.whole.warm_up_included)
 
 
 def read_all(paths: Sequence[Path], read: Callable[[Path], T], options: argparse.Namespace) -> list[Ranked[T]]:

@@ -35,15 +35,14 @@ class Choices:
     """What counts of a report, and what its figures are divided by.
 
     `per_step` is True for means of a measured step, False for sums, None for means where steps have work.
-    `capture` are PyTorch's traces of the capture of CUDA graphs, `inspector` is what NCCL Inspector wrote, and
-    `names` what `nk.names` wrote. `functions` are the Python functions of a trace with stacks that become ranges.
+    `capture` are PyTorch's traces of the capture of CUDA graphs, and `names` is what `nk.names` wrote. `functions`
+    are the Python functions of a trace with stacks that become ranges.
     """
 
     rules: Rules = field(default_factory=Rules)
     include_warm_up: bool = False
     per_step: bool | None = None
     capture: Path | None = None
-    inspector: Path | None = None
     names: Path | None = None
     functions: Functions = ""
     unrecorded_step_ns: float | None = None  # how long a step takes without recording, measured elsewhere
@@ -114,26 +113,24 @@ def trace_of(source: Source, functions: Functions = "") -> Trace:
     return require_work(source if isinstance(source, Trace) else read(source, functions=functions))
 
 
-def attributed(source: Source, choices: Choices) -> Attribution:
-    """Read a report unless it is a trace, and attribute its work; raises AnalysisError if it cannot be read."""
-    trace = trace_of(source, choices.functions)
+def joined(trace: Trace, choices: Choices) -> Trace:
+    """Return a trace with what files beside the report say of it; raises AnalysisError if one cannot be read."""
     if choices.capture:
         from .readers.capture_traces import with_captures
         from .readers.graph_stacks import has_stacks, with_stacks
 
-        if choices.capture.is_file() and has_stacks(choices.capture):
-            trace = with_stacks(trace, choices.capture)
-        else:
-            trace = with_captures(trace, choices.capture)
+        is_of_stacks = choices.capture.is_file() and has_stacks(choices.capture)
+        trace = (with_stacks if is_of_stacks else with_captures)(trace, choices.capture)
     if choices.names:
         from .readers.given_names import with_names
 
         trace = with_names(trace, choices.names)
-    if choices.inspector:
-        from .readers.nccl_inspector import with_inspector
+    return trace
 
-        trace = with_inspector(trace, choices.inspector)
-    return attribute(trace, choices.rules)
+
+def attributed(source: Source, choices: Choices) -> Attribution:
+    """Read a report unless it is a trace, and attribute its work; raises AnalysisError if it cannot be read."""
+    return attribute(joined(trace_of(source, choices.functions), choices), choices.rules)
 
 
 def opened(source: Source, choices: Choices = Choices()) -> Opened:

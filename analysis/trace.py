@@ -34,7 +34,7 @@ class Provenance:
     steps: str = ""  # what the ranges that annotation opened as steps count: "steps of AdamW"
 
     # What each process counted in one step: `ranges` by phase and path, `calls` of models, operators `uncounted`.
-    counted: Sequence[Mapping[str, Any]] = ()
+    counted: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def is_of_pytorch(self) -> bool:

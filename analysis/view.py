@@ -56,12 +56,12 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
     one_report = "an nsys export (.sqlite), a .nsys-rep, a recording or a PyTorch profiler trace"
     parser.add_argument("report", type=Path, nargs="+", help=REPORTS if view.takes_many else one_report)
     part = add_part(parser, takes_range=view.takes_range)
-    if name == "explain":
+    if name == "kernels":
         part.add_argument(
             "--kernel",
             default="",
             metavar="NAME",
-            help="a part of the kernel's name; without it, the kernel of each phase with the most time",
+            help="a part of a kernel's name: explain its launches, and give ncu's command line",
         )
     if name == "agreement":
         part.add_argument(

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
         communication,
         compare,
         efficiency,
-        explain,
         fixes,
         idle,
+        kernels,
         memory,
         steps,
     )
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from .profiling.recorder.seen import Reader
     from .profiling.training import integrations
 
-_VIEWS = "agreement attention communication compare efficiency explain fixes idle memory steps"
+_VIEWS = "agreement attention communication compare efficiency fixes idle kernels memory steps"
 #: Each public name and the module that has it; those of MODULES are modules themselves.
 PUBLIC = {
     "annotate": "profiling",
@@ -67,10 +67,10 @@ __all__ = [
     "communication",
     "compare",
     "efficiency",
-    "explain",
     "fixes",
     "idle",
     "integrations",
+    "kernels",
     "memory",
     "names",
     "profile",

@@ -1,7 +1,8 @@
 """Where does your training step spend its time? This shows it for every module: forward, backward and optimizer.
 
-nvtx-kernels report.sqlite       rank the kernels of each range: start here
-nvtx-kernels record train.py     record a program that you can run, without changing it
+nvtx-kernels report.sqlite    where the time goes, and what to change: start here
+nvtx-kernels train.py         record a program that you can run, without changing it
+nvtx-kernels open report.sqlite  and  nvtx-kernels fix report.sqlite  are short for page --open and view fix
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import nvtx_kernels
 
 from .analysis.support.arguments import CommandParser, did_you_mean
-from .commands import COMMANDS, REMOVED, listing
+from .commands import COMMANDS, MACHINE, REMOVED, SHORT, listing
 
 PROG = "nvtx-kernels"
 #: Endings of reports: a word with one is no misspelt command.
@@ -63,7 +64,7 @@ class _Completion(argparse.Action):
         every = argparse.ArgumentParser(PROG)
         commands = every.add_subparsers()
         for name, command in COMMANDS.items():
-            make_parser = getattr(_module(name), "parser", None)
+            make_parser = getattr(_module(command.module), "parser", None)
             parents = [make_parser(f"{PROG} {name}")] if make_parser else []
             commands.add_parser(name, help=command.what, parents=parents, add_help=not parents)
         parser._print_message(f"{shtab.complete(every, shell)}\n", sys.stdout)
@@ -71,25 +72,32 @@ class _Completion(argparse.Action):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that is named first, or rank the report that is; return its exit status."""
+    """Run the command that is named first, rank the report or record the program that is; return its status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = parser().parse_args(words)
     name, words = options.command, options.words
     if name is None:
         parser().print_help()
         return 0
-    if name not in COMMANDS and (name.endswith(REPORTS) or Path(name).exists()):
+    if name in SHORT:
+        name, *before = SHORT[name]
+        words = [*before, *words]
+    elif name not in COMMANDS and name.endswith(".py"):
+        name, words = "record", [name, *words]
+    elif name not in COMMANDS and (name.endswith(REPORTS) or Path(name).exists()):
         name, words = "rank", [name, *words]
     if name in REMOVED:
         parser().exit(2, f"error: the command {name} was removed; use: {REMOVED[name]}\n")
     if name not in COMMANDS:
         parser().error(f"there is no command or report {name!r}{did_you_mean(name, COMMANDS)}")
-    status: int = _module(name).main(words, prog=f"{PROG} {name}")
+    is_of_machine = name == "doctor" and not any(word in ("-h", "--help") or word[0] != "-" for word in words)
+    module = _module(MACHINE if is_of_machine else COMMANDS[name].module)
+    status: int = module.main(words, prog=f"{PROG} {name}")
     return status
 
 
-def _module(command: str) -> Any:
-    return import_module(f"nvtx_kernels.{COMMANDS[command].module}")
+def _module(name: str) -> Any:
+    return import_module(f"nvtx_kernels.{name}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ GROUPS: dict[str, dict[str, Command]] = {
         "view": Command("analysis.view", "answer one question: balance, steps, attention, memory, …"),
         "page": Command("analysis.page", "write a report as one HTML page"),
         "timeline": Command("analysis.timeline", "write a report as a timeline for Perfetto"),
-        "ncu": Command("analysis.ncu", "profile a report's ranges with ncu, and read its counters"),
     },
     "compare": {
         "summarize": Command("analysis.ranks", "write one rank's summary; rank compares a folder of them"),
@@ -29,8 +28,8 @@ GROUPS: dict[str, dict[str, Command]] = {
         "record": Command("profiling.record", "run a Python program and record its training steps, without nsys"),
     },
     "check": {
-        "doctor": Command("analysis.doctor", "check whether a report is sound"),
-        "check-machine": Command("profiling.doctor", "check whether this machine can profile"),
+        "doctor": Command("analysis.doctor", "check whether a report is sound; without one, this machine"),
+        "join": Command("analysis.join", "save a report of any format as one SQLite file, to query or to share"),
         "scrub": Command("analysis.scrub", "copy a report without private data"),
     },
     "for coding agents": {
@@ -47,9 +46,16 @@ GROUPS: dict[str, dict[str, Command]] = {
 }
 COMMANDS: dict[str, Command] = {name: command for group in GROUPS.values() for name, command in group.items()}
 
+#: The doctor of the machine, where no report is named.
+MACHINE = "profiling.doctor"
+#: Short forms of commands: what takes the place of the word.
+SHORT = {"fix": ("view", "fix"), "open": ("page", "--open")}
+
 #: Commands of earlier versions, and what to use instead.
 REMOVED = {
+    "check-machine": "nvtx-kernels doctor, without a report",
     "attention": "nvtx-kernels benchmark --attention",
+    "ncu": "view kernels --kernel NAME, which ends with ncu's command line",
     "accelerate": "nothing: recording needs no part in C++ any more",
 }
 

@@ -42,7 +42,6 @@ READERS = [
     "*/analysis/readers/*",
     "*/analysis/scrub/copying.py",
     "*/analysis/scrub/traces.py",
-    "*/analysis/ncu/counters.py",
     "*/analysis/summary/file.py",
 ]
 REPORTS = "reports"

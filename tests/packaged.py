@@ -22,18 +22,17 @@ LONGEST_S = 300
 
 #: One real use of each command, in a folder with a program and a report.
 USES = {
-    "rank": "rank r.sqlite", "view": "view balance r.sqlite", "page": "page r.sqlite -o page.html",
-    "timeline": "timeline r.sqlite -o t.json.gz", "ncu": "ncu r.sqlite --range attention -- python train.py",
+    "rank": "rank r.sqlite", "view": "view idle r.sqlite", "page": "page r.sqlite -o page.html",
+    "timeline": "timeline r.sqlite -o t.json.gz",
     "compare": "compare r.sqlite r.sqlite", "summarize": "summarize r.sqlite -o r.parquet",
     "record": "record -o own.sqlite train.py", "doctor": "doctor r.sqlite",
-    "check-machine": "check-machine", "scrub": "scrub r.sqlite -o shared.sqlite",
+    "join": "join r.sqlite -o joined.sqlite", "scrub": "scrub r.sqlite -o shared.sqlite",
     "mcp": "mcp .", "skill": "skill", "run": "run --size tiny --steps 1 --warmup 1 --device cpu",
     "benchmark": "benchmark --sizes tiny --modes forward --device cpu --steps 1 --warmup 0 --into b.jsonl",
     "nsys": "nsys --sizes tiny --print-command",
     "precision": "precision --device cpu", "ask": "ask r.sqlite",
 }  # fmt: skip
 #: Commands that need a tool which may be missing; they then say so in a sentence.
-MAY_REFUSE = ("ncu",)
 TRAINING = """
 import torch
 model = torch.nn.Linear(4, 4)
@@ -57,8 +56,7 @@ def trouble_of(program, command, folder):
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     options = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": LONGEST_S}
     done = subprocess.run(words, cwd=folder, env=environ, **options)
-    is_refusal = command in MAY_REFUSE and done.stderr.startswith("error: ") and "Traceback" not in done.stderr
-    return "" if done.returncode == 0 or is_refusal else f"status {done.returncode}: {done.stderr.strip()[-400:]}"
+    return "" if done.returncode == 0 else f"status {done.returncode}: {done.stderr.strip()[-400:]}"
 
 
 def copy_of_checkout(folder, beginnings=("",)):

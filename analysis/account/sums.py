@@ -16,7 +16,7 @@ from ..trace import Int64s, Path
 from ..vocabulary import PHASES
 from ..vocabulary.calls import plain_name
 from . import Partition
-from .cells import CATEGORIES, COPIES, IDLE, KINDS, Cells
+from .cells import CATEGORIES, COPIES, COPY, IDLE, KINDS, Cells
 from .choice import APART, Choice
 from .cpu import CPU_CAUSES
 from .gaps import gaps_of
@@ -65,24 +65,26 @@ def kinds_of(partition: Partition) -> Sequence[str]:
     return (data.OPERATORS, *KINDS[1:]) if partition.on_cpu else KINDS
 
 
-def states_of_steps(partition: Partition) -> dict[tuple[int, int], dict[str, int]]:
-    """Return the time of each step by kind of state, added over GPUs, ns: by loop and the step's number."""
-    cells, table, kinds = partition.cells, partition.table, kinds_of(partition)
-    keys, group = grouped_rows(cells.row, cells.kind)
-    total_ns = summed(group, cells.ns, len(keys[0]))
-    states: dict[tuple[int, int], dict[str, int]] = {}
-    for row, kind, ns in zip(keys[0].tolist(), keys[1].tolist(), total_ns.tolist(), strict=True):
-        states.setdefault((int(table.loop[row]), int(table.number[row])), {})[kinds[kind]] = ns
+def _states(partition: Partition) -> list[list[tuple[data.State, int]]]:
+    """Return the time of each state in each row of the table of steps, ns, added over GPUs."""
+    cells, kinds, names = partition.cells, kinds_of(partition), names_of(partition)
+    detail = np.where(np.isin(cells.kind, [COPY, IDLE]), cells.what, cells.phase)
+    (row, kind, number), group = grouped_rows(cells.row, cells.kind, detail)
+    states: list[list[tuple[data.State, int]]] = [[] for _ in range(len(partition.table))]
+    for place, ns in enumerate(summed(group, cells.ns, len(row)).tolist()):
+        details = names[kind[place]] if kind[place] in (COPY, IDLE) else PHASES
+        states[row[place]].append(((kinds[kind[place]], details[number[place]]), ns))
     return states
 
 
 def _rows(partition: Partition) -> Iterator[StepRow]:
-    """Yield each step, with how long GPUs work in it."""
+    """Yield each step, with what GPUs do in it."""
     table, trace = partition.table, partition.attribution.trace
     counted = np.zeros(len(table), np.bool_)
     counted[partition.counted] = True
     cells = partition.cells
     busy = summed(cells.row, np.where(cells.kind < IDLE, cells.ns, 0), len(table))
+    states = _states(partition)
     parts = divided(partition.attribution, partition.steps, include_warm_up=partition.include_warm_up)
     for number, loop in enumerate(partition.steps.loops):
         gpus = [] if partition.on_cpu else partition.gpus_of(number)
@@ -103,6 +105,7 @@ def _rows(partition: Partition) -> Iterator[StepRow]:
                 gpus=len(gpus),
                 counted=bool(counted[row]),
                 loop=number,
+                states_ns=tuple(states[row]),
                 **parts.get(row, {}),
             )
 

@@ -175,15 +175,16 @@ class Reports:
     @refusing
     def explain(self, report: str, kernel: str = "", top: int = 10, totals: bool = False) -> Answer:
         """Answer where the launches of a kernel come from; `kernel` is a part of its name."""
-        return self._viewed(report, "explain", "", "", top, totals, kernel=kernel)
+        return self._viewed(report, "kernels", "", "", top, totals, kernel=kernel)
 
     @refusing
     def compare(
-        self, before: str, after: str, fail_on: Sequence[str] = (), basis: Basis = "auto", top: int = 10
+        self, before: str, after: str, fail_on: Sequence[str] = (), basis: Basis = "auto", top: int = 5
     ) -> Answer:
         """Show what changed from one report to another; `fail_on` has rules such as 'softmax > +5%'.
 
-        `outcome` has the `verdict`: `differs`, `same` (no change), or `not known` (record more steps).
+        `outcome` has the `verdict`: `differs`, `same` (equal within 5%), or `not known`: its `sentence` says what
+        to record then. `account` has what a step spends more or less time on.
         """
         paths = [self.path(name) for name in (before, after)]
         # A rule trusts no steps that only the repetition of the kernels tells.
@@ -199,6 +200,7 @@ class Reports:
             "report": said["answer"],
             "answer": said["report"],  # this document begins with its answer
             "outcome": outcome(comparison).as_object(),
+            "account": tables.account_as_objects(comparison),
             "violated": [verdict.rule.text for verdict in verdicts if verdict.violated],
         }
 

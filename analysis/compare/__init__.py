@@ -41,7 +41,7 @@ def parser(prog: str = "python -m analysis.compare") -> argparse.ArgumentParser:
     parser.add_argument("--to", type=Path, nargs="+", default=[], metavar="REPORT", help="recordings of B")
     compared = parser.add_argument_group("what to compare")
     compared.add_argument(
-        "--by", choices=("phase", "category", "range", "kernel"), help="one table instead of all four"
+        "--by", choices=("account", "phase", "category", "range", "kernel"), help="one table instead of these"
     )
     basis = compared.add_mutually_exclusive_group()
     basis.add_argument(
@@ -57,7 +57,7 @@ def parser(prog: str = "python -m analysis.compare") -> argparse.ArgumentParser:
     compared.add_argument("--all-work", action="store_true", help="copies, memsets and whole CUDA graphs too")
     compared.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
     compared.add_argument(
-        "--top", type=positive, default=10, metavar="N", help="ranges and kernels shown (%(default)s)"
+        "--top", type=positive, default=5, metavar="N", help="ranges and kernels shown (%(default)s)"
     )
     rules = parser.add_argument_group("what to fail on, with exit status 3")
     rules.add_argument(
@@ -65,8 +65,8 @@ def parser(prog: str = "python -m analysis.compare") -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="RULE",
-        help="such as 'softmax > +5%%', 'total > +0.3ms', 'phase:forward < -10%%', 'total > +2%% beyond spread' "
-        "(several)",
+        help="such as 'step time > +5%% beyond spread', 'softmax > +5%%', 'data loading > +1ms', "
+        "'phase:forward < -10%%' (several)",
     )
     rules.add_argument("--allow-missing", action="store_true", help="do not fail if B lacks the range of a rule")
     add_range_rules(parser)

@@ -1,16 +1,15 @@
 """Compare two reports: the time of each by phase, category, range and kernel, and the differences.
 
-Every axis divides the same rows, so the differences along any of them sum to the total difference; so do those of
-what a compiler fused, saved and lost, where a fusion is a row of its own, for its kernels do the work of several
-ranges.
+Every axis divides the same rows, so the differences along any of them sum to the total difference.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -30,7 +29,10 @@ from .sides import NO_STEPS, Measure, Measured, Recording, Side, Steps, paired, 
 Axis = Literal["phase", "category", "range", "kernel"]
 Basis = Literal["auto", "step", "total"]
 Key = tuple[str, ...]
-Group = Literal["fused", "saved", "lost", "unchanged"]
+#: Launches that both sides have at least of all, where steps that were found by repetition are compared.
+COMMON_WORK = 0.75
+REPETITION = "repetition"
+STEPS_BY = {"named": "name", "updates": "updates of the optimizer", "ranges": "a range"}
 
 # What a kernel row is filed under along each axis but that of ranges.
 AXES: dict[Axis, Callable[[KernelRow], Key]] = {
@@ -107,10 +109,14 @@ class Comparison:
         return naming_of(self.a, self.b, every_index=every_index)
 
     @property
+    def on_cpu(self) -> bool:
+        """Whether operators on a CPU are compared."""
+        return self.a.provenance.unit_of_work == "CPU"
+
+    @property
     def whole(self) -> str:
         """Name what is compared: all of a kind of work."""
-        operators = self.a.provenance.unit_of_work == "CPU"
-        return "all work" if self.all_work else "all operators" if operators else "all kernels"
+        return "all work" if self.all_work else "all operators" if self.on_cpu else "all kernels"
 
     @property
     def hides_kernels(self) -> bool:
@@ -130,9 +136,10 @@ class Comparison:
         """Return the comparison with all work in named ranges, the deepest that both reports have.
 
         Work in ranges that only one of them has stays there, but for those inside a range that the other does not
-        divide.
+        divide, or inside what a compiler fused: its kernels do the work of several ranges.
         """
-        leaves = frozenset.union(*self.undivided)
+        fused = {row.path for report in (self.a, self.b) for row in report.ranges if fused_parts(row.path[-1])}
+        leaves = frozenset.union(*self.undivided, fused)
         reports = []
         for report in (self.a, self.b):
             kernels = (replace(row, path=_cut(row.path, leaves)) for row in report.kernels)
@@ -163,14 +170,24 @@ class Comparison:
     def step_time(self) -> Change | None:
         """Return the step time as one change, its counts those of the steps; None where a side lacks it.
 
-        Of several kinds of steps it is the mean of their medians, by how often both sides have them. Where
-        the CPU decides a side, one recording of it cannot tell a small difference from another day.
+        It is what `rank` shows of each side: a mean of the recorded steps, or a median of steps without recording.
+        B does not differ where mean and median say different things, as one slow step can make a mean of any size.
+        Where the CPU decides a side, one recording of it cannot tell a small difference from another day.
         """
-        change, steps = joined(self.measured("step_ns")), self.steps
-        is_doubtful = bool(steps.limited) and not steps.are_repeated
-        if change and is_doubtful and change.judged == "differs" and abs(change.change or 0) <= noise.LARGE:
-            return replace(change, judged="not known")
-        return change
+        kinds = self.measured("step_ns")
+        if not kinds:
+            return None
+        steps = self.steps
+        a_ns, b_ns = (_step_ns(report, side, steps) for report, side in ((self.a, steps.a), (self.b, steps.b)))
+        a_steps, b_steps = sum(kind.a_steps for kind in kinds), sum(kind.b_steps for kind in kinds)
+        change = Change((), a_ns, b_ns, a_steps, b_steps, judged=noise.worst([kind.verdict for kind in kinds]))
+        share = change.change or 0.0
+        is_doubtful = bool(steps.limited) and not steps.are_repeated and abs(share) <= noise.LARGE
+        if change.judged == "differs":
+            goes_along = any(kind.verdict == "differs" and (kind.change or 0) * share > 0 for kind in kinds)
+            return change if goes_along and not is_doubtful else replace(change, judged="not known")
+        is_same = change.judged == "same" and abs(share) <= noise.SAME_WITHIN
+        return change if is_same else replace(change, judged="not known")
 
     def filed(self, keys: Callable[[KernelRow], Iterable[Key]]) -> dict[Key, Change]:
         """Add up both reports' rows under each of their keys."""
@@ -182,18 +199,13 @@ class Comparison:
         return {key: self.change(key, *of_key) for key, of_key in rows.items()}
 
 
-def joined(kinds: Sequence[Measured]) -> Change | None:
-    """Return a measure of all kinds of steps as one change; None of no kinds."""
-    if not kinds:
-        return None
-    weights = [kind.weight for kind in kinds]
-    a_ns, b_ns = (
-        sum(getattr(kind, name) * weight for kind, weight in zip(kinds, weights, strict=True)) / sum(weights)
-        for name in ("a_ns", "b_ns")
-    )
-    a_steps, b_steps = (sum(getattr(kind, name) for kind in kinds) for name in ("a_steps", "b_steps"))
-    verdict = noise.worst([kind.verdict for kind in kinds])
-    return Change((), a_ns, b_ns, a_steps, b_steps, judged=verdict)
+def _step_ns(report: Report, side: Side, steps: Steps) -> float:
+    """Return how long a step of one side takes, ns: without recording where this is compared."""
+    if steps.are_alone:
+        return float(np.median(np.concatenate([recording.alone_ns for recording in side])))
+    known = np.concatenate([noise.known(recording.step_ns) for recording in side])
+    account = report.account
+    return account.step_ns if account and account.step_ns is not None else float(known.mean())
 
 
 def compare(
@@ -204,7 +216,7 @@ def compare(
     all_work: bool = False,
     sides: tuple[Side, Side] = ((), ()),
 ) -> Comparison:
-    """Make two reports comparable: per step where both have steps, unless asked otherwise.
+    """Make two reports comparable: per step where both have steps of one kind, unless asked otherwise.
 
     `sides` are the steps of each report's recordings.
 
@@ -215,6 +227,7 @@ def compare(
     if units[0] != units[1]:
         raise ReportError(f"A counts {units[0]} work and B {units[1]} work: their times cannot be compared.")
     per_step = is_per_step((a, b), None if basis == "auto" else basis == "step")
+    per_step = per_step and (basis == "step" or not unlike(a, b))
     if per_step:
         a, b = reports.per_step(a), reports.per_step(b)
     spelled_a, spelled_b = reports.in_one_spelling((a, b))
@@ -224,6 +237,39 @@ def compare(
     kernels = {old.kernel: new.kernel for old, new in zip(b.kernels, spelled_b.kernels, strict=True)}
     steps = steps.placed(lambda place: (*place[:3], kernels.get(place[3], place[3])), sides="B")
     return Comparison(spelled_a, spelled_b, basis, per_step, all_work, steps)
+
+
+def unlike(a: Report, b: Report) -> str:
+    """Return why a step of A and one of B are not the same, as a sentence; empty where they are.
+
+    Named steps are what their program calls a step. Steps that were found by repetition must do the same work.
+    """
+    accounts = [report.account for report in (a, b) if report.account and report.account.has_steps]
+    if len(accounts) < 2:
+        return ""
+    (by_a, per_a), (by_b, per_b) = ((account.steps_by, account.per) for account in accounts)
+    if by_a != by_b or per_a != per_b:
+        ways = (f"a {per} by {STEPS_BY.get(by, by)}" for per, by in ((per_a, by_a), (per_b, by_b)))
+        return "A has steps of one kind and B of another: {} and {}.".format(*ways)
+    if by_a == REPETITION and (common := common_work(a, b)) < COMMON_WORK:
+        return (
+            f"The steps were found by repetition and do different work: {common:.0%} of the launches are common."
+        )
+    return ""
+
+
+def common_work(a: Report, b: Report) -> float:
+    """Return the launches of a step that both reports have, as a share of those that either has."""
+    counts = [
+        Counter({key: row.count for key, row in _by_kernel(report).items()})
+        for report in reports.in_one_spelling([reports.per_step(a), reports.per_step(b)])
+    ]
+    either = (counts[0] | counts[1]).total()
+    return (counts[0] & counts[1]).total() / either if either else 1.0
+
+
+def _by_kernel(report: Report) -> Mapping[str, KernelRow]:
+    return {row.kernel: row for row in reports.added(report.kernels, ("kernel",))}
 
 
 def _only_step(report: Report) -> Side:
@@ -268,41 +314,12 @@ def changes(comparison: Comparison, axis: Axis, naming: Naming = tuple) -> list[
     return by_size(by_key)
 
 
-def grouped(comparison: Comparison, naming: Naming) -> dict[Group, list[Change]]:
-    """Return the differences by what a compiler did, the largest first; {} where neither report has a fusion.
-
-    Ranges to which `naming` gives one name are taken together.
-    """
-    paths = [{naming(row.path) for row in report.ranges} for report in (comparison.a, comparison.b)]
-    fusions = {path for of_report in paths for path in of_report if fused_parts(path[-1])}
-    if not fusions:
-        return {}
-    common, places = paths[0] & paths[1], {path[:-1] for path in fusions}
-
-    groups: dict[Group, list[Change]] = {group: [] for group in get_args(Group)}
-    for change in by_size(comparison.filed(lambda row: [_row_of(naming(row.path), fusions, common, places)])):
-        if change.key and fused_parts(change.key[-1]):
-            groups["fused"].append(change)
-        else:
-            groups["saved" if change.delta_ns < 0 else "lost" if change.delta_ns else "unchanged"].append(change)
-    return {group: changes for group, changes in groups.items() if changes}
-
-
-def _row_of(path: Key, fusions: Collection[Key], common: Collection[Key], places: Collection[Key]) -> Key:
-    """Return the fusion that a path is or leads into, else the deepest range that stands for it in both reports.
-
-    A range next to a fusion stands for itself although one report lacks it: the fusion may be all there is of it.
-    """
-    depths = range(len(path), 0, -1)
-    around: Iterable[Key] = [path[:depth] for depth in depths]
-    fusion = next((outer for outer in around if outer in fusions), None)
-    return fusion or next((outer for outer in around if outer in common or outer[:-1] in places), ())
-
-
 def notes(comparison: Comparison) -> Iterator[str]:
     """Return notes on the comparison, followed by the notes of each report."""
     a, b = comparison.a, comparison.b
-    if not comparison.per_step and comparison.basis == "auto":
+    if not comparison.per_step and comparison.basis == "auto" and (reason := unlike(a, b)):
+        yield f"Not per step: {reason} The totals are compared; --per-step compares the steps as they are."
+    elif not comparison.per_step and comparison.basis == "auto":
         missing = [name for name, report in (("A", a), ("B", b)) if not report.has_work_in_steps]
         have = f"{' and '.join(missing)} ha{'s' if len(missing) == 1 else 've'}"
         some_empty = any(report.steps and not report.has_work_in_steps for report in (a, b))
@@ -327,7 +344,10 @@ def notes(comparison: Comparison) -> Iterator[str]:
     yield from steps_of_sides.notes(comparison.steps)
     if a.warm_up_included != b.warm_up_included:
         yield "Warm-up is counted in one of the reports only."
-    yield from (f"{name}: {note}" for name, report in (("A", a), ("B", b)) for note in report.notes)
+    of_both = set(a.notes) & set(b.notes)
+    yield from (f"A and B: {note}" for note in a.notes if note in of_both)
+    for name, report in (("A", a), ("B", b)):
+        yield from (f"{name}: {note}" for note in report.notes if note not in of_both)
 
 
 def _cut(path: Key, leaves: Collection[Key]) -> Key:

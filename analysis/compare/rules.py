@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from ..account.cells import COPIES
+from ..account.cpu import CPU_CAUSES
+from ..account.idle import CAUSES
 from ..errors import ReportError, UsageError
 from ..kernel_names.spelling import canonical_spelling
 from ..report import TO_HAVE_STEPS, KernelRow, Report
+from ..report.account import COMMUNICATION, COMPUTE, COPY, IDLE, State
 from ..summary.selection import of_ranges
 from ..support import limits, noise
+from ..views.account import CALLED
 from ..views.rows import label
 from ..vocabulary import collapsed
-from .changes import Change, Comparison
+from .accounts import comparable
+from .accounts import states as changed_states
+from .changes import REPETITION, Change, Comparison, unlike
 
-KINDS = ("range", "phase", "category")  # what a bare name may name; the first that knows it is taken
+ACCOUNT = "account"
+KINDS = ("range", "phase", "category", ACCOUNT)  # what a bare name may name; the first that knows it is taken
 
 PREFIXES = (*KINDS, "kernel")
 _FORM = (
     "write NAME > +5%, NAME > +0.3ms, NAME < -10% or NAME > +5% beyond spread, where NAME is a range, a phase, a "
-    f"category, total, or {limits.STEP_TIME}"
+    f"category, a row of the account such as `idle` or `data loading`, total, or {limits.STEP_TIME}"
 )
 #: What has steps enough to judge noise by.
 ENOUGH_STEPS = (
@@ -74,36 +83,91 @@ def judge(rule: Rule, comparison: Comparison, *, allow_missing: bool = False) ->
     Raises UsageError if neither report has anything of the rule's name, and ReportError if the two reports
     have no common measure, or too few steps for `beyond spread`.
     """
-    if comparison.basis == "auto" and bool(comparison.a.steps) != bool(comparison.b.steps):
+    _require_common_measure(comparison)
+    compared, change, only_in = _measured(rule, comparison)
+    _require_known(rule, comparison, change)
+    violated = (only_in == "A" and not allow_missing) or _exceeds(rule, change)
+    return Verdict(rule, compared, change, violated, only_in)
+
+
+def _require_common_measure(comparison: Comparison) -> None:
+    """Raise ReportError where totals or steps would be compared that nobody asked for."""
+    if comparison.basis != "auto":
+        return
+    if bool(comparison.a.steps) != bool(comparison.b.steps):
         raise ReportError(
             "Only one of the reports has measured step ranges, so --fail-on has no common measure. "
             f"{TO_HAVE_STEPS}, or compare the totals as they are with --totals."
         )
+    if reason := unlike(comparison.a, comparison.b):
+        raise ReportError(f"{reason} Ask for --per-step or --totals, so that --fail-on has a measure.")
+    if any(report.account and report.account.steps_by == REPETITION for report in (comparison.a, comparison.b)):
+        raise ReportError(
+            "The steps were found by repetition, which --fail-on does not rely on unasked. "
+            f"{TO_HAVE_STEPS}, or take them as steps with --per-step."
+        )
+
+
+def _measured(rule: Rule, comparison: Comparison) -> tuple[str, Change, str]:
+    """Return what a rule names, its change, and which side alone has it; raises as `judge` does."""
     if rule.name == limits.STEP_TIME and not rule.kind:
-        return _judged_step(rule, comparison)
+        return limits.STEP_TIME, _of_step(rule, comparison), ""
+    if rule.name == "total" and not rule.kind:
+        _require_kernels(comparison)
+        return comparison.whole, comparison.total(), ""
+    for kind in (rule.kind,) if rule.kind else KINDS:
+        if kind == ACCOUNT:
+            if rule.name.lower() in _names_of_states(comparison):
+                return f"account {rule.name}", _of_account(rule, comparison), ""
+        elif any(parts := _parts(kind, rule.name, comparison)):
+            _require_kernels(comparison)
+            only_in = "" if all(parts) else "A" if parts[0] else "B"
+            return _described(kind, rule.name, comparison), comparison.change((), *parts), only_in
+    raise _nothing_of(rule, comparison)
+
+
+def _of_step(rule: Rule, comparison: Comparison) -> Change:
+    """Return the step time; raises ReportError where it is not known."""
+    if change := comparison.step_time():
+        return change
+    raise ReportError(
+        f"The rule {rule.text!r} needs the step time of both reports, which two or more measured steps have "
+        f"(a summary of version 1 lacks it: write it again). Use `total`, or: {TO_HAVE_STEPS}."
+    )
+
+
+def _names_of_states(comparison: Comparison) -> dict[str, list[State]]:
+    """Return the states of a step by the names that rules may use, also of those that neither report has."""
+    states = [*itertools.product((COPY,), COPIES), *itertools.product((IDLE,), (*CAUSES, *CPU_CAUSES))]
+    states += [change.state for change in changed_states(comparison)]
+    names: dict[str, list[State]] = {CALLED[kind]: [] for kind in (COMPUTE, COMMUNICATION)}
+    for kind, detail in dict.fromkeys(states):
+        for name in (CALLED[kind], detail, f"{CALLED[kind]} {detail}"):
+            names.setdefault(name.lower(), []).append((kind, detail))
+    return names
+
+
+def _of_account(rule: Rule, comparison: Comparison) -> Change:
+    """Return the change of the states that a rule names; raises ReportError where accounts are not known."""
+    if comparable(comparison) is None:
+        raise ReportError(
+            f"The rule {rule.text!r} needs the account of a step on both sides; a summary of version 1 lacks it "
+            "(write it again), and --totals has none."
+        )
+    named = _names_of_states(comparison)[rule.name.lower()]
+    changes = [row.change for row in changed_states(comparison) if row.state in named]
+    verdict, spreads_ns = comparison.steps.of_states(named)
+    a_ns, b_ns = sum(change.a_ns for change in changes), sum(change.b_ns for change in changes)
+    return Change((), a_ns, b_ns, 1, 1, *spreads_ns, verdict)
+
+
+def _require_kernels(comparison: Comparison) -> None:
+    """Raise ReportError where kernels are compared that a report hides."""
     if comparison.hides_kernels:
         raise ReportError(
             "A report hides kernels inside CUDA graphs, so --fail-on cannot judge kernel time. Compare "
             "--all-work, or record with `nsys profile --cuda-graph-trace=node`."
         )
-    kind, parts = _named(rule, comparison)
-    change = comparison.change((), *parts)
-    only_in = "" if all(parts) or kind == "total" else "A" if parts[0] else "B"
-    _require_known(rule, comparison, change)
-    violated = (only_in == "A" and not allow_missing) or _exceeds(rule, change)
-    return Verdict(rule, _described(kind, rule.name, comparison), change, violated, only_in)
-
-
-def _judged_step(rule: Rule, comparison: Comparison) -> Verdict:
-    """Hold the step time against a rule; raises ReportError where it is not known."""
-    change = comparison.step_time()
-    if change is None:
-        raise ReportError(
-            f"The rule {rule.text!r} needs the step time of both reports, which two or more measured steps have "
-            f"(a summary of version 1 lacks it: write it again). Use `total`, or: {TO_HAVE_STEPS}."
-        )
-    _require_known(rule, comparison, change)
-    return Verdict(rule, limits.STEP_TIME, change, _exceeds(rule, change))
 
 
 def _exceeds(rule: Rule, change: Change) -> bool:
@@ -121,24 +185,22 @@ def _require_known(rule: Rule, comparison: Comparison, change: Change) -> None:
         )
 
 
-def _named(rule: Rule, comparison: Comparison) -> tuple[str, list[list[KernelRow]]]:
-    """Return the kind of what is named, the first that has it if none is given, and its rows of each report."""
-    whole = [comparison.rows(report) for report in (comparison.a, comparison.b)]
-    if rule.name == "total" and not rule.kind:
-        return "total", whole
+def _parts(kind: str, name: str, comparison: Comparison) -> list[list[KernelRow]]:
+    """Return the rows of each report that a kind of name means."""
+    if kind == "range":
+        return [comparison.rows(_matching(report, name)) for report in (comparison.a, comparison.b)]
+    rows = [comparison.rows(report) for report in (comparison.a, comparison.b)]
+    if kind == "kernel":
+        spelling = canonical_spelling(name).lower()
+        return [[row for row in side if canonical_spelling(row.kernel).lower() == spelling] for side in rows]
+    return [[row for row in side if getattr(row, kind).lower() == name.lower()] for side in rows]
+
+
+def _nothing_of(rule: Rule, comparison: Comparison) -> UsageError:
+    """Return the error for a rule that names nothing, with what there is."""
+    rows = [row for report in (comparison.a, comparison.b) for row in comparison.rows(report)]
     kinds = (rule.kind,) if rule.kind else KINDS
-    for kind in kinds:
-        if kind == "range":
-            parts = [comparison.rows(_matching(report, rule.name)) for report in (comparison.a, comparison.b)]
-        elif kind == "kernel":
-            spelling = canonical_spelling(rule.name).lower()
-            parts = [[row for row in rows if canonical_spelling(row.kernel).lower() == spelling] for rows in whole]
-        else:
-            parts = [[row for row in rows if getattr(row, kind).lower() == rule.name.lower()] for rows in whole]
-        if any(parts):
-            return kind, parts
-    rows = [row for of_report in whole for row in of_report]
-    raise UsageError(
+    return UsageError(
         f"Neither report has a {' or '.join(kinds)} {rule.name!r}, so the rule {rule.text!r} cannot be checked. "
         f"Phases: {_listed(row.phase for row in rows)}. Categories: {_listed(row.category for row in rows)}. "
         f"Ranges: {_listed(collapsed(name) for row in rows for name in row.path)}."
@@ -160,8 +222,6 @@ def _matching(report: Report, name: str) -> Report:
 
 def _described(kind: str, name: str, comparison: Comparison) -> str:
     """Describe what was compared; for a pattern, the ranges that it matched."""
-    if kind == "total":
-        return comparison.whole
     if kind != "range":
         return f"{kind} {name}"
     paths = {row.path for report in (comparison.a, comparison.b) for row in _matching(report, name).ranges}

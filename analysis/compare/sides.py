@@ -15,8 +15,8 @@ from ..errors import NotAReport, ReportError
 from ..measures.steps import steps_of
 from ..opened import Opened
 from ..report import TO_HAVE_STEPS, KernelRow, Report, in_one_spelling, merged
+from ..report.account import State, StepRow
 from ..report.limits import LAUNCH_BOUND, STEP
-from ..report.recording import LEAST_OF_TIMED
 from ..summary.file import read_step_times, read_steps
 from ..support import noise
 from ..trace import Int64s, Path
@@ -25,24 +25,25 @@ Values: TypeAlias = NDArray[np.float64]
 #: Where a row of kernels is: its path, phase, kind and kernel.
 Place: TypeAlias = tuple[Path, str, str, str]
 Measure = Literal["step_ns", "span_ns", "work_ns"]
-UPPER_LIMITS = "; where launches limit a step, it may take less alone"
 #: A kind with too few steps for a verdict is left out if it has less than this share of the steps.
 SELDOM = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The measured steps of one recording: how many kernels each launches, and its times, ns (NaN: not known).
+    """The counted steps of one recording: how many kernels each launches, and its times, ns (NaN: not known).
 
-    `times` are those of each row of kernels; `step_ns` is a step's own time, and `span_ns` its GPU span.
-    `is_limited` where the GPU waits for the CPU, which decides how long a step takes. `alone_ns` are times of
-    other steps, which were not recorded; `alone_limit` says where these were timed if they are upper limits.
+    `times` are those of each row of kernels, and `states_ns` those of each state of a GPU, a mean over GPUs;
+    `step_ns` is a step's own time, and `span_ns` its GPU span. `is_limited` where the GPU waits for the CPU, which
+    decides how long a step takes. `alone_ns` are times of other steps, which were not recorded; they are upper
+    limits if they were timed where `alone_limit` says.
     """
 
     times: Mapping[Place, Int64s]
     launches: Int64s
     step_ns: Values
     span_ns: Values
+    states_ns: Mapping[State, Values] = field(default_factory=dict)
     is_limited: bool = False
     alone_ns: Values = field(default_factory=lambda: np.zeros(0))
     alone_limit: str = ""
@@ -51,6 +52,13 @@ class Recording:
         """Return the time of some rows in each step, ns."""
         found = [self.times[place] for place in places if place in self.times]
         return np.sum(found, axis=0, dtype=np.float64) if found else np.zeros(len(self.launches))
+
+    def of_states(self, states: Iterable[State]) -> Values:
+        """Return the time in some states in each step, ns; NaN where states are not known."""
+        if not self.states_ns:
+            return np.full(len(self.launches), np.nan)
+        known = [self.states_ns[state] for state in states if state in self.states_ns]
+        return np.sum(known, axis=0) if known else np.zeros(len(self.launches))
 
 
 Side: TypeAlias = tuple[Recording, ...]
@@ -80,7 +88,6 @@ class Measured(NamedTuple):
     b_ns: float
     a_steps: int
     b_steps: int
-    weight: int  # steps of this kind in both sides, also those without this measure
     spread: float  # of the side that varies more: longest less shortest step, as a share of the median
     verdict: noise.Verdict
 
@@ -111,35 +118,23 @@ class Steps:
 
     @property
     def are_alone(self) -> bool:
-        """Whether steps of one kind are compared, and all recordings know what these take without recording.
+        """Whether steps of one kind are compared that all recordings timed, in the same way, without recording.
 
-        Upper limits are compared if they were timed in the same way.
+        A recorded step is never compared with an unrecorded one, nor an exact time with an upper limit. As few are
+        timed, they are not compared where they vary too much to tell.
         """
         recordings = (*self.a, *self.b)
-        is_one_kind = self.are_known and len(self.kinds) == 1 and len(self.alone_limits) <= 1
-        return is_one_kind and all(len(one.alone_ns) for one in recordings)
+        is_one_kind = self.are_known and len(self.kinds) == 1 and len({one.alone_limit for one in recordings}) == 1
+        return is_one_kind and all(len(one.alone_ns) for one in recordings) and self._alone_tells()
 
-    @property
-    def alone_limits(self) -> set[str]:
-        """Where steps without recording were timed of which the times are upper limits."""
-        return {one.alone_limit for one in (*self.a, *self.b) if one.alone_limit}
+    def _alone_tells(self) -> bool:
+        alone_a, alone_b = ([one.alone_ns for one in side] for side in (self.a, self.b))
+        return noise.judged(alone_a, alone_b) != "not known"
 
     @property
     def are_limits(self) -> bool:
         """Whether steps without recording are compared, and all of their times are upper limits."""
-        return self.are_alone and all(one.alone_limit for one in (*self.a, *self.b))
-
-    def side_that_may_be_faster(self, a_ns: float, b_ns: float, *, differs: bool = False) -> str:
-        """Return "A" or "B" where only that side's step time is an upper limit, which leaves the verdict open.
-
-        Limits of both sides, timed in the same way, are compared as they are.
-        """
-        of_a, of_b = (any(one.alone_limit for one in side) for side in (self.a, self.b))
-        if not self.are_alone or of_a == of_b:
-            return ""
-        limit_ns, exact_ns = (a_ns, b_ns) if of_a else (b_ns, a_ns)
-        is_known = limit_ns * LEAST_OF_TIMED > exact_ns or (differs and limit_ns < exact_ns)
-        return "" if is_known else "A" if of_a else "B"
+        return self.are_alone and bool(self.a[0].alone_limit)
 
     @property
     def are_repeated(self) -> bool:
@@ -166,38 +161,39 @@ class Steps:
         self, places_a: Iterable[Place], places_b: Iterable[Place]
     ) -> tuple[noise.Verdict, tuple[int | None, int | None]]:
         """Return whether the time of some rows differs, and the spread of each side's steps, ns."""
-        series_a = [recording.of_places(places_a) for recording in self.a]
-        series_b = [recording.of_places(places_b) for recording in self.b]
+        return self._of([one.of_places(places_a) for one in self.a], [one.of_places(places_b) for one in self.b])
+
+    def of_states(self, states: Sequence[State]) -> tuple[noise.Verdict, tuple[int | None, int | None]]:
+        """Return whether the time in some states differs, and the spread of each side's steps, ns."""
+        return self._of([one.of_states(states) for one in self.a], [one.of_states(states) for one in self.b])
+
+    def _of(self, series_a: Series, series_b: Series) -> tuple[noise.Verdict, tuple[int | None, int | None]]:
         verdict = self.judged(series_a, series_b) if self.are_known else "not known"
-        spread_a, spread_b = (_spread_ns(series) for series in (series_a, series_b))
-        return verdict, (spread_a, spread_b)
+        return verdict, (_spread_ns(series_a), _spread_ns(series_b))
+
+    def step_times(self) -> list[tuple[list[Values], list[Values]]]:
+        """Return the times of whole steps of both sides by recording, ns, for each kind of steps.
+
+        They are without recording where all recordings know these.
+        """
+        if self.are_alone:
+            return [([one.alone_ns for one in self.a], [one.alone_ns for one in self.b])]
+        series = [[one.step_ns for one in side] for side in (self.a, self.b)]
+        return [kind.of(*series) for kind in self.kinds]
 
     def measured(self, measure: Measure, places: Sequence[Iterable[Place]] = ((), ())) -> list[Measured]:
-        """Return a measure by kind of steps; [] if a side lacks it. `work_ns` is of the rows at these places.
-
-        Step times are without recording where both sides know these.
-        """
-        if not self.are_known:
-            return []
-        if measure == "step_ns" and self.are_alone:
-            a, b = ([one.alone_ns for one in side] for side in (self.a, self.b))
-            alone = _measured(self.kinds[0].launches, a, b, noise.LEVEL)
-            differs = alone.verdict == "differs"
-            is_open = self.side_that_may_be_faster(alone.a_ns, alone.b_ns, differs=differs)
-            return [alone._replace(verdict="not known") if is_open else alone]
+        """Return a measure by kind of steps; [] if a side lacks it. `work_ns` is of the rows at these places."""
         series_a, series_b = (
             [one.of_places(of) if measure == "work_ns" else getattr(one, measure) for one in side]
             for side, of in zip((self.a, self.b), places, strict=True)
         )
+        of_kinds = [kind.of(series_a, series_b) for kind in self.kinds]
+        if measure == "step_ns":
+            of_kinds = self.step_times()
+        if not all(any(map(len, a)) and any(map(len, b)) for a, b in of_kinds):
+            return []
         level = noise.LEVEL / max(len(self.kinds), 1)
-        measured = []
-        for kind in self.kinds:
-            a, b = kind.of(series_a, series_b)
-            if not (sum(map(len, a)) and sum(map(len, b))):
-                return []
-            weight = sum(len(rows) for of_side in kind.rows for rows in of_side)
-            measured.append(_measured(kind.launches, a, b, level)._replace(weight=weight))
-        return measured
+        return [_measured(kind.launches, a, b, level) for kind, (a, b) in zip(self.kinds, of_kinds, strict=True)]
 
     def placed(self, place_of: Callable[[Place], Place], *, sides: str = "AB") -> Steps:
         """Return the steps with the rows of these sides at other places; rows of one place are added up."""
@@ -219,7 +215,7 @@ def _measured(launches: tuple[float, float], a: Series, b: Series, level: float)
     spread = max(_share(all_a), _share(all_b))
     medians = float(np.median(all_a)), float(np.median(all_b))
     counts = len(all_a), len(all_b)
-    return Measured(launches, *medians, *counts, sum(counts), spread, noise.judged(a, b, level=level))
+    return Measured(launches, *medians, *counts, spread, noise.judged(a, b, level=level))
 
 
 NO_STEPS = Steps()
@@ -317,14 +313,24 @@ def _side(report: Report, times: Mapping[Place, Int64s], launches: Int64s, span_
     if len(launches) == 1:
         times = single_step(report)
     counted = sorted(report.account.counted, key=lambda row: row.step) if report.account else []
-    step_ns = np.array([row.own_ns for row in counted], np.float64)
-    if len(step_ns) != len(launches):
-        step_ns = np.full(len(launches), np.nan)
+    step_ns, states_ns = np.full(len(launches), np.nan), {}
+    if len(counted) == len(launches):
+        step_ns = np.array([row.own_ns for row in counted], np.float64)
+        states_ns = _states(counted)
     is_limited = any(row.phase == STEP and row.verdict == LAUNCH_BOUND for row in report.busy)
     cost = report.recording
     alone_ns = np.array(cost.timed_ns if cost and cost.alone_ns else (), np.float64)
     limit = cost.where if cost and cost.is_upper_limit else ""
-    return (Recording(times, launches, step_ns, span_ns, is_limited, alone_ns, limit),)
+    return (Recording(times, launches, step_ns, span_ns, states_ns, is_limited, alone_ns, limit),)
+
+
+def _states(rows: Sequence[StepRow]) -> dict[State, Values]:
+    """Return the time of each state in some steps, ns, a mean over GPUs; {} where it is not known."""
+    states: dict[State, Values] = {}
+    for number, row in enumerate(rows):
+        for state, ns in row.states_ns:
+            states.setdefault(state, np.zeros(len(rows)))[number] += ns / max(row.gpus, 1)
+    return states
 
 
 def single_step(report: Report) -> dict[Place, Int64s]:
@@ -337,8 +343,8 @@ def notes(steps: Steps) -> Iterator[str]:
     if steps.are_alone:
         a, b = (sum(len(one.alone_ns) for one in side) for side in (steps.a, steps.b))
         yield (
-            f"Step times are without recording: of {a} steps of A and {b} of B, timed next to it"
-            f"{UPPER_LIMITS if steps.alone_limits else ''}. All else is of the recorded steps."
+            f"The first line is of steps without recording, {a} of A and {b} of B, timed next to it"
+            f"{'; where launches limit a step, it may take less' if steps.are_limits else ''}. The rest: recorded."
         )
     for name, count in zip("AB", steps.left_out, strict=True):
         if count:

@@ -2,75 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..kernel_names.short import names_by_kernel
 from ..report import as_object as report_object
 from ..report import tree_order
+from ..report.account import IDLE
 from ..support import noise
-from ..support.units import count_text, counted
+from ..support.text import fit
+from ..support.units import count_text
 from ..views import headings
+from ..views.account import CALLED, OUTSIDE, detail_of
 from ..views.rows import NOWHERE, common_length, label
+from .accounts import StateChange, states
 from .answer import answer
-from .changes import Axis, Change, Comparison, Group, Key, changes, grouped, notes
+from .changes import Axis, Change, Comparison, Key, changes, notes
 from .rules import Verdict
 from .sides import Measure
 
+By = Literal["account", "phase", "category", "range", "kernel"]
 NUMBERS = headed(a_ns="A", b_ns="B", delta_ns="B−A", change="%", a_count="launches A", b_count="B")
 INSIDE = headed(a_inside_ns="A", b_inside_ns="B", delta_inside_ns="B−A", change_inside="%")
 INSIDE += headed(a_inside_count="launches A", b_inside_count="B")
-#: The spread of each report's steps, as a share of its time; the mark is in all tables.
-SPREADS, WITHIN = headed(a_spread="±A %", b_spread="±B %"), headed(within_spread="~")
+WITHIN = headed(within_spread="~")
 MARKS: dict[noise.Verdict, str] = {"differs": "", "same": "~", "not known": "?"}
-STEPS_DIFFER = " ±: how much steps vary."
-WITHIN_STEPS = {"same": " ~: may be noise.", "not known": " ?: not known."}
-#: What is measured of whole steps, as screens call it; the last is what the tables below divide.
-MEASURES: dict[Measure, str] = {"step_ns": "step time", "span_ns": "GPU span", "work_ns": ""}
-WORDS: dict[noise.Verdict, str] = {"differs": "differs", "same": "no change", "not known": "not known"}
+WITHIN_STEPS = {"same": f" ~: equal within {noise.SAME_WITHIN:.0%}.", "not known": " ?: may be noise."}
+#: States that changed by less than this share of all changes are one row, and so are those beyond the most.
+SMALL, MOST_STATES, LONGEST_PLACE = 0.03, 8, 30
 #: What a table of kernel time is of.
 OF_AXIS = {"phase": "by phase", "category": "by category", "range": "by innermost range", "kernel": "by kernel"}
-OF_TREE, OF_FUSIONS = "inside each range", "that compile fused, saved and lost"
-GROUPS: dict[Group, str] = {
-    "fused": "fused: the work of several ranges",
-    "saved": "saved: shorter in B",
-    "lost": "lost: longer in B",
-    "unchanged": "unchanged",
-}
+OF_TREE = "inside each range"
 #: From this change on, a multiple is shown in place of a percentage.
 TIMES_FROM = 10
 MULTIPLES = " n×: B is n times A."
 STATES = {"new": "only in B", "gone": "only in A"}
-FUSED = "% is of A's time. A fusion does the work of all ranges that it names."
 
 
 def compared(
-    comparison: Comparison, verdicts: Sequence[Verdict] = (), detail: Detail = SHORT, *, by: Axis | None = None
+    comparison: Comparison, verdicts: Sequence[Verdict] = (), detail: Detail = SHORT, *, by: By | None = None
 ) -> Document:
     """Show where two reports differ most; `by` shows only one axis, ranges as a tree.
 
     Programs get every row, with full names, nothing merged and nothing cut.
     """
     if detail.whole:
-        axes = [_whole_axis(comparison, axis) for axis in ((by,) if by else get_args(Axis))]
-        document = _document(comparison, (*axes, *_whole_steps(comparison), *_whole_rules(verdicts)))
+        tables = [_whole_axis(comparison, axis) for axis in get_args(Axis) if by in (None, axis)]
+        tables += _of_objects("steps", _steps_as_objects(comparison))
+        tables += _of_objects("account", account_as_objects(comparison))
+        document = _document(comparison, (*tables, *_whole_rules(verdicts)))
         return replace(document, promised=partial(as_object, comparison, verdicts))
     drawing = _Drawing(comparison, detail)
-    if by == "range":
-        tables = [drawing.tree()]
-    elif by:
-        tables = [drawing.ranked(by)]
+    if by is None:
+        tables = [*(drawing.account() or [drawing.ranked("phase")]), drawing.ranked("range")]
+    elif by == "account":
+        tables = drawing.account()
     else:
-        tables = [*steps(comparison), *map(drawing.ranked, get_args(Axis)), *drawing.fusions()]
+        tables = [drawing.tree() if by == "range" else drawing.ranked(by)]
     return _document(comparison, (*tables, *rules(verdicts, comparison)))
 
 
-def fusions(comparison: Comparison, detail: Detail = SHORT) -> tuple[Table, ...]:
-    """Return the table of what a compiler fused, saved and lost; none where neither report has a fusion."""
-    return _Drawing(comparison, detail).fusions()
+def account(comparison: Comparison, detail: Detail = SHORT) -> list[Table]:
+    """Return the table of what a step spends more or less time on; none where it is not known of both sides."""
+    return _Drawing(comparison, detail).account()
 
 
 def rules(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[Table, ...]:
@@ -90,40 +87,17 @@ def rules(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[Table, .
     return (_with_multiples(Table("rules", title, columns, tuple(rows))),) if rows else ()
 
 
-def steps(comparison: Comparison) -> tuple[Table, ...]:
-    """Return a table of whole steps: medians of each kind of steps by measure; none where steps are not known."""
-    rows: list[Row] = []
-    for measure, name in MEASURES.items():
-        kinds = comparison.measured(measure)
-        name = name.replace("GPU", comparison.a.provenance.unit_of_work) or comparison.whole
-        for kind in kinds:
-            launches = f", {_launches(kind.launches)}" if len(kinds) > 1 else ""
-            numbers = kind.a_ns, kind.b_ns, kind.b_ns - kind.a_ns, _change_text(kind.change)
-            rows.append(
-                Row((name + launches, *numbers, kind.a_steps, kind.b_steps, kind.spread, WORDS[kind.verdict]))
-            )
-    if not rows:
-        return ()
-    columns = (*headed("measure"), *NUMBERS[:4], *headed(a_steps="steps A", b_steps="B", spread_share="±%"))
-    caption = "±: how much steps vary, on the side that varies more."
-    return (
-        Table("steps", "Whole steps, medians in {unit}", (*columns, *headed("verdict")), tuple(rows), caption),
-    )
+def _of_objects(name: str, objects: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """Return objects of JSON as a table for programs; [] of none."""
+    rows = tuple(Row(tuple(_as_cell(value) for value in each.values())) for each in objects)
+    return [Table(name, name, headed(*objects[0]), rows)] if objects else []
 
 
-def _launches(of_sides: tuple[float, float]) -> str:
-    """Name a kind of steps by what each of it launches."""
-    *first, last = dict.fromkeys(of_sides)
-    return " and ".join([*map(count_text, first), counted(last, "launch", "launches")])
-
-
-def _whole_steps(comparison: Comparison) -> tuple[Table, ...]:
-    """Return the measures of whole steps for programs."""
-    rows = _steps_as_objects(comparison)
-    if not rows:
-        return ()
-    columns = headed(*rows[0])
-    return (Table("steps", "steps", columns, tuple(Row(tuple(row.values())) for row in rows)),)
+def _as_cell(value: object) -> object:
+    """Return a value of JSON as a cell: a path in one text, yes or no."""
+    if isinstance(value, list):
+        return label(tuple(value)) if value else ""
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
 
 
 def _steps_as_objects(comparison: Comparison) -> list[dict[str, Any]]:
@@ -142,7 +116,7 @@ def _steps_as_objects(comparison: Comparison) -> list[dict[str, Any]]:
             "spread_share": kind.spread,
             "verdict": kind.verdict,
         }
-        for measure in MEASURES
+        for measure in get_args(Measure)
         for kind in comparison.measured(measure)
     ]
 
@@ -172,10 +146,28 @@ def _document(comparison: Comparison, tables: tuple[Table, ...]) -> Document:
     common = headings.common([a[1:], b[1:]])
     sides = [" · ".join([facts[0], *(fact for fact in facts[1:] if fact not in common)]) for facts in (a, b)]
     heading = f"A: {sides[0]} → B: {sides[1]}" + (f" — both: {' · '.join(common)}" if common else "")
-    accounting = [f"A: {line}" for line in headings.accounting_of(comparison.a)]
-    accounting += [f"B: {line}" for line in headings.accounting_of(comparison.b)]
+    accounting = [
+        f"{name}: {line}"
+        for name, report in (("A", comparison.a), ("B", comparison.b))
+        if report.totals.outside_ns or report.totals.ambiguous_ns
+        for line in headings.accounting_of(report)
+    ]
     document = headings.document(comparison.a.provenance, heading, tables, accounting, notes(comparison))
-    return replace(document, heading=answer(comparison).sentence, verdict=heading)
+    return replace(document, heading=answer(comparison).sentence, verdict=f"{heading}{_launched(comparison)}")
+
+
+def _launched(comparison: Comparison) -> str:
+    """Return how much of each kind of work a step launches on both sides, which no noise changes."""
+    launched = []
+    for kind, names in headings.KINDS_OF_WORK.items():
+        counts = [
+            sum(row.count for row in report.kernels if row.kind == kind) for report in (comparison.a, comparison.b)
+        ]
+        texts = dict.fromkeys(count_text(round(count, 1)) for count in counts)
+        if any(counts):
+            name = "operators" if comparison.on_cpu else names[counts != [1, 1]]
+            launched.append(f"{' → '.join(texts)} {name}")
+    return f". Launched {scope(comparison)}: {', '.join(launched)}." if launched else ""
 
 
 class _Drawing:
@@ -187,44 +179,57 @@ class _Drawing:
         a = comparison.a
         self.what = f"All {headings.work(a)}" if comparison.all_work else headings.kernel_time(a)
 
+    def account(self) -> list[Table]:
+        """Show what a step spends more or less time on, the largest changes first, which add up; [] if unknown."""
+        changes = states(self.comparison)
+        if not changes:
+            return []
+        of_all = sum(abs(row.change.delta_ns) for row in changes)
+        large = [row for row in changes if abs(row.change.delta_ns) >= SMALL * of_all][:MOST_STATES] or changes
+        small, has_marks = changes[len(large) :], self.comparison.steps.are_known
+        rows = [Row((*self.state(row), *_times(row.change), *self.mark(row.change), _place(row))) for row in large]
+        nothing = ("",) * (has_marks + 1)
+        if small:
+            names = ("", f"{len(small)} others") if len(small) > 1 else self.state(small[0])
+            rows.append(Row((*names, *_times(_added(row.change for row in small)), *nothing)))
+        whole, recorded = ("a step", "step") if self.comparison.per_step else ("all", "time")
+        rows.append(Row((whole, "", *_times(_added(row.change for row in changes)), *nothing), strong=True))
+        columns = (
+            *headed(kind="", what=""),
+            *NUMBERS[:4],
+            *(WITHIN if has_marks else ()),
+            *headed(place="most in"),
+        )
+        caption = "% is of A's time." + (_legend(row.change for row in large) if has_marks else "")
+        title = f"Where the recorded {recorded} changed, {{unit}}"
+        return [_with_multiples(Table("account", title, columns, tuple(rows), caption))]
+
+    def state(self, row: StateChange) -> tuple[str, str]:
+        """Return the name of a state in two columns."""
+        kind = row.state[0]
+        called = OUTSIDE if self.comparison.on_cpu and kind == IDLE else CALLED[kind]
+        return called, detail_of(row.state)
+
     def ranked(self, axis: Axis) -> Table:
         """Rank one axis by the size of the difference; what is cut and the total are rows too."""
         changed = [row for row in changes(self.comparison, axis, self.naming) if row.a_count or row.b_count]
         top = self.detail.top if axis in ("range", "kernel") else len(changed)
         top_rows, cut = changed[:top], changed[top:]
         names = self.names(axis, changed, top_rows)
-        spread = self.spread if axis in ("phase", "category") else self.mark
-        rows = [Row((names(row.key), *_numbers(row), *spread(row))) for row in top_rows]
+        rows = [Row((names(row.key), *_numbers(row), *self.mark(row))) for row in top_rows]
         if cut:
             more = f"… {len(cut)} more: --top {len(changed)}"
-            rows.append(Row((more, *_numbers(_added(cut)), *spread(Change(())))))
+            rows.append(Row((more, *_numbers(_added(cut)), *self.mark(Change(())))))
         total = self.comparison.total()
-        rows.append(Row((self.comparison.whole, *_numbers(total), *spread(total)), strong=True))
+        rows.append(Row((self.comparison.whole, *_numbers(total), *self.mark(total)), strong=True))
         columns = (Column(axis, axis, "name"), *NUMBERS)
         states = [row.state for row in changed]
         only = ", ".join(f"{states.count(state)} {words}" for state, words in STATES.items() if state in states)
         caption = "% is of A's time." + (f" {only}." if only else "")
         if self.comparison.steps.are_known:
-            spreads = self.spreads() if axis in ("phase", "category") else []
-            columns += (*spreads, *WITHIN)
-            caption += (STEPS_DIFFER if spreads else "") + _legend([*top_rows, total])
+            columns += WITHIN
+            caption += _legend([*top_rows, total])
         return self.table(axis, OF_AXIS[axis], columns, rows, caption)
-
-    def spreads(self) -> list[Column]:
-        """Return the columns of the sides that have several steps."""
-        several = (self.comparison.a.steps > 1, self.comparison.b.steps > 1)
-        return [column for column, is_known in zip(SPREADS, several, strict=True) if is_known]
-
-    def spread(self, row: Change) -> tuple[object, ...]:
-        """Return how far the steps of each report that has several differ, and the mark."""
-        if not self.comparison.steps.are_known:
-            return ()
-        sides = {"a_spread": (row.a_spread_ns, row.a_ns), "b_spread": (row.b_spread_ns, row.b_ns)}
-        shares = (
-            None if spread is None or not mean_ns else spread / mean_ns
-            for spread, mean_ns in (sides[column.key] for column in self.spreads())
-        )
-        return (*shares, *self.mark(row))
 
     def mark(self, row: Change) -> tuple[object, ...]:
         """Return the mark of a change that may be noise; none of a row that adds up others."""
@@ -250,22 +255,6 @@ class _Drawing:
         legend = _legend([row.inside or row for row in changed]) if has_marks else ""
         return self.table("range", OF_TREE, columns, rows, caption + legend)
 
-    def fusions(self) -> tuple[Table, ...]:
-        """Show what a compiler fused, saved and lost, with each group's sum; no table where nothing is fused."""
-        groups = grouped(self.comparison, self.naming)
-        if not groups:
-            return ()
-        common = common_length(row.key for changed in groups.values() for row in changed)
-        rows: list[Row] = []
-        for group, changed in groups.items():
-            rows.append(Row((GROUPS[group], *_numbers(_added(changed))), strong=True))
-            top_rows = changed[: self.detail.top] if group != "unchanged" else []
-            rows += [Row((label(row.key, common), *_numbers(row)), indent=1) for row in top_rows]
-            if top_rows and (cut := changed[len(top_rows) :]):
-                rows.append(Row((f"… {len(cut)} more: --top {len(changed)}", *_numbers(_added(cut))), indent=1))
-        rows.append(Row((self.comparison.whole, *_numbers(self.comparison.total())), strong=True))
-        return (self.table("fusion", OF_FUSIONS, (*headed("range"), *NUMBERS), rows, FUSED),)
-
     def table(self, key: str, of_what: str, columns: tuple[Column, ...], rows: list[Row], caption: str) -> Table:
         """Put a table together."""
         title = f"{self.what} {of_what}, {{unit}} {scope(self.comparison)}"
@@ -280,6 +269,11 @@ class _Drawing:
             common = common_length(row.key for row in changed)
             return lambda key: label(key, common)
         return lambda key: headings.category(key[0])
+
+
+def _place(row: StateChange) -> str:
+    """Return where most of some idle time is."""
+    return fit(row.cause.function or label(row.cause.path, 1), LONGEST_PLACE) if row.cause else ""
 
 
 def _legend(rows: Iterable[Change]) -> str:
@@ -365,8 +359,25 @@ def as_object(comparison: Comparison, verdicts: Sequence[Verdict] = ()) -> dict[
         "answer": answer(comparison).as_object(),
         "recordings": [max(len(comparison.steps.a), 1), max(len(comparison.steps.b), 1)],
         "steps": _steps_as_objects(comparison),
+        "account": account_as_objects(comparison),
         "notes": list(notes(comparison)),
         "total": numbers(comparison.total()),
         "by": {axis: [of_axis(axis, row) for row in changes(comparison, axis)] for axis in get_args(Axis)},
         "rules": rules,
     }
+
+
+def account_as_objects(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return the rows of the account with their places; times in ns per step, or of all that was recorded."""
+    rows = []
+    for row in states(comparison):
+        kind, detail = row.state
+        place = {
+            "path": list(row.cause.path) if row.cause else [],
+            "after": row.cause.after if row.cause else "",
+            "function": row.cause.function if row.cause else "",
+        }
+        rows.append(
+            {"kind": kind, "what": detail, **{key: getattr(row.change, key) for key in JSON_TIMES}, **place}
+        )
+    return rows

@@ -10,13 +10,19 @@ from ..cli import run, write
 from ..support.arguments import CommandParser
 from ..support.findings import Finding, as_json, is_bad, text
 
-EPILOG = "exit status: 0 the report can answer (warnings included), 1 something is wrong with it, 2 wrong usage"
+EPILOG = """\
+without a report, `nvtx-kernels doctor` checks whether this machine can profile: --quick, --peaks
+
+exit status: 0 the report can answer (warnings included), 1 something is wrong with it, 2 wrong usage
+"""
 WIDTH = 80
 
 
 def parser(prog: str = "python -m analysis.doctor") -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = CommandParser(prog=prog, description=__doc__, epilog=EPILOG)
+    parser = CommandParser(
+        prog=prog, description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "report",
         type=Path,

@@ -116,9 +116,9 @@ def agreement(source: Source, **options: Unpack[Options]) -> Answer:
     return _view("agreement", source, options)
 
 
-def explain(source: Source, kernel: str, **options: Unpack[Options]) -> Answer:
-    """Return where the launches of the kernels come from whose name contains `kernel`."""
-    return _view("explain", source, options, kernel=kernel)
+def kernels(source: Source, kernel: str = "", **options: Unpack[Options]) -> Answer:
+    """Return where the launches of the kernels come from whose name contains `kernel`, or of the longest."""
+    return _view("kernels", source, options, kernel=kernel)
 
 
 def compare(a: Source, b: Source, **options: Unpack[Options]) -> Answer:

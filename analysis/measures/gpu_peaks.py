@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-MEASURED = "measured by nvtx-kernels check-machine --peaks"
+MEASURED = "measured by nvtx-kernels doctor --peaks"
 
 _NVIDIA = "https://www.nvidia.com/en-us/data-center/"
 _FILES = "https://www.nvidia.com/content/dam/en-zz/Solutions"

@@ -56,7 +56,7 @@ def present(page: Contents) -> str:
                 | {"facts": {name: report["facts"][name] for name in ("measured", "time", "span", "parts")}}
                 for report in page.reports
             ],
-            "differences": [_without(difference, "lead", "fused") for difference in page.differences],
+            "differences": [_without(difference, "lead", "account") for difference in page.differences],
             "words": ON_CPU if page.on_cpu else {},
         },
         styles=[_read("vendor", TABLE_STYLE), _read("assets", "page.css")],

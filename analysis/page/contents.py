@@ -304,12 +304,12 @@ def differences(a: Report, b: Report, sides: tuple[Side, Side] = ((), ())) -> di
     try:
         comparison = compare(a, b, sides=sides)
     except ReportError as error:
-        return {"refused": str(error), "lead": "", "fused": []}
+        return {"refused": str(error), "lead": "", "account": []}
     total, launches = comparison.total(), worded("launches", a.provenance)
     change = "" if total.change is None else f"{_signed(share_text(total.change), total.change)} of A"
     return {
-        "lead": _lead(comparison),
-        "fused": [as_table(table) for table in tables.fusions(comparison)],
+        "lead": answer(comparison).sentence,
+        "account": [as_table(table) for table in tables.account(comparison)],
         "measured": headings.kernel_time(a),
         "scope": tables.scope(comparison),
         "figures": [
@@ -321,19 +321,6 @@ def differences(a: Report, b: Report, sides: tuple[Side, Side] = ((), ())) -> di
         "total": _numbers(total),
         "by": {axis: _axis(comparison, axis) for axis in get_args(Axis)},
     }
-
-
-def _lead(comparison: Comparison) -> str:
-    """Say whether B is faster, and which phase and category changed most."""
-    most = [
-        f"by {axis} {category(row.key[0])} ({_signed(time_text(row.delta_ns), row.delta_ns)})"
-        for axis in ("phase", "category")
-        for row in sorted(changes(comparison, axis), key=lambda row: -abs(row.delta_ns))[:1]
-        if row.delta_ns and row.key[0] != OTHER
-    ]
-    time = worded(headings.kernel_time(comparison.a), comparison.a.provenance)
-    parts = f" {time} changed most {' and '.join(most)}." if most else ""
-    return f"{answer(comparison).sentence}{parts}"
 
 
 def _signed(text: str, value: float) -> str:

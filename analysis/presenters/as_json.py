@@ -11,17 +11,18 @@ from ..document import Document, Table, records, seen_by
 
 def present(document: Document) -> str:
     """Write heading, tables, accounting and notes as one object, or the object that the document promises."""
-    content: Mapping[str, Any] = (
-        document.promised()
-        if document.promised
-        else {
-            "heading": document.heading,
-            "tables": [_table(table) for table in document.tables],
-            "accounting": document.accounting,
-            "notes": document.notes,
-        }
-    )
-    return json.dumps(content, indent=1, ensure_ascii=False, default=_number) + "\n"
+    promised = document.promised() if document.promised else content(document)
+    return json.dumps(promised, indent=1, ensure_ascii=False, default=_number) + "\n"
+
+
+def content(document: Document) -> Mapping[str, Any]:
+    """Return heading, tables, accounting and notes as one object."""
+    return {
+        "heading": document.heading,
+        "tables": [_table(table) for table in document.tables],
+        "accounting": document.accounting,
+        "notes": document.notes,
+    }
 
 
 def _table(table: Table) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,12 +11,12 @@ from typing import TYPE_CHECKING
 from ..cli import add_range_rules, opened_by, run, say_written, spare
 from ..presenters.output import write
 from ..support.arguments import CommandParser
+from ..views.ranks import RANK_IN_NAME
 
 if TYPE_CHECKING:
     from .reduce import Ranks
 
 SUFFIX = ".summary.parquet"
-NUMBER = re.compile(r"rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
 
 
 def parser(prog: str = "python -m analysis.ranks") -> argparse.ArgumentParser:
@@ -46,7 +45,7 @@ def _summarize(options: argparse.Namespace) -> None:
     spare([path], output)
     opened = opened_by(path, options)
     rank = options.rank if options.rank is not None else opened.whole.provenance.run.get("rank", -1)
-    if rank < 0 and (number := NUMBER.search(path.name)):
+    if rank < 0 and (number := RANK_IN_NAME.search(path.name)):
         rank = int(number[1])
     write(as_parquet(opened.attribution, opened.whole, rank=rank, host=options.host), output)
     say_written(

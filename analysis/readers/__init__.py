@@ -6,9 +6,11 @@ lives. The first that recognises the file reads it; a reader's module, which imp
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import shlex
 import stat
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from glob import has_magic
@@ -51,6 +53,15 @@ class Reader:
     endings: tuple[str, ...] = ()
 
 
+#: What nvtx-kernels saves has "NVTK" in SQLite's header (https://www.sqlite.org/fileformat2.html, 1.3.19).
+APPLICATION_ID, ID_BYTES = 0x4E56544B, slice(68, 72)
+
+
+def is_saved(head: bytes) -> bool:
+    """Return whether a file that begins so is a report that nvtx-kernels saved."""
+    return head.startswith(SQLITE_MAGIC) and head[ID_BYTES] == APPLICATION_ID.to_bytes(4, "big")
+
+
 def _is_rocpd(path: Path, head: bytes) -> bool:
     if not head.startswith(SQLITE_MAGIC):
         return False
@@ -61,6 +72,7 @@ def _is_rocpd(path: Path, head: bytes) -> bool:
 
 NSYS_SQLITE, PYTORCH_TRACE = "nsys SQLite export", "PyTorch profiler trace"
 READERS = (
+    Reader("saved report", lambda _, head: is_saved(head), "saved", (".sqlite",)),
     Reader("rocprofv3 database", _is_rocpd, "rocpd", ("_results.db",)),
     Reader(NSYS_SQLITE, lambda _, head: head.startswith(SQLITE_MAGIC), "nsys_sqlite", (".sqlite",)),
     Reader(
@@ -74,7 +86,10 @@ READERS = (
         (".pt.trace.json", ".pt.trace.json.gz"),
     ),
 )
-ENDINGS = tuple(ending for reader in READERS for ending in reader.endings)
+ENDINGS = tuple(dict.fromkeys(ending for reader in READERS for ending in reader.endings))
+#: Trainers name PyTorch's traces as they like: JSON in a folder is one if one of these keys is in its head.
+JSON, HEAD_BYTES = (".json", ".json.gz"), 1 << 14
+TRACE_KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"distributedInfo"')
 #: The suffix of summaries. nsys writes one such file a table; a report has at least one of these tables.
 SUMMARY = ".parquet"
 TABLES = ("StringIds", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL")
@@ -165,7 +180,9 @@ def _reports_in(path: Path) -> list[Path]:
         reports = [
             inside
             for inside in path.iterdir()
-            if inside.name.endswith((*ENDINGS, SUMMARY)) or (inside.is_dir() and _is_export(inside))
+            if inside.name.endswith((*ENDINGS, SUMMARY))
+            or (inside.is_dir() and _is_export(inside))
+            or _is_named_otherwise(inside)
         ]
     elif has_magic(str(path)) and not exists:
         reports = list(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
@@ -175,6 +192,18 @@ def _reports_in(path: Path) -> list[Path]:
         raise UsageError(f"{path} contains no reports ({', '.join(ENDINGS)}, or folders of Parquet files).")
     exported = {report.with_suffix(".nsys-rep") for report in reports if report.suffix == ".sqlite"}
     return sorted(report for report in set(reports) if report not in exported)
+
+
+def _is_named_otherwise(path: Path) -> bool:
+    """Return whether a file of any other name is a trace of PyTorch's: `rank0_trace.json.gz`, `rank-0.json`."""
+    if not (path.name.endswith(JSON) and path.is_file()):
+        return False
+    try:
+        with (gzip.open if path.suffix == ".gz" else Path.open)(path, "rb") as file:
+            head = file.read(HEAD_BYTES)
+    except (OSError, EOFError, zlib.error):
+        return False
+    return any(key in head for key in TRACE_KEYS)
 
 
 def _is_export(folder: Path) -> bool:

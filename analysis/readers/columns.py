@@ -130,7 +130,7 @@ def gather(tables: Sequence[tuple[Table, Sequence[Part]]]) -> list[Columns]:
 def _encode(column: str, array: pa.ChunkedArray) -> Encoded:
     """Encode a column of repeated values; text that is not UTF-8 is repaired."""
     if not (pa.types.is_string(array.type) or pa.types.is_dictionary(array.type)):
-        values = _ints(column, array)
+        values = integers(column, array)
         if len(values) and values.min() == values.max():
             return Encoded(np.zeros(len(values), np.int32), [int(values[0])])
         array = pa.chunked_array([arrow.from_numpy(values)])
@@ -145,7 +145,7 @@ def _encode(column: str, array: pa.ChunkedArray) -> Encoded:
     return Encoded(_codes(encoded), _decoded(encoded.dictionary))
 
 
-def _ints(column: str, values: pa.ChunkedArray) -> Int64s:
+def integers(column: str, values: pa.ChunkedArray) -> Int64s:
     """Return a column of integers; raise NotAReport if it contains text, fractions or missing values."""
     try:
         values = values.cast(pa.int64())  # refuses fractions rather than cutting them off
@@ -169,7 +169,7 @@ def _compact(table: Table, part: Part) -> Columns:
     }
     columns = Columns(
         {
-            name: _ints(name, values).astype(WIDTHS.get(name, "i8"), copy=False)
+            name: integers(name, values).astype(WIDTHS.get(name, "i8"), copy=False)
             for name, values in read.items()
             if name not in REPEATED
         },

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..trace import Path
 from .evidence import BY_NAMES, RECORDING, StepEvidence
@@ -18,6 +18,8 @@ COMPUTE, COMMUNICATION, COPY, IDLE, OPERATORS = "compute", "communication", "cop
 KINDS = (COMPUTE, COMMUNICATION, COPY, IDLE)
 #: What the last column of a part is called in JSON, by its kind.
 DETAILS = {COMPUTE: "category", COMMUNICATION: "category", COPY: "copy", IDLE: "cause", OPERATORS: "category"}
+#: What a row of a bar is of: a kind, and the phase of kernels, the direction of copies or the cause of idle time.
+State: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,12 @@ class StepRow:
     tokens: int | None = None  # None if a call decodes several, which may be refused
     counted: bool = True  # whether it counts for the figures of a step
     loop: int = 0  # steps of one loop follow one another
+    #: What its GPUs do in its own time, ns, added over them.
+    states_ns: tuple[tuple[State, int], ...] = ()
+
+    def kind_ns(self, kind: str) -> int:
+        """Return how long its GPUs are in the states of a kind, ns, added over them."""
+        return sum(ns for (of_kind, _), ns in self.states_ns if of_kind == kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,11 @@ class Part:
     phase: str
     what: str
     total_ns: int
+
+    @property
+    def state(self) -> State:
+        """The row of a bar that it belongs to."""
+        return self.kind, self.what if self.kind in (COPY, IDLE) else self.phase
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,10 +19,16 @@ Values: TypeAlias = NDArray[np.float64]
 MANY_STEPS, FLOOR, LEVEL = 5, 0.02, 0.01
 #: From this number of steps on, the sides' steps must not overlap, and medians must differ by this share.
 SOME_STEPS, FLOOR_OF_SOME = 3, 0.05
-#: A larger difference is reported with fewer steps too, and is never called the same.
+#: Sides of few steps, or of several recordings, differ by this multiple of what either side's do.
+OF_SOME_STEPS, OF_RECORDINGS = 1.5, 1.0
+#: A larger difference is reported with fewer steps too.
 LARGE = 0.25
+#: Sides are the same if they surely differ by no more than this share.
+SAME_WITHIN = 0.05
 #: Up to this number of pairs of values the rank test is exact; above, the sum of ranks is nearly normal.
 EXACT_PAIRS = 2500
+#: The bounds of a difference are those of at most this number of values a side, evenly taken from all.
+MOST_OF_PAIRS = 500
 #: Of Student's t for a two-sided interval of 95%, by degrees of freedom from 1 on.
 T_95 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -39,22 +46,72 @@ def judged(a: Sequence[Values], b: Sequence[Values], *, level: float = LEVEL) ->
     Each series has the steps of one recording. Where both sides have several, their medians must not overlap, and
     differ by more than those of one side do: recordings of one program differ by more than their steps say.
     """
-    sides = [[known(series) for series in side] for side in (a, b)]
-    sides = [[series for series in side if len(series)] for side in sides]
+    sides = _known_sides(a, b)
     if not all(sides):
         return "not known"
     all_a, all_b = (np.concatenate(side) for side in sides)
     steps, change = min(len(all_a), len(all_b)), changed(all_a, all_b)
     if steps < MANY_STEPS or least_probability(len(all_a), len(all_b)) > level:
         floor = FLOOR_OF_SOME if steps >= SOME_STEPS else LARGE
-        differs = change >= floor and apart(all_a, all_b)
+        differs = change >= floor and _far_apart(all_a, all_b, OF_SOME_STEPS)
     else:
         differs = change >= FLOOR and rank_test(all_a, all_b, level)
     if differs and min(map(len, sides)) > 1:
-        differs = _recordings_differ(*(np.array([np.median(series) for series in side]) for side in sides))
+        medians_a, medians_b = (np.array([np.median(series) for series in side]) for side in sides)
+        differs = _far_apart(medians_a, medians_b, OF_RECORDINGS)
     if differs:
         return "differs"
-    return "not known" if steps < SOME_STEPS or change > LARGE else "same"
+    low, high = bounds(a, b, level=level)
+    return "same" if max(-low, high) <= SAME_WITHIN else "not known"
+
+
+def bounds(a: Sequence[Values], b: Sequence[Values], *, level: float = LEVEL) -> tuple[float, float]:
+    """Return the least and the most by which B's steps differ from A's, as shares of A's median.
+
+    They are the bounds of the rank test: differences of pairs of steps (Hodges and Lehmann, Annals of Mathematical
+    Statistics 34, 1963). With several recordings of both sides, any two of these are within them too. They are
+    infinite where there are too few steps.
+    """
+    sides = _known_sides(a, b)
+    all_a, all_b = (np.concatenate(side) if side else np.zeros(0) for side in sides)
+    if min(len(all_a), len(all_b)) < SOME_STEPS:
+        return -np.inf, np.inf
+    if not (median_a := float(np.median(all_a))):
+        return (-np.inf, np.inf) if all_a.any() or all_b.any() else (0.0, 0.0)
+    pairs = np.sort((_thinned(all_b)[:, None] - _thinned(all_a)[None, :]).ravel()) / median_a
+    beyond = max(_most_wins(len(all_a), len(all_b), level), 0) / (len(all_a) * len(all_b))
+    outermost = min(int(beyond * len(pairs)), (len(pairs) - 1) // 2)
+    low, high = float(pairs[outermost]), float(pairs[-1 - outermost])
+    if min(map(len, sides)) > 1:
+        medians_a, medians_b = (np.array([np.median(series) for series in side]) for side in sides)
+        low = min(low, float(medians_b.min() - medians_a.max()) / median_a)
+        high = max(high, float(medians_b.max() - medians_a.min()) / median_a)
+    return low, high
+
+
+def steps_to_tell(a: Sequence[Values], b: Sequence[Values]) -> int:
+    """Return how many steps a side tell a difference as large as this one, or as SAME_WITHIN; 0 if unknown.
+
+    The bounds of a rank test of normal values are 2.6 standard errors of the difference away from it, at 1%.
+    """
+    sides = [np.concatenate(side) for side in _known_sides(a, b) if side]
+    if len(sides) < 2 or min(map(len, sides)) < SOME_STEPS or not np.median(sides[0]):
+        return 0
+    variance = sum(float(np.var(side, ddof=1)) for side in sides) / float(np.median(sides[0])) ** 2
+    return math.ceil(variance * (2.6 / max(changed(*sides), SAME_WITHIN)) ** 2)
+
+
+def _known_sides(a: Sequence[Values], b: Sequence[Values]) -> list[list[Values]]:
+    """Return the recordings of both sides that have values, with those."""
+    sides = [[known(series) for series in side] for side in (a, b)]
+    return [[series for series in side if len(series)] for side in sides]
+
+
+def _thinned(values: Values) -> Values:
+    """Return some of many values, at even distances in their order."""
+    if len(values) <= MOST_OF_PAIRS:
+        return values
+    return np.sort(values)[np.linspace(0, len(values) - 1, MOST_OF_PAIRS).round().astype(np.int64)]
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:
@@ -82,9 +139,10 @@ def apart(a: Values, b: Values) -> bool:
     return bool(a.max() < b.min() or b.max() < a.min())
 
 
-def _recordings_differ(a: Values, b: Values) -> bool:
-    """Return whether the medians of both sides' recordings are apart, and further than those of one side."""
-    return apart(a, b) and abs(float(np.median(b) - np.median(a))) > max(float(np.ptp(a)), float(np.ptp(b)))
+def _far_apart(a: Values, b: Values, multiple: float) -> bool:
+    """Return whether both sides are apart, and their medians further than this multiple of a side's spread."""
+    spread = max(float(np.ptp(a)), float(np.ptp(b)))
+    return apart(a, b) and abs(float(np.median(b) - np.median(a))) > multiple * spread
 
 
 def rank_test(a: Values, b: Values, level: float = LEVEL) -> bool:

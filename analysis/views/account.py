@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ..document import Column, Row, Table, headed
 from ..report import Report
-from ..report.account import COMMUNICATION, COMPUTE, COPY, IDLE, KINDS, OPERATORS, GpuAccount, Part
+from ..report.account import COMMUNICATION, COMPUTE, COPY, IDLE, KINDS, OPERATORS, GpuAccount, State
 from ..support.units import time_in_digits
 from . import evidence, headings
 from .rows import share
@@ -54,7 +54,8 @@ def _shown(gpu: GpuAccount) -> Iterator[tuple[str, str, int]]:
     for kind in (*KINDS[:1], OPERATORS, *KINDS[1:]):
         sums: dict[str, int] = {}
         for part in (part for part in gpu.parts if part.kind == kind):
-            sums[_detail(part)] = sums.get(_detail(part), 0) + part.total_ns
+            detail = detail_of(part.state)
+            sums[detail] = sums.get(detail, 0) + part.total_ns
         ranked = sorted(sums.items(), key=lambda item: -item[1])
         large = [item for item in ranked if item[1] >= SMALL * gpu.total_own_ns][:MOST] or ranked[:1]
         small = [item for item in ranked if item not in large]
@@ -65,9 +66,18 @@ def _shown(gpu: GpuAccount) -> Iterator[tuple[str, str, int]]:
             yield kind, small[0][0] if len(small) == 1 else f"{len(small)} others", rest_ns
 
 
-def _detail(part: Part) -> str:
-    """Return what a row of a kind is of: the phase of kernels, the direction of copies, the cause of idle time."""
-    return part.what if part.kind in (COPY, IDLE) else headings.phase(part.phase)
+def detail_of(state: State) -> str:
+    """Return how screens call what a row of a kind is of."""
+    kind, detail = state
+    return detail if kind in (COPY, IDLE) else headings.phase(detail)
+
+
+def state_name(state: State, *, on_cpu: bool) -> str:
+    """Return how a sentence calls a state, such as `compute backward` or `idle (launching)`."""
+    kind, detail = state[0], detail_of(state)
+    if kind == IDLE:
+        return f"outside of operators ({detail})" if on_cpu else f"idle ({detail})"
+    return f"{CALLED[kind]} {detail}"
 
 
 def _bar(pieces: Sequence[tuple[str, float, float]], total_ns: float, width: int) -> str:

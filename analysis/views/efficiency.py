@@ -38,8 +38,7 @@ NOT_COUNTED = (
 )
 UNKNOWN_GPU = (
     "The peaks of {} are unknown, so shares and bounds are left out. Measure them with `nvtx-kernels "
-    "check-machine "
-    "--peaks` and record again."
+    "doctor --peaks` and record again."
 )
 PEAKS = "Peaks: {}"
 NO_PEAK = "The peak of {} on the {} is unknown, so ranges that compute in it have no share."
@@ -50,7 +49,7 @@ FP32 = (
 )
 ON_CPU = "Recorded on a CPU, whose peaks are unknown, so shares and bounds are left out."
 MEASURED_PEAKS = (
-    "Peaks were measured on this GPU, with one large product and one large copy (nvtx-kernels check-machine "
+    "Peaks were measured on this GPU, with one large product and one large copy (nvtx-kernels doctor "
     "--peaks). Shares, MFU and HFU are higher than with the data sheet's."
 )
 CONVENTION = "2 per multiply-add, of matrix products, convolutions and attention"

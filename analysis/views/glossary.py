@@ -44,7 +44,7 @@ GLOSSARY: dict[str, dict[str, str]] = {
         "slowest": "the step with the most time in the range",
         "tokens/s": "all of a step's tokens over its GPU span; of all steps, over the sum of their spans",
     },
-    "explain": {
+    "kernels": {
         "blocks": "the grid's size",
         "launches": "launches of the kernel in the range, but in no inner range",
         "ranges": "ranges of that name that launch it",

@@ -154,6 +154,16 @@ def accounting_of(report: Report) -> tuple[str, ...]:
     return (*_placed(report), *_left_out(report), *_outside(report))
 
 
+def unplaced(report: Report) -> tuple[str, ...]:
+    """Return how much of the work is in no range, where that is much; the first screen says no more of it."""
+    totals = report.totals
+    missing_ns = totals.outside_ns + totals.ambiguous_ns
+    if missing_ns <= LEFT_OUT_FROM * totals.work_ns:
+        return ()
+    part = f"{time_in_digits(missing_ns)} ({share_text(missing_ns / totals.work_ns, 0)})"
+    return (f"{part} of the {work(report)} is in no range: view kernels says why.",)
+
+
 def _placed(report: Report) -> Iterator[str]:
     """Yield how work was assigned to ranges, and how much of it was not."""
     totals = report.totals

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from operator import attrgetter
@@ -13,43 +12,45 @@ from ..errors import ReportError
 from ..kernel_names.short import names_by_kernel
 from ..measures.fix_list import Fixes
 from ..readers import STACKS
-from ..report import KernelRow, Path, RangeRow, Report, added, as_object
+from ..report import KernelRow, RangeRow, Report, added, as_object
 from ..summary.selection import naming_for, renamed
 from ..vocabulary import OTHER, PATH_SEPARATOR, is_function
 from . import account, graphs, headings, verdict
 from .fix import as_object as fixes_as_object
 from .fix import first, unsure
+from .kernels import RANKING, ranges_with_kernels
+from .modules import slowest
 from .phases import WITHOUT_GRAPHS, phases
 from .rows import (
     RANKED,
-    common_length,
     count_of,
-    in_phase,
     in_tree,
     kernels_of,
-    label,
     last_names,
     longest_first,
     more,
-    phases_to_say,
     require_measured,
     share,
     time_of,
 )
 
-KERNELS_PER_RANGE = 3
-RANKING = {"kernel_ns": "time", "share": "%", "count": "launches"}
 IN_NO_FUNCTION = "(in no function)"
 NO_RANGES = "No range contains any of the work, so there is nothing to rank."
 NO_KERNELS = "The selection contains no kernels, only other work, so there is nothing to rank."
 
 
 def overview(
-    report: Report, detail: Detail = SHORT, *, by: str | None = None, found: Fixes | None = None
+    report: Report,
+    detail: Detail = SHORT,
+    *,
+    by: str | None = None,
+    found: Fixes | None = None,
+    with_kernels: bool = False,
 ) -> Document:
     """Answer the project's question for a whole report; `by` ranks kernels, categories, ranges or functions alone.
 
-    `found` is what to change first, if that is known. Raises ReportError where nothing is left to rank.
+    `found` is what to change first, if that is known; `with_kernels` adds the kernels of each phase and range.
+    Raises ReportError where nothing is left to rank.
     """
     if detail.whole:
         return everything(report, by=by, found=found)
@@ -64,40 +65,15 @@ def overview(
     elif by == "range":
         tables = [range_tree(report, detail.top)]
     else:
-        tables = [*account.tables(report), *first(found), phases(report), ranges_with_kernels(report, detail)]
+        ranked = [phases(report), ranges_with_kernels(report, detail)] if with_kernels else [slowest(report)]
+        tables = [*account.tables(report), *first(found), *ranked]
     has_kernels = any(row.kind in RANKED for row in report.kernels)
     tables = [table for table in tables if table.rows and (has_kernels or by == "range")]
     empty = NO_RANGES if by == "range" else NO_KERNELS
-    answer = headings.answer(report, tables, report.notes if tables else (empty, *report.notes))
+    notes = report.notes if tables else (empty, *report.notes)
+    is_short = not (by or with_kernels)
+    answer = headings.answer(report, tables, notes, accounting=headings.unplaced(report) if is_short else None)
     return replace(answer, verdict="" if by else f"{verdict.verdict(report)}{unsure(found)}")
-
-
-def ranges_with_kernels(report: Report, detail: Detail) -> Table:
-    """Rank the paths by the time of the kernels launched in them and in no inner one, and name those kernels."""
-    inside: dict[tuple[Path, str], list[KernelRow]] = defaultdict(list)
-    for kernel in report.kernels:
-        if kernel.kind in RANKED:
-            inside[kernel.path, kernel.phase].append(kernel)
-    ranked = sorted(inside.items(), key=lambda item: -time_of(item[1]))
-    total_ns = sum(map(time_of, inside.values()))
-    top = ranked[: detail.ranges]
-    longest = {key: longest_first(range_kernels)[:KERNELS_PER_RANGE] for key, range_kernels in top}
-    names = [kernel.kernel for range_kernels in longest.values() for kernel in range_kernels]
-    short_names = names_by_kernel(names, detail.full_names)
-    common = common_length(row.path for row in report.ranges if row.self_ns)
-    rows: list[Row] = []
-    for (key, range_kernels), phase in zip(top, phases_to_say(list(longest)), strict=True):
-        time_ns = time_of(range_kernels)
-        cells = (time_ns, share(time_ns, total_ns), count_of(range_kernels))
-        rows.append(Row((in_phase(label(key[0], common), phase), *cells), strong=True))
-        for kernel in longest[key]:
-            cells = (kernel.total_ns, share(kernel.total_ns, total_ns), kernel.count)
-            rows.append(Row((short_names[kernel.kernel], *cells), indent=1))
-    time = graphs.counted_time(report)
-    own = "launches" if graphs.of_graphs(report) else "kernels"
-    title = f"Slowest ranges, own {own} only, {{unit}} {headings.scope(report)}"
-    caption = f"% is of {headings.kernels(report, time)}.{more(ranked, detail.ranges, 'range')}"
-    return Table("ranges", title, headed(name="range and its top kernels", **RANKING), tuple(rows), caption)
 
 
 def kernels(report: Report, detail: Detail) -> Table:

@@ -2,29 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from statistics import median
+from typing import Any
 
 from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..errors import ReportError
+from ..measures import job as measures
+from ..measures.exchanges import Exchanges
+from ..measures.job import Job
+from ..presenters import as_json
 from ..report import TO_HAVE_STEPS, Number, Path, Report, merged
 from ..report import per_step as divided
 from ..summary.parallel import Ranked
 from ..summary.selection import naming_for, renamed
 from ..vocabulary import PHASES
 from . import headings
-from .overview import ranges_with_kernels
-from .rows import label, more, with_levels
+from . import job as job_view
+from .kernels import ranges_with_kernels
+from .modules import slowest
+from .rows import kernels_of, label, more, time_of, with_levels
 
+#: How names of files have a rank: `r.rank1.sqlite`, `rank0_trace.json.gz`, `rank-0.json.gz`.
+RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
+#: At most so many reports are named.
 SOME = 6
+COMMUNICATION = "communication"
 NO_STEPS = (
     "None of the reports has measured steps, so there are no figures per step. "
     f"{TO_HAVE_STEPS}, or leave --per-step out."
 )
 
 
-def ranks(ranked: Sequence[Ranked[Report]], detail: Detail = SHORT, *, per_step: bool = False) -> Document:
+def job_of(held: Sequence[Ranked[tuple[Report, Exchanges | None]]]) -> Job | None:
+    """Return the step of the job that some reports are of; None if they are of none, or not all could be read."""
+    read = [
+        (entry.name, entry.report[0], entry.report[1])
+        for entry in held
+        if entry.report is not None and entry.report[1] is not None
+    ]
+    if len(read) < len(held):
+        return None
+    numbers = [_rank_of(name, report) for name, report, _ in read]
+    if len({*numbers} - {""}) == len(read):
+        read = [
+            (f"rank {number}", report, exchanged)
+            for number, (_, report, exchanged) in zip(numbers, read, strict=True)
+        ]
+    return measures.job_of(read)
+
+
+def _rank_of(name: str, report: Report) -> str:
+    """Return a report's rank, as its run says or else its file's name; empty where neither does."""
+    said = report.provenance.run.get("rank")
+    in_name = RANK_IN_NAME.findall(name)
+    return str(said) if said is not None else in_name[-1] if in_name else ""
+
+
+def ranks(
+    ranked: Sequence[Ranked[Report]],
+    detail: Detail = SHORT,
+    *,
+    per_step: bool = False,
+    job: Job | None = None,
+    is_short: bool = False,
+) -> Document:
     """Compare the reports of several ranks; clocks do not matter, only durations are compared.
+
+    `job` is their step, where they are of one job, and all that is shown if that `is_short`.
 
     Raises ReportError if some count a GPU's work and some a CPU's, or if none has steps but `per_step` asks for
     them.
@@ -43,9 +91,12 @@ def ranks(ranked: Sequence[Ranked[Report]], detail: Detail = SHORT, *, per_step:
     added_up = merged(list(compared.values()), "all reports")
     together = divided(added_up) if per_step else added_up
     differences = _different_runs(reports)
-    tables = [_by_report(reports, together, summed=not differences), _spread(reports, detail.top)]
-    if not differences:
-        tables.append(ranges_with_kernels(together, detail))
+    tables = [] if job is None or differences else [job_view.table(job)]
+    if not (tables and is_short and not detail.whole):
+        tables += [_by_report(reports, together, summed=not differences), _spread(reports, detail.top)]
+        tables += [] if differences else [ranges_with_kernels(together, detail)]
+    else:
+        tables.append(slowest(together))
     steps = sorted({report.steps for report in reports.values()})
     uneven = []
     if len(steps) > 1:
@@ -56,12 +107,33 @@ def ranks(ranked: Sequence[Ranked[Report]], detail: Detail = SHORT, *, per_step:
         *(f"{name} is left out: it has no measured steps." for name in stepless),
         *differences,
         *uneven,
-        *(f"{name}: {note}" for name, report in reports.items() for note in report.notes),
+        *_notes_of(reports),
     ]
     device = headings.NO_GPU if "CPU" in units else headings.gpus(compared.values())
     heading = " · ".join(filter(None, (f"{len(reports)} of {len(ranked)} reports", device)))
     accounting = () if differences else headings.accounting_of(together)
-    return headings.document(together.provenance, heading, tables, accounting, notes)
+    document = headings.document(together.provenance, heading, tables, accounting, notes)
+    if job is None or differences:
+        return document
+    if detail.whole:
+        return replace(document, promised=partial(_as_object, document, job))
+    return replace(document, verdict=job_view.sentences(job))
+
+
+def _as_object(document: Document, job: Job) -> dict[str, Any]:
+    """Return the tables as JSON has them, with the account of the job."""
+    return {**as_json.content(document), "account": job_view.as_object(job)}
+
+
+def _notes_of(reports: dict[str, Report]) -> Iterator[str]:
+    """Yield the notes of all reports, each once, with the names of those that have it if not all do."""
+    by_note: dict[str, list[str]] = {}
+    for name, report in reports.items():
+        for note in report.notes:
+            by_note.setdefault(note, []).append(name)
+    for note, names in by_note.items():
+        some = f"{', '.join(names[:SOME])}{', …' if len(names) > SOME else ''}"
+        yield note if len(names) == len(reports) else f"{some}: {note}"
 
 
 def _different_runs(reports: dict[str, Report]) -> list[str]:
@@ -80,7 +152,10 @@ def _by_report(reports: dict[str, Report], together: Report, *, summed: bool) ->
     """Show a row per report, and if asked last their sum; per step that is the mean of a rank's step."""
 
     def cells(report: Report) -> tuple[object, ...]:
-        kernel_ns = {row.phase: row.kernel_ns for row in report.phases}
+        kernel_ns = {
+            phase: time_of(row for row in kernels_of(report, (phase,)) if row.category != COMMUNICATION)
+            for phase in phases
+        }
         work_ns = report.totals.work_ns - report.totals.excluded_ns
         return *(kernel_ns.get(phase, 0) for phase in phases), sum(kernel_ns.values()), work_ns, report.steps
 
@@ -106,12 +181,23 @@ def _scope(report: Report) -> str:
     return "over all its measured steps" if report.steps else "total"
 
 
+def _computed(report: Report) -> dict[tuple[Path, str], Number]:
+    """Return the time of the kernels inside each range and phase that do not communicate, ns."""
+    times: dict[tuple[Path, str], Number] = {}
+    for row in kernels_of(report):
+        if row.category != COMMUNICATION:
+            for depth in range(1, len(row.path) + 1):
+                key = row.path[:depth], row.phase
+                times[key] = times.get(key, 0) + row.total_ns
+    return times
+
+
 def _spread(reports: dict[str, Report], top: int) -> Table:
-    """Rank ranges by their longest report; slow is the one that spent most kernel time in the range."""
+    """Rank ranges by their longest report; slow is the one that computed longest in the range."""
     times_by_range: dict[tuple[Path, str], dict[str, Number]] = {}
     for name, report in reports.items():
-        for row in report.ranges:
-            times_by_range.setdefault((row.path, row.phase), {})[name] = row.inclusive_ns
+        for (path, phase), time_ns in _computed(report).items():
+            times_by_range.setdefault((path, phase), {})[name] = time_ns
     ranked = sorted(times_by_range.items(), key=lambda item: -max(item[1].values()))
     names, rows = list(reports), []
     for (path, _), by_report in ranked[:top]:

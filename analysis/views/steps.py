@@ -7,7 +7,6 @@ from dataclasses import replace
 from math import isnan
 from statistics import median
 
-from ..account.sums import states_of_steps
 from ..attribution.causes import Attribution
 from ..document import Column, Document, Row, Table, headed
 from ..errors import ReportError
@@ -83,13 +82,12 @@ def _steps(subject: Subject) -> Table:
     report, account = subject.report, subject.report.account
     assert account is not None
     kinds = [kind for kind in STATES if any(gpu.total_ns(kind=kind) for gpu in account.gpus)]
-    states, launches = states_of_steps(subject.partition), {step.step: step for step in _figures(subject)}
+    launches = {step.step: step for step in _figures(subject)}
     generates = any(row.prefill_ns is not None for row in account.rows)
     several = len(account.loops) > 1
 
     def figures(row: StepRow) -> list[float | None]:
-        of_step = states[row.loop, row.step]
-        times = [of_step.get(kind, 0) / max(row.gpus, 1) for kind in kinds]
+        times = [row.kind_ns(kind) / max(row.gpus, 1) for kind in kinds]
         return [row.own_ns, *times, *(_generation(row) if generates else ()), launches[row.step].kernels]
 
     columns = headed("step", **({"process": "process"} if several else {}), own_ns="step time")

@@ -369,22 +369,8 @@ def next_view(report: Report) -> str:
 
 
 def commands(report: Report, target: str) -> tuple[str, ...]:
-    """Return the commands to run next, each with its reason; `target` is the report's path and options."""
-    view, facts = next_view(report), facts_of(report)
-    command, reason = f"view {view} {target}", "how much steps differ, and where"
-    if view == "kernels":
-        command, reason = f"rank {target} --by kernel", "which kernels take longest"
-    if view == "idle" and facts:
-        reason = "what the program does outside of operators"
-        if not facts.on_cpu:
-            of_what = "of the step" if facts.has_steps else "of the time"
-            idle = _percent(facts.most_idle.time_ns(IDLE), facts.most_idle.step_ns)
-            gpu = facts.most_idle.name if len(facts.gpus) > 1 else "the GPU"
-            reason = f"why {gpu} is idle {idle} {of_what}"
-    return (
-        f"nvtx-kernels {command}   # {reason}",
-        f"nvtx-kernels page {target} --open   # all of it, in the browser",
-    )
+    """Return the commands to run next; `target` is the report's path and options."""
+    return (f"nvtx-kernels page {target} --open", f"view {next_view(report)} | kernels | fix {target}")
 
 
 def _part(part_ns: float, total_ns: float) -> str:

@@ -17,7 +17,7 @@ In a report the counts are NVTX marks in our domain, `MARK` followed by a JSON o
 `ranges` has, by phase and path (`*` stands for an index), the number of ranges, and the bytes and FLOPs by
 arithmetic of each outside of inner ranges. `elementwise` FLOPs are counted apart (operator_cost.py). `uncounted`
 has the operators without a formula that move the most bytes: how often they ran, and their bytes. `calls` counts
-the counted step's calls of models. `peaks` has the results of `nvtx-kernels check-machine --peaks` for the GPU, if
+the counted step's calls of models. `peaks` has the results of `nvtx-kernels doctor --peaks` for the GPU, if
 they exist: reports are compared with what their GPU can do, not with its data sheet. A file in the user's cache
 folder keeps them by GPU: `{"tflops": {"bf16": 812.3, …}, "gigabytes_per_s": 4100.0}`.
 """

@@ -96,7 +96,7 @@ def test_explain_groups_the_launches_of_all_kernels_as_brute_force_does(name, pe
     asked, rows = subject(name, per_step, include_warm_up, kernel="e")
     found = defaultdict(list)
     if expected := {key: groups for key, groups in launch_groups(rows).items() if "e" in key[0].lower()}:
-        for row in table(viewer("explain").view(asked), "explained"):
+        for row in table(viewer("kernels").view(asked), "explained"):
             figures = row["blocks"] or 0, row["launches"], row["ranges"], row["total_ns"]
             found[row["kernel"], row["phase"]].append(figures)
     assert {key: sorted(groups) for key, groups in found.items() if key in expected} == expected

@@ -193,7 +193,7 @@ def test_an_output_file_is_whole_or_untouched(tmp_path):
         (("view", "balance", OURS, "--range", "ffn"), 2, "there is no --range"),
         (("view", "steps", OURS, "--kernel", "gemm"), 2, "there is no --kernel"),
         (("view", "agreement", OURS, "--timed", "forward=soon"), 2, "forward=19.7ms"),
-        (("view", "explain", OURS, "--kernel", "conv2d"), 1, "No kernel name contains"),
+        (("view", "kernels", OURS, "--kernel", "conv2d"), 1, "No kernel name contains"),
         (("view", "balance", OURS, COMPILED), 2, "`view balance` takes one report, but 2 were"),
     ],
 )
@@ -254,7 +254,7 @@ def test_help_of_a_view_is_of_its_own_options():
     assert all(
         max(map(len, text.splitlines())) <= 80 and VIEWS[name].question in text for name, text in shown.items()
     )
-    assert [name for name in VIEWS if "--kernel NAME" in shown[name]] == ["explain"]
+    assert [name for name in VIEWS if "--kernel NAME" in shown[name]] == ["kernels"]
     assert [name for name in VIEWS if "--timed PHASE=TIME" in shown[name]] == ["agreement"]
     assert {name for name in VIEWS if "--range PATTERN" in shown[name]} == {
         name for name, view in VIEWS.items() if view.takes_range

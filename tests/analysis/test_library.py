@@ -107,7 +107,7 @@ MADE = {"memory": lambda _: with_memory(), "communication": lambda _: communicat
 @pytest.mark.parametrize("name", [name for name in VIEWS if name != "idle"])
 def test_frames_of_a_view_are_what_the_command_writes_for_machines(name, make, per_step, tmp_path, capsys):
     path = (make or MADE.get(name, beyond_steps))(tmp_path)
-    kernel = ["gemm"] if name == "explain" else []
+    kernel = ["gemm"] if name == "kernels" else []
     words = [name, path, "--per-step" if per_step else "--totals", *(w for k in kernel for w in ("--kernel", k))]
     assert frames_of(name, path, *kernel, per_step=per_step) == tables_of(view, capsys, *words)
 

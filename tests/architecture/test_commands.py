@@ -18,7 +18,7 @@ REPORT = str(DATA / "h200_train_fp32.sqlite")
 def test_alone_it_lists_the_commands_by_purpose_and_the_one_to_start_with():
     status, shown, _ = checks.said(nvtx_kernels.__main__)
     assert status == 0
-    assert "nvtx-kernels report.sqlite       rank the kernels of each range: start here" in shown
+    assert "nvtx-kernels report.sqlite    where the time goes, and what to change: start here" in shown
     places = [shown.index(f"\n  {name} ") for name in COMMANDS]
     assert places == sorted(places)
     assert all(f"\n{purpose}:\n" in shown for purpose in GROUPS)
@@ -88,8 +88,8 @@ def test_a_shell_completes_commands_views_and_options():
     _, script, _ = checks.said(nvtx_kernels.__main__, "--print-completion", "bash")
     expected = {
         "nvtx-kernels com": "compare",
-        "nvtx-kernels view bal": "balance",
-        "nvtx-kernels view balance --tota": "--totals",
+        "nvtx-kernels view idl": "idle",
+        "nvtx-kernels view idle --tota": "--totals",
         "nvtx-kernels rank --by ca": "category",
     }
     for words, completed in expected.items():
@@ -106,3 +106,19 @@ def test_an_option_of_record_after_the_program_is_the_programs_and_said_so(tmp_p
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert "['-o', 'mine.txt']" in done.stdout
     assert f"record: -o is given to {program}" in done.stderr
+
+
+def test_a_program_is_recorded_and_short_forms_stand_for_commands(monkeypatch):
+    called = []
+    for module in ("profiling.record", "analysis.view", "analysis.page", "profiling.doctor", "analysis.doctor"):
+        name = f"nvtx_kernels.{module}"
+        monkeypatch.setattr(f"{name}.main", lambda words, prog, name=module: called.append((name, words)) or 0)
+    for words in ("train.py --lr 1", "fix r.sqlite", "open r.sqlite", "doctor --quick", "doctor r.sqlite"):
+        nvtx_kernels.__main__.main(words.split())
+    assert called == [
+        ("profiling.record", ["train.py", "--lr", "1"]),
+        ("analysis.view", ["fix", "r.sqlite"]),
+        ("analysis.page", ["--open", "r.sqlite"]),
+        ("profiling.doctor", ["--quick"]),
+        ("analysis.doctor", ["r.sqlite"]),
+    ]

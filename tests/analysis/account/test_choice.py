@@ -49,9 +49,7 @@ def test_of_two_steps_a_process_s_longer_first_is_outlying(own, is_first, counte
     assert choice.outlying.tolist() == sorted({0, 1} - {*counted})
 
 
-@pytest.mark.parametrize(
-    ("known", "counted", "unknown"), [([False, True, True], [1, 2], [0]), ([False], [0], [])]
-)
+@pytest.mark.parametrize(("known", "counted", "unknown"), [([False, True, True], [1, 2], [0]), ([False], [0], [])])
 def test_an_unknown_step_is_left_out_unless_it_is_alone(known, counted, unknown):
     choice = choose([99, 10, 10][: len(known)], np.array(known))
     assert (choice.counted.tolist(), choice.outlying.tolist()) == (counted, [])

@@ -108,10 +108,11 @@ def test_what_has_grown_manifold_is_a_multiple_with_a_legend(grown, shown):
 
 
 EXPECTED = """\
-Not known whether B differs: kernels take 6.20 and 6.30 ms per step (+1.6%).
-Without measured steps on both sides, nothing says how much times vary.
+Cannot tell whether B is faster: kernels take 6.30 ms, was 6.20 ms per step,
++1.6%. Without steps on both sides, nothing says how much times vary.
 
-A: r.sqlite · 2 steps → B: r.sqlite · 1 step
+A: r.sqlite · 2 steps → B: r.sqlite · 1 step. Launched per step: 4.50 → 5
+kernels.
 
 Kernel time inside each range, ms per step
 range             A     B   B−A   % launches A B own B−A
@@ -201,7 +202,7 @@ def test_totals_are_compared_with_both_denominators_named_where_one_report_has_n
     ]
     assert [table.title.split("{unit} ")[1] for table in compared(comparison).tables] == [
         "A over 2 steps, B total"
-    ] * 4
+    ] * 2
     assert compared(compare(BEFORE, BEFORE, basis="total")).tables[0].title.endswith("{unit} over 2 steps")
     with pytest.raises(ReportError, match="no common measure"):
         judge(parse("total > +5%"), comparison)
@@ -272,7 +273,7 @@ JUDGED = {
     "equal": (QUIET, QUIET, "same", 0),
     "1% slower": (QUIET, (101, 102, 100, 101, 103, 99, 101, 102, 100), "same", 0),
     "three steps apart": ((100, 100, 101, 102), (109, 108, 109, 110), "differs", 3),
-    "three steps that overlap": ((100, 100, 101, 109), (109, 108, 109, 110), "same", 0),
+    "three steps that overlap": ((100, 100, 101, 109), (109, 108, 109, 110), "not known", 1),
     "two steps, 12%": ((100, 110), (112, 122), "not known", 1),
     "two steps, 40%": ((100, 110), (140, 150), "differs", 3),
     "one step, 40%": ((100,), (140,), "differs", 3),
@@ -390,10 +391,10 @@ ANSWERS = {
     "faster": (
         (20, 21, 19, 20, 22, 20),
         (10, 11, 10, 10, 11, 10),
-        "B is 1.83 times as fast: a step takes 12 ns, was 22 (6 steps a side).",
+        "B is 1.81 times as fast: a step takes 12.4 ns, was 22.4 ns while recorded (5 steps a side).",
     ),
-    "equal": (QUIET, QUIET, "No change: "),
-    "few": ((100, 110), (100, 112), "Not known whether B differs: "),
+    "equal": (QUIET, QUIET, "Equal within 2.0%: "),
+    "few": ((100, 110), (100, 112), "Cannot tell whether B is faster: "),
 }
 
 
@@ -424,7 +425,7 @@ def test_recordings_of_one_side_that_differ_are_no_difference(tmp_path, capsys):
     slower = [101, 102, 103, 101, 102]
     paths = made(tmp_path, a1=[100, 101, 102, 100, 101], a2=[110, 111, 112, 110, 111], b1=slower, b2=slower)
     apart = answered(capsys, paths[0], paths[1], "--to", *paths[2:])
-    assert (apart["recordings"], apart["total"]["verdict"]) == ([2, 2], "same")
+    assert (apart["recordings"], apart["total"]["verdict"]) == ([2, 2], "not known")
     assert apart["total"]["a_ns"] == 106, "the first step of each has no begin and does not count"
     twice = answered(capsys, *paths[:1] * 2, "--to", paths[1], paths[1])
     assert twice["total"]["verdict"] == "differs"
@@ -477,38 +478,29 @@ def test_step_times_are_without_recording_where_both_sides_know_them(tmp_path, c
         paths.append(str(recorded(tmp_path / name, mark, MEASURED)))
     found = answered(capsys, *paths)
     if of_b != "known":
-        assert (found["answer"]["a_ns"], found["answer"]["b_ns"]) == (60_000_000, 60_000_000)
+        assert "60.0 ms, was 60.0 ms while recorded" in found["answer"]["sentence"]
         return
-    said = "B takes 20.0% less time: a step takes at most 44.0 ms, was 55.0 (5 steps a side, without recording)."
+    said = (
+        "B takes 20.0% less time: a step takes at most 44.0 ms, was 55.0 ms (5 steps a side, without recording)."
+    )
     assert found["answer"]["sentence"].startswith(said)
     assert found["answer"]["b_ns"] == 44_020_000
     (of_step,) = (row for row in found["steps"] if row["measure"] == "step_ns")
     assert (of_step["a_steps"], of_step["b_steps"], of_step["verdict"]) == (5, 5, "differs")
-    (note,) = (note for note in found["notes"] if note.startswith("Step times are without recording: of 5 steps"))
-    assert "where launches limit a step, it may take less alone" in note
+    (note,) = (note for note in found["notes"] if "of steps without recording, 5 of A and 5 of B" in note)
+    assert "where launches limit a step, it may take less" in note
 
 
-@pytest.mark.parametrize(
-    ("limit_ms", "exact_ms", "busy", "verdict"),
-    [(36, 40, 0.61, "differs"), (40, 40, 0.61, "not known"), (60, 40, 0.61, "not known"),
-     (60, 30, 0.46, "differs")],
-    ids=["faster at any time", "perhaps the same", "perhaps faster", "slower at any time"],
-)  # fmt: skip
 @pytest.mark.parametrize("limited", ["a", "b"])
-def test_an_upper_limit_against_an_exact_step_is_told_where_it_is_known(
-    tmp_path, capsys, limit_ms, exact_ms, busy, verdict, limited
-):
+def test_an_upper_limit_is_not_compared_with_an_exact_step(tmp_path, capsys, limited):
     paths = []
     for name in "ab":
         (tmp_path / name).mkdir()
-        ms, of_gpu = (limit_ms, 0.24) if name == limited else (exact_ms, busy)
+        ms, of_gpu = (36, 0.24) if name == limited else (40, 0.61)
         step_ns = [ms * 1_000_000 + 10_000 * n for n in range(5)]
         paths.append(str(recorded(tmp_path / name, {**TIMED, "step_ns": step_ns}, MEASURED, busy=of_gpu)))
-    found = answered(capsys, *paths)
-    (of_step,) = (row for row in found["steps"] if row["measure"] == "step_ns")
-    assert (found["answer"]["verdict"], of_step["verdict"]) == (verdict, verdict)
-    reason = f"{limited.upper()}'s step may take less than that: run both without a profiler"
-    assert (reason in found["answer"]["sentence"]) == (verdict == "not known")
+    sentence = answered(capsys, *paths)["answer"]["sentence"]
+    assert "a step takes 60.0 ms, was 60.0 ms while recorded" in sentence
 
 
 PAIR = DATA.parents[2] / "shared" / "modded-nanogpt"
@@ -518,7 +510,7 @@ PAIR = DATA.parents[2] / "shared" / "modded-nanogpt"
 def test_the_pair_of_modded_nanogpt_is_not_known(capsys):
     paths = [str(PAIR / f"modded-nanogpt-{name}-gpu-rank-00-chrome-trace.json.gz") for name in ("current", "hook")]
     answer = answered(capsys, *paths)
-    assert "Two steps of each kind are too few" in answer["answer"]["sentence"]
+    assert "Too few steps of each kind (2)" in answer["answer"]["sentence"]
     spans = [row for row in answer["steps"] if row["measure"] == "span_ns"]
     assert [round(row["delta_ns"] / 1e6, 2) for row in spans] == [-0.25, -0.87]
 
@@ -536,7 +528,7 @@ def of_steps(slower, recordings, *, is_limited):
     """Return recordings of eight steps of about 100 ns times `slower`, which the CPU may decide."""
     times, launches = {(("step",), "other", "kernel", "k"): np.full(8, 40)}, np.ones(8, np.int64)
     step_ns = slower * np.array([100, 101, 99, 100, 102, 98, 100, 101.0])
-    return (Recording(times, launches, step_ns, np.full(8, np.nan), is_limited),) * recordings
+    return (Recording(times, launches, step_ns, np.full(8, np.nan), is_limited=is_limited),) * recordings
 
 
 @pytest.mark.parametrize(
@@ -556,11 +548,7 @@ def test_one_recording_that_the_cpu_decides_cannot_tell_a_small_difference(
     a, b = (of_steps(times, recordings, is_limited=is_limited and times == slower) for times in (1.0, slower))
     comparison = compare(*reports, sides=(a, b))
     assert comparison.step_time().judged == verdict
-    (steps,) = (table for table in compared(comparison).tables if table.key == "steps")
-    assert [line.values[0] for line in steps.rows if "launch" in line.values[0]] == []
-    assert ("B is limited by the CPU" in answer(comparison).sentence) == (
-        is_limited and recordings == 1 and slower > 1
-    )
+    assert ("The CPU limits B" in answer(comparison).sentence) == (is_limited and recordings == 1 and slower > 1)
 
 
 def spreads(*kernels):

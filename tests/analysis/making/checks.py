@@ -211,7 +211,7 @@ CHECKS = (
     (view, "steps REPORT", is_harmless),
     (view, "idle REPORT --launches", is_harmless),
     (view, "communication REPORT", is_harmless),
-    (view, "explain REPORT --kernel gemm", is_harmless),
+    (view, "kernels REPORT --kernel gemm", is_harmless),
     (questions, "REPORT", is_harmless),
     (questions, "REPORT --format csv", is_csv),
     (compare, "OTHER REPORT --fail-on total>+5%", is_harmless),

@@ -1,6 +1,6 @@
 """Commands that read several files, of which some are changed: `answer(folder, Several(kind, base, changes))`.
 
-The files are NCCL Inspector's, ncu's CSV, traces of captures, and folders of several ranks' reports or summaries.
+The files are traces of captures, and folders of several ranks' reports or summaries.
 """
 
 import gzip
@@ -16,11 +16,10 @@ from random import Random
 from unittest.mock import patch
 
 from hypothesis import strategies as st
-from nvtx_kernels.analysis import kernels, ncu, ranks, view
+from nvtx_kernels.analysis import kernels, ranks
 from nvtx_kernels.analysis.summary import parallel
 
 from tests.analysis.making import building, checks, generated
-from tests.analysis.making.building import Launch, Range, build
 from tests.analysis.making.kineto import (
     STEP,
     Block,
@@ -33,9 +32,8 @@ from tests.analysis.making.kineto import (
     write_nsys,
 )
 from tests.analysis.making.mutations import INTEGERS, NAMES
-from tests.analysis.making.ncu_csv import long, usual, wide
 
-KINDS = ("NCCL Inspector", "ncu", "captures", "ranks")
+KINDS = ("captures", "ranks")
 #: Where the files that are changed lie, and what is read beside them, which is not.
 GIVEN, REPORT = "given", "report.sqlite"
 PIECES = (
@@ -68,35 +66,6 @@ class Several:
     kind: str
     base: int
     changes: tuple[tuple[str, int], ...]
-
-
-def _inspector(folder: Path) -> Iterator[list[str]]:
-    from tests.analysis.readers.test_nccl_inspector import as_version_4_3, record, report_of, run_of, written
-
-    run = run_of() + run_of("AllGather", seed=1)
-    report_of(folder, run[20:35]).rename(folder / REPORT)
-    records = [*map(record, run)]
-    for ending, version in ((".log", list), (".log", as_version_4_3), (".jsonl.gz", list)):
-        written(folder / GIVEN / f"node0-pid7{ending}", version(records))
-        yield ["rank", REPORT, "--nccl-inspector", GIVEN, "--format", "json"]
-    for rank in (2, 3):
-        own = [record(each, {"rank": rank}) for each in run]
-        written(folder / GIVEN / f"node0-pid{rank}.log", own)
-    yield ["communication", REPORT, "--nccl-inspector", f"{GIVEN}/node0-pid2.log", "--format", "json"]
-
-
-def _ncu(folder: Path) -> Iterator[list[str]]:
-    names = ["void ns::first<float>(float *)", "second(int)", "third"]
-    ranges, launches, work = [Range("step", 0, 10_000)], [], []
-    for number, name in enumerate(names * 2, 1):
-        launches.append(Launch(number, 100 * number, 100 * number + 10))
-        work.append(building.Work(number, 100 * number + 20, 100 * number + 60, name))
-    build(folder, ranges=ranges, launches=launches, work=work).rename(folder / REPORT)
-    profiled = [usual(name, 4 * n, stalls=[("barrier", 1.5)]) for n, name in enumerate(names * 2, 1)]
-    for form in (wide, long):
-        for how in ({}, {"nvtx": False, "units": False} if form is wide else {"labels": True}):
-            (folder / GIVEN / "counters.csv").write_text(form(profiled, **how))
-            yield ["ncu", REPORT, "--range", "step", "--read", f"{GIVEN}/counters.csv", "--format", "json"]
 
 
 def _captures(folder: Path) -> Iterator[list[str]]:
@@ -134,8 +103,7 @@ def _ranks(folder: Path) -> Iterator[list[str]]:
     yield options
 
 
-MAKE = dict(zip(KINDS, (_inspector, _ncu, _captures, _ranks), strict=True))
-COMMANDS = {"rank": kernels, "ncu": ncu, "communication": view}
+MAKE = dict(zip(KINDS, (_captures, _ranks), strict=True))
 
 
 @cache
@@ -265,16 +233,15 @@ def answer(folder: Path, case: Several) -> bool:
         _change(folder / GIVEN, change, Random(number))
     before = _state(folder)
     in_folder = [str(folder / word) if word.partition("/")[0] in (GIVEN, REPORT) else word for word in words]
-    command, arguments = COMMANDS[words[0]], in_folder[words[0] == "rank" or words[0] == "ncu" :]
     with patch.object(parallel, "_in_processes", _one_after_the_other):
-        status, out, err = checks.said(command, *arguments)
+        status, out, err = checks.said(kernels, *in_folder[1:])
     assert status in (0, 1, 2), err
     assert checks.SENTENCE.fullmatch(err) if status else not err, err
     assert checks.HARMLESS.fullmatch(err), err
     assert not checks.OUT_OF_MEMORY.search(out + err), err
     if not status:
         found = checks.parsed(out)
-        if words[0] == "rank" and "totals" in found:
+        if "totals" in found:
             checks.adds_up(out, folder)
     assert _state(folder) == before
     return status == 0

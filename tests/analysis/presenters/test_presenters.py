@@ -208,7 +208,7 @@ PRINTING = {
     "rank": ("rank", REPORT), "view": ("view", "idle", REPORT), "doctor": ("doctor", REPORT),
     "scrub": ("scrub", "--check", REPORT), "compare": ("compare", REPORT, REPORT), "skill": ("skill",),
     "help": ("rank", "--help"), "version": ("--version",), "completion": ("--print-completion", "bash"),
-    "check-machine": ("check-machine", "--quick"),
+    "doctor of this machine": ("doctor", "--quick"),
     "nsys": ("nsys", "--print-command", "--sizes", "tiny", "--device", "cpu"),
     "run": ("run", "--size", "tiny", "--device", "cpu", "--steps", "1", "--warmup", "0"),
 }  # fmt: skip

@@ -47,9 +47,6 @@ def test_whole_files_beside_reports_are_answered(tmp_path, kind):
 
 #: The first case of each defect that fuzzing found in files beside reports.
 FOUND_BESIDE = {
-    "a pipe for records of collectives": Several("NCCL Inspector", 3, (("a pipe", 1),)),
-    "a link to nothing among records": Several("NCCL Inspector", 2, (("a link to nothing", 2086002145),)),
-    "fewer records than kernels": Several("NCCL Inspector", 0, (("cut", 723609053),)),
     "a summary's histogram of another size": Several("ranks", 0, (("flipped", 381149718),)),
 }
 

@@ -1,9 +1,7 @@
 """Reports of serving engines: dicts as names become paths of modules, and steps become prefill and decode."""
 
 import pytest
-from nvtx_kernels.analysis import ncu
 from nvtx_kernels.analysis.readers.module_names import called
-from nvtx_kernels.analysis.support.units import time_text
 
 from tests.analysis.making.building import Range, build, launched, thread
 from tests.analysis.making.engines import served, sglang_step, tensorrt_call, tensorrt_step, vllm_call, vllm_step
@@ -114,30 +112,3 @@ def test_the_module_of_a_name(name, module, outputs):
 )
 def test_near_names_are_no_modules(name):
     assert called(name) is None
-
-
-def test_a_filter_for_ncu_never_names_a_module_by_less_than_nvtx_has(tmp_path, capsys):
-    path = build(tmp_path, **PREFILL_DECODE["SGLang"][0])
-    assert ncu.main([str(path), "--range", "self_attn", "--phase", "decode"]) == 0
-    out = capsys.readouterr().out
-    assert "self_attn" not in out
-    assert "others" in out
-
-
-@pytest.mark.parametrize(
-    ("engine", "prompts", "tokens"),
-    [("vLLM", (512, 1), (17, 17)), ("SGLang", (512, 2), (17, 17)), ("TensorRT-LLM", (None, 2), (None, 17))],
-)
-def test_time_of_a_token_and_a_request_is_said_where_names_count_them(tmp_path, engine, prompts, tokens):
-    notes = of_rows(tmp_path, PREFILL_DECODE[engine][0]).notes
-    said = {note.split(":")[0]: note for note in notes if note.startswith(("Prefill:", "Decode:"))}
-    for phase, (count, requests), kernel_ns in (("Prefill", prompts, 50), ("Decode", tokens, 100)):
-        each = time_text(kernel_ns / (count or requests))
-        assert f"{requests} request" in said[phase]
-        assert (f"{count} tokens" in said[phase]) is bool(count)
-        assert f"{each} of kernel time a {'token' if count else 'request'}" in said[phase]
-
-
-def test_without_engines_nothing_is_said_of_tokens(tmp_path):
-    rows = {"ranges": [Range("step", 0, 100), Range("forward", 5, 90)], **launched((10, 20))}
-    assert not [note for note in of_rows(tmp_path, rows).notes if "token" in note]

@@ -6,27 +6,18 @@ from random import Random
 
 import pytest
 from nvtx_kernels.analysis.errors import AnalysisError
-from nvtx_kernels.analysis.ncu import counters
-from nvtx_kernels.analysis.readers import capture_traces, given_names, graph_stacks, nccl_inspector
+from nvtx_kernels.analysis.readers import capture_traces, given_names, graph_stacks
 
 from tests.analysis.making.kineto import STEP, events_of, trace_text
-from tests.analysis.making.ncu_csv import long, usual, wide
 from tests.analysis.making.several import IN_CONTENT
 from tests.conftest import VARIABLE
 
-HEADER = {"id": "0x7f8c", "rank": 2, "n_ranks": 8}
-PERF = {"coll": "AllReduce", "coll_sn": 4, "coll_msg_size_bytes": 1024, "coll_exec_time_us": 7}
-LAUNCHES = [usual("void ns::first<float>(float *)", 4), usual("second(int)", 6)]
 NAMES = {
     "model": "M",
     "modules": [{"path": "a", "class": "Linear", "name": "a", "below": ""}],
     "order": "definition",
 }
 FILES = {
-    "ncu, wide": (wide(LAUNCHES), counters.read),
-    "ncu, long": (long(LAUNCHES), counters.read),
-    "NCCL Inspector": (json.dumps({"header": HEADER, "coll_perf": PERF}) + "\n",
-                       lambda path: list(nccl_inspector._records(path, []))),
     "capture": (trace_text(events_of(STEP)), capture_traces.captured_graphs),
     "stacks": (json.dumps({"12": "a.py:3:f\nb.py:4:g"}), graph_stacks._paths_in),
     "names": (json.dumps(NAMES), given_names.read_names),

@@ -9,7 +9,6 @@ import pytest
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import NotAReport
 from nvtx_kernels.analysis.ranks.reduce import read_one
-from nvtx_kernels.analysis.readers import nccl_inspector
 from nvtx_kernels.analysis.readers.safety import FLOOR_BYTES, MAX_SIZE
 from nvtx_kernels.analysis.summary import file as summaries
 from nvtx_kernels.analysis.summary.totals import summarize
@@ -71,16 +70,8 @@ def trace(folder):
     return path
 
 
-def records(folder):
-    """Write NCCL Inspector's records, gzipped, that are mostly spaces."""
-    path = folder / "inspector.jsonl.gz"
-    path.write_bytes(gzip.compress(b" " * (FLOOR_BYTES + (1 << 20)), compresslevel=1))
-    return path
-
-
 SMALL_FILES = {
     "trace": (trace, analysis.read),
-    "NCCL Inspector": (records, lambda path: list(nccl_inspector._records(path, []))),
     "folder, many launches": (folder_with(LAUNCHES, 4 * MANY), analysis.read),
     "folder, many threads": (folder_with("ThreadNames", nameId=1, priority=0, globalTid=1), analysis.read),
     "folder, many texts": (folder_with("StringIds"), analysis.read),

@@ -74,7 +74,7 @@ def test_copy_answers_as_its_report_and_would_leak_nothing(tmp_path, capsys, nam
 
 OTHER_COMMANDS = {
     **{f"view {name}": (view, name, "REPORT") for name in VIEWS},
-    "view explain": (view, "explain", "REPORT", "--kernel", "gemm"),
+    "view kernels": (view, "kernels", "REPORT", "--kernel", "gemm"),
     "doctor": (doctor, "REPORT"),
     "timeline": (timeline, "REPORT", "-o", "OUT"),
     "page": (page, "REPORT", "-o", "OUT"),

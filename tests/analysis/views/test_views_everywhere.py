@@ -77,7 +77,7 @@ SCOPE = re.compile(r"per step|over \d+ steps?|total")
 def test_what_a_view_shows_and_its_accounting_are_of_the_same(name, per_step):
     document = viewed(name, answering(name), per_step=per_step)
     of = [SCOPE.findall(table.title) for table in document.tables]
-    expected = "per step" if per_step or name in ("steps", "explain", "fix", "idle") else "over 2 steps"
+    expected = "per step" if per_step or name in ("steps", "kernels", "fix", "idle") else "over 2 steps"
     assert {scope for found in of for scope in found} == {expected}
     assert not document.accounting or SCOPE.findall(document.accounting[0]) == [expected]
 
@@ -103,7 +103,7 @@ def test_work_in_no_step_is_not_called_that_of_the_steps(tmp_path):
 def test_launches_in_no_step_are_not_explained_per_step(tmp_path):
     ranges = [Range("step", 0, 90), Range("validation", 100, 190)]
     path = build(tmp_path, ranges=ranges, **launched((10, 20), (110, 140)))
-    document = viewed("explain", path)
+    document = viewed("kernels", path)
     assert document.tables[0].title == "kernel: 2 launches in no phase, total, {unit}"
 
 

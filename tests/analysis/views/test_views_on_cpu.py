@@ -59,7 +59,7 @@ RANGE, KERNEL = "Kernel launches in step", "launched kernel"
 #: The texts that hold a name of the program's, and which.
 NAMED = {
     "the answer": (["rank"], RANGE),
-    "a title": (["view", "explain"], KERNEL),
+    "a title": (["view", "kernels"], KERNEL),
     "a sentence before a table": (["ask"], KERNEL),
 }
 

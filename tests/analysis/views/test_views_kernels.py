@@ -14,8 +14,8 @@ TOP = "sm80_xmma_gemm f32 tn 128x128x8 stage3"
 
 def explained(path, **options):
     """Return the tables of an explanation and their titles."""
-    document = viewer("explain").view(subject(path, **options))
-    return [(found.title, found) for found in document.tables]
+    document = viewer("kernels").view(subject(path, **options))
+    return [(found.title, found) for found in document.tables if found.key == "explained"]
 
 
 def test_the_top_kernel_of_an_h200_forward_is_61_launches_5_per_layer_and_the_head():
@@ -28,7 +28,7 @@ def test_the_top_kernel_of_an_h200_forward_is_61_launches_5_per_layer_and_the_he
 
 def test_all_linear_gemms_of_a_forward_are_given_to_ranges():
     linear = ("projection", "head")
-    document = viewed("explain", OURS, phase="forward", kernel="gemm", whole=True, every_index=True, top=10**6)
+    document = viewed("kernels", OURS, phase="forward", kernel="gemm", whole=True, every_index=True, top=10**6)
     launches = sum(row["launches"] for row in table(document, "explained") if row["range"].endswith(linear)
                    and "splitK" not in row["kernel"])  # fmt: skip
     assert launches == 2 * 85
@@ -99,16 +99,16 @@ def test_a_kernel_outside_of_what_is_shown_is_not_said_to_have_no_name(tmp_path,
     early = launched((20, 30), name="softmax", first=9)
     path = build(tmp_path, ranges=ranges, **{key: calls[key] + early[key] for key in calls})
     with pytest.raises(ReportError) as refusal:
-        viewed("explain", path, kernel="softmax", **shown)
+        viewed("kernels", path, kernel="softmax", **shown)
     assert f"{says} contains 'softmax'. The longest kernels: sgemm." in str(refusal.value)
 
 
 def test_what_is_not_shown_is_counted(tmp_path):
     one, two = launched((10, 20), name="a_gemm"), launched((30, 40), name="b_gemm", first=2)
     report = build(tmp_path, ranges=[Range("forward", 0, 99)], **{key: one[key] + two[key] for key in one})
-    document = viewed("explain", report, kernel="gemm", top=1)
+    document = viewed("kernels", report, kernel="gemm", top=1)
     assert len(document.tables) == 1
-    assert document.notes[-1] == "1 more match: --top 2."
+    assert document.notes[-2] == "1 more match: --top 2."
 
 
 def test_ranges_that_were_asked_for_bound_the_launches(tmp_path):
@@ -138,3 +138,19 @@ def test_a_report_that_tells_no_grids_has_no_column_of_them(tmp_path):
 def test_the_longest_kernels_are_explained_in_the_order_of_the_phases():
     titles = [title for title, _ in explained(OURS)]
     assert [re.search(r"in (\w+),", title)[1] for title in titles] == ["forward", "backward", "optimizer"]
+
+
+@pytest.mark.parametrize(
+    ("options", "filtered"),
+    [
+        ({"phase": "forward", "kernel": "gemm"}, "--nvtx-include 'nvtx-kernels@forward/*/lm head' --kernel-name"),
+        (
+            {"phase": "optimizer", "kernel": "vectorized"},
+            "--nvtx-include 'nvtx-kernels@step/*/optimizer' --kernel-name",
+        ),
+    ],
+)
+def test_a_named_kernel_comes_with_the_command_that_reads_its_counters(options, filtered):
+    notes = viewer("kernels").view(subject(OURS, top=1, **options)).notes
+    assert filtered in notes[-1]
+    assert notes[-1].endswith("python train.py")

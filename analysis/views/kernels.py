@@ -1,26 +1,49 @@
-"""Where a kernel's launches come from: `61 = 5·12 + 1`, range by range and grid by grid."""
+"""Which kernels each phase and range launches, and where a kernel's launches come from: `61 = 5·12 + 1`."""
 
 from __future__ import annotations
 
+import math
+import re
+import shlex
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..document import Column, Document, Row, Table, headed
+from ..document import Column, Detail, Document, Row, Table, headed
 from ..errors import ReportError
-from ..kernel_names.short import distinct_short_names, short_name
+from ..kernel_names.parts import split_name
+from ..kernel_names.short import distinct_short_names, names_by_kernel, short_name
 from ..measures.launch_groups import STEP, Explanation, Group, LaunchGroups
-from ..report import Report, added
-from ..summary.selection import naming_for, where
+from ..report import KernelRow, Path, Report, added
+from ..summary.selection import naming_for, renamed, where
 from ..vocabulary import OTHER, PHASES
-from . import headings
+from . import graphs, headings
+from .phases import phases
 from .registry import Subject
-from .rows import common_length, kernels_of, label, longest_first, require_measured, share
+from .rows import (
+    RANKED,
+    common_length,
+    count_of,
+    in_phase,
+    kernels_of,
+    label,
+    longest_first,
+    more,
+    phases_to_say,
+    require_measured,
+    share,
+    time_of,
+)
 
+KERNELS_PER_RANGE = 3
+RANKING = {"kernel_ns": "time", "share": "%", "count": "launches"}
+#: What ncu's filters take for their own syntax.
+NEEDS_BACKSLASH = re.compile(r"[@,\[\]/*+]")
 CAPTION = "ranges: ranges of that name that launch it; each: launches per range."
 
 
 def view(subject: Subject) -> Document:
-    """Explain the launches of the requested kernel, or of the longest of each phase.
+    """Explain the launches of the requested kernel, and how to profile it; else rank all, and explain the longest.
 
     Raises ReportError if no kernel has the name.
     """
@@ -39,9 +62,74 @@ def view(subject: Subject) -> Document:
         tables[-1] = replace(tables[-1], caption=CAPTION)
     left_out = len(requested) - len(explained)
     notes = [f"{left_out} more match: --top {len(requested)}."] if left_out else []
+    if subject.kernel:
+        notes.append(ncu_command(subject, *requested[0]))
+    elif not detail.whole:
+        together = renamed(report, naming)
+        tables = [phases(together), ranges_with_kernels(together, detail), *tables]
     per_step = all(explanation.unit == STEP for explanation in explained) and not detail.whole
     accounting = (headings.accounting_per_step if per_step else headings.accounting_of)(report)
     return headings.answer(report, tables, (*report.notes, *notes), accounting=accounting)
+
+
+def ranges_with_kernels(report: Report, detail: Detail) -> Table:
+    """Rank the paths by the time of the kernels launched in them and in no inner one, and name those kernels."""
+    inside: dict[tuple[Path, str], list[KernelRow]] = defaultdict(list)
+    for kernel in report.kernels:
+        if kernel.kind in RANKED:
+            inside[kernel.path, kernel.phase].append(kernel)
+    ranked = sorted(inside.items(), key=lambda item: -time_of(item[1]))
+    total_ns = sum(map(time_of, inside.values()))
+    top = ranked[: detail.ranges]
+    longest = {key: longest_first(range_kernels)[:KERNELS_PER_RANGE] for key, range_kernels in top}
+    names = [kernel.kernel for range_kernels in longest.values() for kernel in range_kernels]
+    short_names = names_by_kernel(names, detail.full_names)
+    common = common_length(row.path for row in report.ranges if row.self_ns)
+    rows: list[Row] = []
+    for (key, range_kernels), phase in zip(top, phases_to_say(list(longest)), strict=True):
+        time_ns = time_of(range_kernels)
+        cells = (time_ns, share(time_ns, total_ns), count_of(range_kernels))
+        rows.append(Row((in_phase(label(key[0], common), phase), *cells), strong=True))
+        for kernel in longest[key]:
+            cells = (kernel.total_ns, share(kernel.total_ns, total_ns), kernel.count)
+            rows.append(Row((short_names[kernel.kernel], *cells), indent=1))
+    time = graphs.counted_time(report)
+    own = "launches" if graphs.of_graphs(report) else "kernels"
+    title = f"Slowest ranges, own {own} only, {{unit}} {headings.scope(report)}"
+    caption = f"% is of {headings.kernels(report, time)}.{more(ranked, detail.ranges, 'range')}"
+    return Table("ranges", title, headed(name="range and its top kernels", **RANKING), tuple(rows), caption)
+
+
+def ncu_command(subject: Subject, kernel: str, phase: str) -> str:
+    """Return the command by which Nsight Compute profiles a kernel, in the range with most of its time under nsys.
+
+    Ranges are named as "NVTX Filtering" of the Nsight Compute CLI manual (2025.3) has it: `domain@outer/*/inner`.
+    """
+    rows = [row for row in subject.report.kernels if (row.kernel, row.phase) == (kernel, phase)]
+    longest = max(rows, key=lambda row: row.total_ns)
+    words = [
+        "ncu",
+        *_nvtx_filter(subject, longest.path),
+        "--kernel-name",
+        split_name(kernel)[0].rsplit("::", 1)[-1],
+    ]
+    words += ["--launch-count", str(math.ceil(longest.count)), "--clock-control", "none", "python", "train.py"]
+    return f"Its counters in {label(longest.path)}: {shlex.join(words)}"
+
+
+def _nvtx_filter(subject: Subject, path: Path) -> list[str]:
+    """Return ncu's options for the ranges of a path that NVTX has under these names; none for other reports."""
+    ranges, trace = subject.attribution.ranges, subject.attribution.trace
+    domain_of = {trace.names[name]: domain for name, domain in zip(ranges.name_id, ranges.domain, strict=True)}
+    names = [name for name in path if name in domain_of and name not in trace.shortened]
+    if not names or "nsys" not in trace.provenance.tool:
+        return []
+    domain = trace.domains[domain_of[names[-1]]].name
+    names = [name for name in names if trace.domains[domain_of[name]].name == domain]
+    quoted = [NEEDS_BACKSLASH.sub(r"\\\g<0>", name) for name in names[-2:]]
+    include = f"{domain}@" * bool(domain) + "/*/".join(quoted) + "/" * (len(quoted) == 1)
+    # Backward is launched from autograd's thread, the ranges around it are another's.
+    return ["--nvtx", "--nvtx-push-pop-scope", "process", "--nvtx-include", include]
 
 
 def _requested(subject: Subject) -> list[tuple[str, str]]:

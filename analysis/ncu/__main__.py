@@ -1,7 +1,0 @@
-"""python -m analysis.ncu."""
-
-import sys
-
-from . import main
-
-sys.exit(main())

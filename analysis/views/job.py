@@ -1,0 +1,149 @@
+"""The first answer for a job on several GPUs: a row a rank, and for whom the others wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..document import Column, Row, Table, headed
+from ..measures.job import MUCH_WAITING, Job, Late, RankStep
+from ..report.account import COMMUNICATION, COMPUTE, COPY, IDLE, Cause
+from ..support.units import share_text, time_in_digits
+from .account import state_name
+from .rows import label
+
+#: Up to this number of ranks each has a row; of more, those that wait least, in the middle and longest have.
+MOST_RANKS = 8
+#: The shares of the waiting from which what the late rank does longer is told, and explains it.
+EXPLAINS, MOST_EXPLAINED = 0.1, 0.5
+#: Ranks' steps that differ by more than this share are told with both bounds.
+ALIKE = 0.05
+CAPTION = "waits: for other ranks, in communication that nothing hides; transfer: the rest of that."
+UNKNOWN = (
+    "Waiting and transfer cannot be told apart: ranks have different numbers of collectives, or some are missing."
+)
+
+
+def sentences(job: Job) -> str:
+    """Return how long a step takes, and which rank the others wait for and why."""
+    return " ".join(_sentences(job))
+
+
+def _sentences(job: Job) -> Iterator[str]:
+    alone = [rank.alone_ns for rank in job.ranks if rank.alone_ns]
+    without = f" ({time_in_digits(max(alone))} without)" if len(alone) == len(job.ranks) else ""
+    least_ns = min(rank.step_ns for rank in job.ranks)
+    low = f"{time_in_digits(least_ns)} to " if job.step_ns - least_ns > ALIKE * job.step_ns else ""
+    yield f"A step takes {low}{time_in_digits(job.step_ns)} while recorded{without} on {len(job.ranks)} ranks."
+    if job.late:
+        yield _of_late(job, job.late)
+        yield from _of_recording(job, job.late)
+    elif any(rank.waiting_ns is None for rank in job.ranks):
+        if any(rank.kind_ns(COMMUNICATION) for rank in job.ranks):
+            yield UNKNOWN
+    elif job.waiting_ns >= MUCH_WAITING * job.step_ns:
+        waits = ", ".join(f"{rank.name} {time_in_digits(rank.waiting_ns or 0)}" for rank in _chosen(job))
+        yield f"Ranks wait for one another in turn: {waits} a step."
+    else:
+        yield f"No rank waits long for another: {time_in_digits(job.waiting_ns)} a step at most."
+
+
+def _of_late(job: Job, late: Late) -> str:
+    """Return for which rank the others wait, and what it does longer than they do."""
+    share = share_text(late.waiting_ns / job.step_ns, 0)
+    others = "The other ranks wait" if len(job.ranks) > 2 else f"{_other(job, late).name} waits"
+    waits = (
+        f"{others[0].upper()}{others[1:]} {time_in_digits(late.waiting_ns)} a step ({share}) for {late.rank.name}"
+    )
+    if late.state is None or late.more_ns < EXPLAINS * late.waiting_ns:
+        return f"{waits}; its report does not show what keeps it."
+    cause = next((one for one in late.rank.causes if (IDLE, one.cause) == late.state), None)
+    place = f", {_place(cause)}" if cause and _place(cause) else ""
+    what = f"{state_name(late.state, on_cpu=False)}{place}"
+    longer = time_in_digits(late.more_ns)
+    if late.more_ns < MOST_EXPLAINED * late.waiting_ns:
+        return f"{waits}, of which {longer} is what it does longer: {what}."
+    return f"{waits}, which takes {longer} longer: {what}."
+
+
+def _other(job: Job, late: Late) -> RankStep:
+    return next(rank for rank in job.ranks if rank is not late.rank)
+
+
+def _place(cause: Cause) -> str:
+    parts = [f"most in {label(cause.path, 1)}"] if cause.path else []
+    parts += [f"in {cause.function}"] if cause.function else []
+    parts += [f"after {cause.after}"] if cause.after else []
+    return " ".join(parts)
+
+
+def _of_recording(job: Job, late: Late) -> Iterator[str]:
+    """Yield how much of the waiting may come from recording, which slows one rank more than another."""
+    if late.rank.alone_ns is None:
+        return
+    slower_ns = late.rank.step_ns - late.rank.alone_ns
+    if slower_ns > MUCH_WAITING * job.step_ns:
+        most = time_in_digits(min(slower_ns, late.waiting_ns))
+        slows = f"slows {late.rank.name} by {time_in_digits(slower_ns)}"
+        yield f"Up to {most} of that may be the recording's, which {slows}."
+
+
+def table(job: Job) -> Table:
+    """Return a row for each rank: what it does in a step."""
+    knows_waiting = all(rank.waiting_ns is not None for rank in job.ranks)
+    rows = []
+    for rank in _chosen(job):
+        exposed_ns, waiting_ns = rank.kind_ns(COMMUNICATION), rank.waiting_ns or 0.0
+        divided = (exposed_ns - waiting_ns, waiting_ns) if knows_waiting else (exposed_ns,)
+        idle = {state: ns for state, ns in rank.states_ns.items() if state[0] == IDLE}
+        mostly = max(idle, key=lambda state: idle[state])[1] if idle else ""
+        times = (rank.kind_ns(COMPUTE), *divided, rank.kind_ns(COPY), rank.kind_ns(IDLE))
+        is_late = job.late is not None and rank is job.late.rank
+        rows.append(Row((rank.name, *times, rank.step_ns, mostly), strong=is_late))
+    columns = (Column("rank", "rank", "name"), *headed(compute_ns="compute"))
+    divided_columns = headed(transfer_ns="transfer", waiting_ns="waits")
+    columns += divided_columns if knows_waiting else headed(communication_ns="communication")
+    columns += headed(copy_ns="copies", idle_ns="idle", step_ns="step", cause="idle mostly")
+    left_out = len(job.ranks) - len(rows)
+    more = f" {left_out} ranks between these." if left_out else ""
+    caption = (CAPTION if knows_waiting else "communication: or waiting, with nothing to hide it.") + more
+    return Table("job", "A step of each rank, {unit}", columns, tuple(rows), caption)
+
+
+def _chosen(job: Job) -> list[RankStep]:
+    """Return the ranks that are shown: all of a few; of many the late one, and those that wait least and most."""
+    if len(job.ranks) <= MOST_RANKS:
+        return list(job.ranks)
+    ordered = sorted(job.ranks, key=lambda rank: rank.waiting_ns or 0.0)
+    some = [ordered[0], ordered[len(ordered) // 2], ordered[-1]]
+    return some if job.late is None or job.late.rank in some else [job.late.rank, *some]
+
+
+def as_object(job: Job) -> dict[str, Any]:
+    """Return `account` of JSON of several reports; times in ns per step."""
+    return {
+        "step_ns": job.step_ns,
+        "steps_counted": job.steps,
+        "late": {
+            "rank": job.late.rank.name,
+            "waiting_ns": job.late.waiting_ns,
+            "kind": job.late.state[0] if job.late.state else None,
+            "what": job.late.state[1] if job.late.state else None,
+            "more_ns": job.late.more_ns,
+        }
+        if job.late
+        else None,
+        "gpus": [
+            {
+                "rank": rank.name,
+                "gpu": rank.gpu,
+                "step_ns": rank.step_ns,
+                "total_own_ns": rank.step_ns * job.steps,
+                "waiting_ns": rank.waiting_ns,
+                "parts": [
+                    {"kind": kind, "what": what, "ns": ns} for (kind, what), ns in sorted(rank.states_ns.items())
+                ],
+            }
+            for rank in job.ranks
+        ],
+    }

@@ -1,0 +1,85 @@
+"""A job's ranks: how long a step takes, which rank the others wait for, and why; whatever their clocks say."""
+
+import json
+
+import pytest
+from nvtx_kernels.analysis import kernels
+
+from tests.analysis.making import checks
+from tests.analysis.making.bundled import SHARED, needs_shared
+from tests.analysis.making.kineto import Block, Call, Program, write_kineto
+from tests.analysis.making.kineto import Work as Ran
+
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+STEP, STEPS, HOUR = 10_000_000, 8, 3_600_000_000_000
+
+
+def rank(folder, number, arrives, computes=1_000_000, clock=0, ranks=2):
+    """Write a rank whose steps compute, then reduce from `arrives` to the end of the step but 1 ms."""
+    group = (
+        ("Collective name", "allreduce"), ("Group size", ranks), ("Process Group Name", "0"),
+        ("Process Group Ranks", str([*range(ranks)])),
+    )  # fmt: skip
+    blocks, calls, work = [], [], []
+    for step in range(STEPS):
+        at = clock + step * STEP
+        blocks.append(Block("step", at, at + STEP - 1000))
+        for begin, end, name, told in ((0, computes, "gemm", ()), (arrives, STEP - 1_000_000, ALL_REDUCE, group)):
+            call = 2 * step + (name == ALL_REDUCE)
+            calls.append(Call(call, at + begin + 1000, at + begin + 2000))
+            work.append(Ran(call, at + begin + 10_000, at + end, name, said=told))
+    path = folder / f"rank{number}.pt.trace.json"
+    return write_kineto(path, Program(blocks, calls, work), distributedInfo={"rank": number, "world_size": ranks})
+
+
+def said(*paths):
+    status, out, err = checks.said(kernels, *paths)
+    assert (status, err) == (0, "")
+    return " ".join(out.split())
+
+
+def account_of(*paths):
+    return json.loads(checks.said(kernels, *paths, "--format", "json")[1])["account"]
+
+
+@pytest.mark.parametrize("count", [2, 8, 12])
+def test_the_ranks_wait_for_the_one_that_comes_last_though_clocks_are_an_hour_apart(tmp_path, count):
+    late = count - 1
+    paths = [
+        rank(tmp_path, number, 8_000_000 if number == late else 2_000_000, clock=number * HOUR, ranks=count)
+        for number in range(count)
+    ]
+    account = account_of(*paths)
+    assert (account["late"]["rank"], account["late"]["waiting_ns"]) == (f"rank {late}", 6_000_000)
+    assert (account["late"]["kind"], account["steps_counted"]) == ("idle", STEPS)
+    waits = {gpu["rank"]: gpu["waiting_ns"] for gpu in account["gpus"]}
+    assert waits == {f"rank {number}": 0 if number == late else 6_000_000 for number in range(count)}
+    assert f"6.00 ms a step (61%) for rank {late}" in said(*paths)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_parts_of_a_rank_add_up_to_its_step(tmp_path, number):
+    gpu = account_of(rank(tmp_path, 0, 2_000_000), rank(tmp_path, 1, 8_000_000))["gpus"][number]
+    assert sum(part["ns"] for part in gpu["parts"]) == pytest.approx(gpu["step_ns"], abs=0.5)
+
+
+def test_a_rank_that_computes_longer_is_late_by_that(tmp_path):
+    paths = rank(tmp_path, 0, 1_500_000), rank(tmp_path, 1, 8_000_000, computes=7_900_000)
+    assert "Rank 0 waits 6.50 ms a step (66%) for rank 1, which takes 6.90 ms longer: compute" in said(*paths)
+
+
+def test_ranks_that_arrive_together_wait_for_none(tmp_path):
+    shown = said(rank(tmp_path, 0, 2_000_000), rank(tmp_path, 1, 2_100_000))
+    assert "No rank waits long for another: 100 µs a step at most." in shown
+
+
+def test_a_rank_whose_collectives_are_fewer_is_not_told_apart(tmp_path):
+    paths = rank(tmp_path, 0, 2_000_000, ranks=3), rank(tmp_path, 1, 8_000_000, ranks=3)
+    assert account_of(*paths)["late"] is None
+    assert "Waiting and transfer cannot be told apart" in said(*paths)
+
+
+@needs_shared
+def test_a_folder_of_a_trainers_names_is_one_job():
+    folder = SHARED / "failing" / "traces" / "torchtitan_names"
+    assert "Rank 1 waits 5.58 ms a step (30%) for rank 0" in said(folder)
