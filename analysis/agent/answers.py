@@ -161,11 +161,10 @@ class Reports:
             raise UsageError(f"`unrecorded_step_ms` is a time above 0, not {unrecorded_step_ms:g}.")
         unrecorded_ns = None if unrecorded_step_ms is None else unrecorded_step_ms * 1e6
         of_steps = _heard(opened(self.path(report)))
-        found = fixes_beside(of_steps.partition, of_steps.report.recording, unrecorded_ns)
-        document = fix.shown(of_steps.report, found)
-        said = [fix.said(found, one) for one in found.fixes[:1]]
-        answer = _as_answer(replace(document, verdict=" ".join(said) or document.verdict))
-        return {**answer, **fix.as_object(found)}
+        advice = fixes_beside(of_steps.partition, of_steps.report.recording, unrecorded_ns)
+        document = fix.shown(of_steps.report, advice)
+        verdict = fix.in_a_sentence(advice, advice.fixes[0]) if advice.fixes else document.verdict
+        return {**_as_answer(replace(document, verdict=verdict)), **fix.as_object(advice)}
 
     @refusing
     def idle(self, report: str, phase: str = "", top: int = 10, totals: bool = False) -> Answer:

@@ -351,14 +351,14 @@ def _steps(patient: Patient) -> Iterator[Finding]:
 
 def _advice(patient: Patient) -> Iterator[Finding]:
     """Say by what `view fix` judges what to change first, and what it lacks for more."""
-    found = patient.fixes
-    if found.kind == GPU_TIME:
-        text = f"view fix has upper limits by the GPU's time alone, and no replay: {found.reason}"
-        yield Finding("warning" if found.remedy else "good", text, found.remedy)
-    elif found.kind == CPU:
+    advice = patient.fixes
+    if advice.kind == GPU_TIME:
+        text = f"view fix has upper limits by the GPU's time alone, and no replay: {advice.reason}"
+        yield Finding("warning" if advice.remedy else "good", text, advice.remedy)
+    elif advice.kind == CPU:
         yield Finding("good", "view fix judges this CPU by its operators, which it counts")
     else:
-        yield Finding("good", f"view fix replays {counted(found.steps, 'step')}")
+        yield Finding("good", f"view fix replays {counted(advice.steps, 'step')}")
 
 
 CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (

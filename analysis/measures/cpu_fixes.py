@@ -18,7 +18,7 @@ def cpu_fixes(partition: Partition) -> Fixes:
     """Return the changes of a program on a CPU, those that concern the most time of a step first."""
     subject = CpuSubject(partition)
     step_ns, unjudged = subject.step_ns, list[str]()
-    found: list[tuple[CpuRule, CpuSymptom]] = []
+    symptoms: list[tuple[CpuRule, CpuSymptom]] = []
     for rule in CPU_RULES:
         if rule.needs_steps and not subject.has_steps:
             unjudged.append(NO_STEPS.format(rule.called))
@@ -27,9 +27,9 @@ def cpu_fixes(partition: Partition) -> Fixes:
             if isinstance(answer, Unjudged):
                 unjudged.append(answer.reason)
             else:
-                found.append((rule, answer))
-    found.sort(key=lambda pair: -pair[1].about_ns)
-    rows = [_fix(rule, symptom, step_ns) for rule, symptom in found]
+                symptoms.append((rule, answer))
+    symptoms.sort(key=lambda pair: -pair[1].about_ns)
+    rows = [_fix(rule, symptom, step_ns) for rule, symptom in symptoms]
     shown = [row for row in rows if row.alone_ns >= LEAST_SHARE_OF_CPU * step_ns > 0]
     called = {rule.name: rule.called for rule in CPU_RULES}
     quiet = [Silent(row.rule, called[row.rule], row.alone_ns, row.alone_ns) for row in rows if row not in shown]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..support.small_numbers import rows_of_each
-from ..trace import MODEL_FORWARD, Bools, Int64s, Path
+from ..trace import MODEL_FORWARD, NO_CATEGORY, Bools, Int64s, Path
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER
 from .cpu_subject import GRADIENT_OF_PARAMETER, OF_ENGINE, CpuSubject
 from .host_rules import BYTES, optimizer_name, texts_on_optimizer
@@ -127,10 +127,10 @@ def fused_text(called: str | None) -> str:
 
 def loop(subject: CpuSubject) -> Answers:
     """Find a module that a Python loop calls many times, with short operators."""
-    loops = [found for found in map(_Loop.of, _groups_of_calls(subject)) if found is not None]
+    loops = [loop for loop in map(_Loop.of, _groups_of_calls(subject)) if loop is not None]
     if not loops:
         return
-    longest = max(loops, key=lambda found: found.wall_ns)
+    longest = max(loops, key=lambda loop: loop.wall_ns)
     forward_ns = subject.phase_ns(FORWARD)
     share = min(longest.wall_ns / forward_ns, 1.0) if forward_ns else 1.0
     about_ns = longest.wall_ns + share * subject.phase_ns(BACKWARD)
@@ -234,7 +234,7 @@ def _behind_backward(subject: CpuSubject, calls: Int64s, *, is_only_model: bool)
     A first call is taken only if no other model is called, which could use its result.
     """
     ranges, step_of = subject.attribution.ranges, subject.step_of_range
-    is_backward = subject.attribution.facts.backward_phase[ranges.name_id] & (ranges.category == 0)
+    is_backward = subject.attribution.facts.backward_phase[ranges.name_id] & (ranges.category == NO_CATEGORY)
     backwards = subject.ranges_in_steps(is_backward)
     needless = []
     for (step,), group in rows_of_each(step_of[calls]):

@@ -11,15 +11,16 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..account import Partition
 from ..account.cells import IDLE
 from ..account.cpu import LOADING
 from ..account.intervals import union
 from ..attribution.steps import range_of_nodes
-from ..support.small_numbers import grouped_rows, summed
-from ..trace import PUSH_POP, Bools, Int32s, Int64s, Path
+from ..trace import NO_CATEGORY, PUSH_POP, Bools, Int32s, Int64s, Path
 from ..vocabulary import PHASES
+from .counted_work import counted_work
 from .gpu_time import Floats
 
 #: The most ranges that are named as places of a change.
@@ -33,31 +34,32 @@ class CpuSubject:
     """The operators and ranges of the steps that count; masks are per operator, times are ns per step."""
 
     def __init__(self, partition: Partition) -> None:
-        self.partition, self.attribution = partition, partition.attribution
-        self.trace, self.has_steps = partition.attribution.trace, partition.has_steps
+        attribution = partition.attribution
+        self.partition = partition
+        self.attribution = attribution
+        self.trace = attribution.trace
+        self.has_steps = partition.has_steps
         self.steps = len(partition.counted) if partition.has_steps else 1
-        self.row = self._rows()
-        work = self.trace.work
-        self.name_id, self.start_ns = work.name_id[self.row], work.start_ns[self.row]
-        self.ns: Floats = work.duration_ns[self.row].astype(np.float64)
-        self.phase, self.node = self.attribution.phase[self.row], self.attribution.node[self.row]
         self.run: Mapping[str, Any] = self.trace.provenance.run
+        self.row = counted_work(partition)
+        work = self.trace.work
+        self.name_id = work.name_id[self.row]
+        self.start_ns = work.start_ns[self.row]
+        self.ns: Floats = work.duration_ns[self.row].astype(np.float64)
+        self.phase = attribution.phase[self.row]
+        self.node = attribution.node[self.row]
         self._id_of = {name: number for number, name in enumerate(self.trace.names)}
-
-    def _rows(self) -> Int64s:
-        if self.has_steps:
-            return self.partition.of_counted_steps.rows_of_all
-        is_warm_up = np.append(self.attribution.warm_up, False)[self.attribution.node]
-        return np.flatnonzero(self.partition.include_warm_up | ~is_warm_up)
 
     @property
     def step_ns(self) -> float:
         """How long a step takes, as recorded; without steps, all that was recorded."""
-        return float(self.partition.table.own_ns[self.partition.counted].mean())
+        times_ns = self.partition.table.own_ns
+        return float(times_ns[self.partition.counted].mean())
 
     def named(self, *names: str) -> Bools:
         """Mark the operators of some names."""
-        return np.isin(self.name_id, [self._id_of.get(name, -1) for name in names])
+        ids = [self._id_of.get(name, -1) for name in names]
+        return np.isin(self.name_id, ids)
 
     def beginning(self, prefix: str) -> list[str]:
         """Return the names that begin so."""
@@ -78,61 +80,72 @@ class CpuSubject:
 
     def phase_ns(self, phase: str) -> float:
         """Return how long a phase takes in a step: its ranges, with Python in them, or its operators if longer."""
-        return max(self.wall_ns(self.ranges_of_phase(phase)), self.time_ns(self.in_phase(phase)))
+        of_ranges = self.wall_ns(self.ranges_of_phase(phase))
+        of_operators = self.time_ns(self.in_phase(phase))
+        return max(of_ranges, of_operators)
 
     def wall_ns(self, ranges: Int64s) -> float:
         """Return how long some ranges last in a step, together where they overlap."""
         table = self.attribution.ranges
-        return float(union(table.start_ns[ranges], table.end_ns[ranges]).total_ns) / self.steps
+        covered = union(table.start_ns[ranges], table.end_ns[ranges])
+        return float(covered.total_ns) / self.steps
 
     @cached_property
     def step_of_range(self) -> Int32s:
         """The step that each range of the attribution is in, as a place among those that count; -1 for none."""
         attribution = self.attribution
-        home = attribution.home
-        if not self.has_steps:
-            return np.where((home >= 0) & ~np.append(attribution.warm_up, False)[home], 0, -1).astype(np.int32)
-        steps = self.partition.table.range[self.partition.counted]
-        return range_of_nodes(attribution, steps)[home]
+        if self.has_steps:
+            steps = self.partition.table.range[self.partition.counted]
+            return range_of_nodes(attribution, steps)[attribution.home]
+        is_warm_up = np.append(attribution.warm_up, False)[attribution.home]
+        is_known = (attribution.home >= 0) & ~is_warm_up
+        return np.where(is_known, np.int32(0), np.int32(-1))
 
     def ranges_in_steps(self, chosen: Bools) -> Int64s:
         """Return the chosen ranges that are in a step that counts, by start."""
-        ranges = self.attribution.ranges
-        rows = np.flatnonzero(chosen & (self.attribution.home >= 0) & (self.step_of_range >= 0))
-        return rows[np.argsort(ranges.start_ns[rows], kind="stable")]
+        is_in_step = (self.attribution.home >= 0) & (self.step_of_range >= 0)
+        rows = np.flatnonzero(chosen & is_in_step)
+        start_ns = self.attribution.ranges.start_ns[rows]
+        return rows[np.argsort(start_ns, kind="stable")]
 
     def ranges_of_phase(self, phase: str) -> Int64s:
         """Return the program's ranges that open a phase, by start."""
-        facts, ranges = self.attribution.facts, self.attribution.ranges
+        facts = self.attribution.facts
+        ranges = self.attribution.ranges
         opens = facts.opens_phase & (facts.phase == PHASES.index(phase))
-        return self.ranges_in_steps(opens[ranges.name_id] & (ranges.category == 0) & (ranges.style == PUSH_POP))
+        is_of_program = (ranges.category == NO_CATEGORY) & (ranges.style == PUSH_POP)
+        return self.ranges_in_steps(opens[ranges.name_id] & is_of_program)
 
     def ranges_of_kind(self, category: int) -> Int64s:
         """Return the ranges of a kind, such as MODEL_FORWARD, by start."""
         return self.ranges_in_steps(self.attribution.ranges.category == category)
 
+    @cached_property
+    def _loading_ns(self) -> Int64s:
+        """The time of each of the account's cells that is waiting for data in a step that counts, ns."""
+        cells = self.partition.cells
+        is_loading = (cells.kind == IDLE) & (cells.what == LOADING)
+        is_counted = np.isin(cells.row, self.partition.counted)
+        return np.where(is_loading & is_counted, cells.ns, 0)
+
     @property
     def loading_ns(self) -> float:
         """How long the program waits for data in a step, as the account says."""
-        return float(self._loading.sum()) / self.steps
+        return float(self._loading_ns.sum()) / self.steps
 
     def loading_places(self) -> tuple[Path, ...]:
         """Return the ranges in which it waits for data, those with the most time first."""
-        cells, paths = self.partition.cells, self.partition.paths
-        times_ns = summed(cells.path, self._loading, len(paths.names))
-        order = np.argsort(-times_ns, kind="stable")[:MOST_PLACES].tolist()
-        return tuple(paths.names[number] for number in order if times_ns[number] and paths.names[number])
-
-    @property
-    def _loading(self) -> Int64s:
-        cells = self.partition.cells
-        is_loading = (cells.kind == IDLE) & (cells.what == LOADING)
-        return np.where(is_loading & np.isin(cells.row, self.partition.counted), cells.ns, 0)
+        return self._longest(self.partition.cells.path, self._loading_ns)
 
     def places(self, operators: Bools) -> tuple[Path, ...]:
         """Return the ranges of some operators, those with the most time first."""
-        (path,), group = grouped_rows(self.partition.paths.names_of_node[self.node[operators]])
-        times_ns = np.bincount(group, self.ns[operators], len(path))
+        path = self.partition.paths.names_of_node[self.node[operators]]
+        return self._longest(path, self.ns[operators])
+
+    def _longest(self, path: Int32s, times_ns: NDArray[Any]) -> tuple[Path, ...]:
+        """Return the paths with the most time, given rows of a path each, -1 for none, and their times, ns."""
         names = self.partition.paths.names
-        order = np.argsort(-times_ns, kind="stable")[:MOST_PLACES].tolist()
-        return tuple(names[path[place]] for place in order if names[path[place]])
+        is_known = path >= 0
+        of_path_ns = np.bincount(path[is_known], times_ns[is_known], len(names))
+        order = np.argsort(-of_path_ns, kind="stable")[:MOST_PLACES]
+        return tuple(names[number] for number in order.tolist() if of_path_ns[number] > 0 and names[number])

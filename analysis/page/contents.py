@@ -111,24 +111,24 @@ def _report(opened: Opened) -> dict[str, Any]:
     }
 
 
-def fix_first(found: Fixes, drawn_strip: Mapping[str, Any]) -> dict[str, Any] | None:
+def fix_first(advice: Fixes, drawn_strip: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the texts of the changes to make first, each with its work's part of the strip, or None."""
-    if not found.fixes:
+    if not advice.fixes:
         return None
     rows = []
-    for number, each in enumerate(found.fixes, 1):
-        then = fix.then(found, number)
+    for number, each in enumerate(advice.fixes, 1):
+        then = fix.then(advice, number)
         is_same = "(" in then
         rows.append(
             {
                 "sentence": f"{each.sentence}.",
-                "alone": fix.alone(found, each),
+                "alone": fix.alone(advice, each),
                 "then": then.strip("()").capitalize() if is_same else f"Then a step takes {then}." * bool(then),
                 "part": part_of_strip(each, drawn_strip),
                 "paths": paths_of(each, drawn_strip),
             }
         )
-    return {"title": fix.title(found), "caption": fix.caption(found), "rows": rows}
+    return {"title": fix.title(advice), "caption": fix.caption(advice), "rows": rows}
 
 
 def part_of_strip(each: Fix, drawn_strip: Mapping[str, Any]) -> tuple[int, int]:

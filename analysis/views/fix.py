@@ -83,121 +83,121 @@ WORDS = {
 def view(subject: Subject) -> Document:
     """Show all changes that matter, with their evidence."""
     require_measured(subject.report)
-    found = fixes_beside(subject.partition, subject.report.recording, subject.unrecorded_step_ns)
-    return shown(subject.report, found)
+    advice = fixes_beside(subject.partition, subject.report.recording, subject.unrecorded_step_ns)
+    return shown(subject.report, advice)
 
 
-def shown(report: Report, found: Fixes) -> Document:
-    """Show what was found in a report."""
-    tables = [fix_table(found, found.fixes), *([_evidence(found)] if found.fixes else [])]
-    accounting = headings.accounting_per_step(report) if found.per != RECORDING else None
+def shown(report: Report, advice: Fixes) -> Document:
+    """Show what to change in a report."""
+    tables = [fix_table(advice, advice.fixes), *([_evidence(advice)] if advice.fixes else [])]
+    accounting = headings.accounting_per_step(report) if advice.per != RECORDING else None
     filled = [table for table in tables if table.rows]
-    notes = (*_notes(report, found), *report.notes)
+    notes = (*_notes(report, advice), *report.notes)
     document = headings.answer(report, filled, notes, accounting=accounting)
-    return replace(document, verdict=nothing(found) if not found.fixes else "")
+    return replace(document, verdict=nothing(advice) if not advice.fixes else "")
 
 
-def _notes(report: Report, found: Fixes) -> list[str]:
+def _notes(report: Report, advice: Fixes) -> list[str]:
     """Return what must be known with the figures."""
-    notes = [f"Not judged: {reason}." for reason in found.unjudged]
-    if found.kind == REPLAY:
-        is_shorter = "" if found.is_unrecorded else RECORDED
-        is_shorter = AT_MOST if found.is_upper_limit else is_shorter
-        notes = [*([GIVE_STEP.format(is_shorter)] if is_shorter else []), *notes, *not_used(found)]
+    notes = [f"Not judged: {reason}." for reason in advice.unjudged]
+    if advice.kind == REPLAY:
+        is_shorter = "" if advice.is_unrecorded else RECORDED
+        is_shorter = AT_MOST if advice.is_upper_limit else is_shorter
+        notes = [*([GIVE_STEP.format(is_shorter)] if is_shorter else []), *notes, *not_used(advice)]
         notes += [ONE_RANK.format(report.ranks)] if report.ranks > 1 else []
-    if found.kind == GPU_TIME:
+    if advice.kind == GPU_TIME:
         notes += [
             TRIED.format(", ".join(rule.called for rule in RULES if not rule.needs_host)),
             NEEDS_HOST.format(", ".join(rule.called for rule in RULES if rule.needs_host)),
-            *([FOR_REPLAY.format(found.remedy)] if found.remedy else []),
+            *([FOR_REPLAY.format(advice.remedy)] if advice.remedy else []),
         ]
         gpus = len(report.account.gpus) if report.account else 0
         notes += [ONE_GPU.format(gpus)] if gpus > 1 else []
-    if found.kind == CPU:
+    if advice.kind == CPU:
         notes.append(TRIED.format(", ".join(rule.called for rule in CPU_RULES)))
     return notes
 
 
-def whole(found: Fixes) -> str:
+def denominator(advice: Fixes) -> str:
     """Return what figures are a share of: `a step of 68.9 ms`, `the recording's 136 ms of GPU work`."""
-    is_step, lasts = found.per != RECORDING, time(found.step_ns)
-    if found.kind == GPU_TIME:
+    is_step, lasts = advice.per != RECORDING, time(advice.step_ns)
+    if advice.kind == GPU_TIME:
         return f"{'a step' if is_step else 'the recording'}'s {lasts} of GPU work"
     return f"a step of {lasts}" if is_step else f"a recording of {lasts}"
 
 
-def nothing(found: Fixes) -> str:
+def nothing(advice: Fixes) -> str:
     """Return the sentence for a report in which nothing matters for sure."""
-    words = WORDS[found.kind]
-    sentence = UNSURE if is_unsure(found) else NOTHING
-    least = share_text(least_share(found), 0)
-    text = sentence.format(by=words.by, verb=words.verb, least=least, whole=whole(found))
-    return text + why_not_replayed(found) + silent(found)
+    words = WORDS[advice.kind]
+    sentence = UNSURE if is_unsure(advice) else NOTHING
+    least = share_text(least_share(advice), 0)
+    text = sentence.format(by=words.by, verb=words.verb, least=least, whole=denominator(advice))
+    return text + why_not_replayed(advice) + silent(advice)
 
 
-def why_not_replayed(found: Fixes) -> str:
+def why_not_replayed(advice: Fixes) -> str:
     """Return why nothing was replayed, in a sentence that follows another; nothing of a CPU, or of a replay."""
-    return f" {NOT_REPLAYED.format(found.reason)}" if found.kind == GPU_TIME else ""
+    return f" {NOT_REPLAYED.format(advice.reason)}" if advice.kind == GPU_TIME else ""
 
 
-def least_share(found: Fixes) -> float:
+def least_share(advice: Fixes) -> float:
     """Return from which share on changes are listed."""
-    return LEAST_SHARE_OF_CPU if found.kind == CPU else LEAST_SHARE
+    return LEAST_SHARE_OF_CPU if advice.kind == CPU else LEAST_SHARE
 
 
-def is_unsure(found: Fixes) -> bool:
+def is_unsure(advice: Fixes) -> bool:
     """Return whether nothing is shown, though a change may save enough to be."""
-    least_ns = least_share(found) * found.step_ns
-    return not found.fixes and any(tried.alone_ns >= least_ns for tried in found.silent)
+    least_ns = least_share(advice) * advice.step_ns
+    return not advice.fixes and any(tried.alone_ns >= least_ns for tried in advice.silent)
 
 
-def not_used(found: Fixes) -> list[str]:
+def not_used(advice: Fixes) -> list[str]:
     """Return a sentence on host times that do not give the step, or none."""
-    error = found.host_times_error
-    if error is None or found.host_times_used:
+    error = advice.host_times_error
+    if error is None or advice.host_times_used:
         return []
     return [NOT_USED.format(share_text(abs(error)), "longer" if error > 0 else "shorter")]
 
 
-def first(found: Fixes | None) -> list[Table]:
+def first(advice: Fixes | None) -> list[Table]:
     """Return the first changes, as the overview begins; nothing where none is known."""
-    return [fix_table(found, found.fixes[:FIRST])] if found and found.fixes else []
+    return [fix_table(advice, advice.fixes[:FIRST])] if advice and advice.fixes else []
 
 
-def unsure(found: Fixes | None) -> str:
+def unsure(advice: Fixes | None) -> str:
     """Return what may be at stake where no change is sure, to end the first answer; else ""."""
-    return f" {nothing(found)}" if found and is_unsure(found) else ""
+    return f" {nothing(advice)}" if advice and is_unsure(advice) else ""
 
 
-def said(found: Fixes, fix: Fix) -> str:
+def in_a_sentence(advice: Fixes, fix: Fix) -> str:
     """Return a change and its figure in one sentence."""
-    return f"{fix.sentence}: {alone(found, fix)} of {whole(found)}."
+    return f"{fix.sentence}: {alone(advice, fix)} of {denominator(advice)}."
 
 
-def as_object(found: Fixes) -> dict[str, Any]:
+def as_object(advice: Fixes) -> dict[str, Any]:
     """Return all changes, and what their figures are based on, for programs; docs/json.md describes it."""
     basis: dict[str, Any] = {
-        "kind": found.kind,
-        "reason": found.reason or None,
-        "remedy": found.remedy or None,
-        "per": found.per,
-        "replay_error": found.replay_error,
-        "refused": found.reason or None,
-        "step_ns": found.step_ns,
+        "kind": advice.kind,
+        "reason": advice.reason or None,
+        "remedy": advice.remedy or None,
+        "per": advice.per,
+        "replay_error": advice.replay_error,
+        "refused": advice.reason or None,
+        "step_ns": advice.step_ns,
     }
-    basis |= {"is_unrecorded": found.is_unrecorded, "is_upper_limit": found.is_upper_limit}
-    basis |= {"factors": found.factors, "steps": found.steps}
-    basis |= {"host_times_used": found.host_times_used, "host_times_error": found.host_times_error}
-    basis |= {"silent": [asdict(tried) for tried in found.silent], "unjudged": list(found.unjudged)}
-    return {"fixes": [asdict(fix) for fix in found.fixes], "fix_basis": basis}
+    basis |= {"is_unrecorded": advice.is_unrecorded, "is_upper_limit": advice.is_upper_limit}
+    basis |= {"factors": advice.factors, "steps": advice.steps}
+    basis |= {"host_times_used": advice.host_times_used, "host_times_error": advice.host_times_error}
+    basis |= {"silent": [asdict(tried) for tried in advice.silent], "unjudged": list(advice.unjudged)}
+    return {"fixes": [asdict(fix) for fix in advice.fixes], "fix_basis": basis}
 
 
-def fix_table(found: Fixes, fixes: Sequence[Fix]) -> Table:
+def fix_table(advice: Fixes, fixes: Sequence[Fix]) -> Table:
     """Return some of the changes as a table, for people in words and for programs in numbers."""
-    has_then = found.kind == REPLAY
+    has_then = advice.kind == REPLAY
     columns = (
         Column("change", "change", "prose", seen_by="people"),
-        Column("alone", WORDS[found.kind].heading, seen_by="people"),
+        Column("alone", WORDS[advice.kind].heading, seen_by="people"),
         *([Column("then", "then a step takes", seen_by="people")] if has_then else []),
         *(replace(column, seen_by="programs") for column in _FIGURES),
     )
@@ -206,21 +206,21 @@ def fix_table(found: Fixes, fixes: Sequence[Fix]) -> Table:
         where = "\n".join(PATH_SEPARATOR.join(path) for path in fix.where)
         share = fix.alone_ns / fix.step_ns if fix.step_ns else None
         figures = (fix.alone_ns, fix.alone_low_ns, share, fix.then_ns, fix.step_ns, fix.count, fix.up_to)
-        words = [f"{number}. {fix.sentence}{_cited(fix)}", alone(found, fix)]
-        words += [then(found, number)] if has_then else []
+        words = [f"{number}. {fix.sentence}{_cited(fix)}", alone(advice, fix)]
+        words += [then(advice, number)] if has_then else []
         rows.append(Row((*words, fix.rule, fix.sentence, *figures, ", ".join(fix.same_as), where)))
-    return Table("fixes", title(found), columns, tuple(rows), caption(found))
+    return Table("fixes", title(advice), columns, tuple(rows), caption(advice))
 
 
-def title(found: Fixes) -> str:
+def title(advice: Fixes) -> str:
     """Return what figures are of, as the heading of the list."""
-    lasts, is_step = time(found.step_ns), found.per != RECORDING
-    if found.kind == GPU_TIME:
+    lasts, is_step = time(advice.step_ns), advice.per != RECORDING
+    if advice.kind == GPU_TIME:
         return (
             f"Fix first{WORDS[GPU_TIME].by} ({'a step' if is_step else 'the recording'} has {lasts} of GPU work)"
         )
-    recorded = " without recording" if found.is_unrecorded else " while recorded" if is_step else ""
-    at_most = "at most " if found.is_upper_limit else ""
+    recorded = " without recording" if advice.is_unrecorded else " while recorded" if is_step else ""
+    at_most = "at most " if advice.is_upper_limit else ""
     return f"Fix first ({'a step' if is_step else 'the recording'} takes {at_most}{lasts}{recorded})"
 
 
@@ -230,31 +230,31 @@ _FIGURES = (
 )
 
 
-def caption(found: Fixes) -> str:
+def caption(advice: Fixes) -> str:
     """Return how the figures were computed, and what was tried and saves too little to be listed."""
-    return WORDS[found.kind].caption + why_not_replayed(found) + silent(found)
+    return WORDS[advice.kind].caption + why_not_replayed(advice) + silent(advice)
 
 
-def silent(found: Fixes) -> str:
+def silent(advice: Fixes) -> str:
     """Return a sentence on the changes that save too little to be shown, those of a kind together, or ""."""
     kinds: dict[str, list[Silent]] = {}
-    for each in found.silent:
-        if each.alone_ns >= LEAST_SILENT * found.step_ns:
+    for each in advice.silent:
+        if each.alone_ns >= LEAST_SILENT * advice.step_ns:
             kinds.setdefault(each.called, []).append(each)
     tried = []
     for called, alike in kinds.items():
         low_ns, high_ns = min(each.alone_low_ns for each in alike), max(each.alone_ns for each in alike)
         places = f" ({len(alike)} places)" if len(alike) > 1 else ""
-        figure = (_between(low_ns, high_ns) if found.kind == REPLAY else "") or time(high_ns)
+        figure = (_between(low_ns, high_ns) if advice.kind == REPLAY else "") or time(high_ns)
         tried.append(f"{called} {figure}{places}")
-    stake = "At stake" if is_unsure(found) else "Less at stake"
+    stake = "At stake" if is_unsure(advice) else "Less at stake"
     return f" {stake}: {', '.join(tried)}." if tried else ""
 
 
-def alone(found: Fixes, fix: Fix) -> str:
+def alone(advice: Fixes, fix: Fix) -> str:
     """Return the time that a change saves by itself: `20.8 ms, 30%`, `13 to 21 ms`, `at most 27 ms, 40%`."""
-    bound = "up to " if found.kind == REPLAY and fix.up_to else WORDS[found.kind].before
-    if found.kind == REPLAY and (between := _between(fix.alone_low_ns, fix.alone_ns)):
+    bound = "up to " if advice.kind == REPLAY and fix.up_to else WORDS[advice.kind].before
+    if advice.kind == REPLAY and (between := _between(fix.alone_low_ns, fix.alone_ns)):
         return f"{bound}{between}"
     return f"{bound}{time(fix.alone_ns)}, {share_text(fix.alone_ns / fix.step_ns, 0)}"
 
@@ -277,9 +277,9 @@ def _between(low_ns: float, high_ns: float) -> str:
     return f"{low} to {high} {unit}"
 
 
-def then(found: Fixes, number: int) -> str:
+def then(advice: Fixes, number: int) -> str:
     """Return the step after a change and those above, or above which one that saves the same time."""
-    fix, above = found.fixes[number - 1], found.fixes[: number - 1]
+    fix, above = advice.fixes[number - 1], advice.fixes[: number - 1]
     before_ns = above[-1].then_ns if above else fix.step_ns
     if fix.then_ns is None or before_ns is None:
         return ""
@@ -289,7 +289,7 @@ def then(found: Fixes, number: int) -> str:
     return time(fix.then_ns) if number <= WITH_STEP else ""
 
 
-def _evidence(found: Fixes) -> Table:
+def _evidence(advice: Fixes) -> Table:
     """Show which work each change concerns, how much of it a step has, and the least that it could take."""
     columns = headed("rule", range="range with the most of it", ranges="ranges")
     columns += (Column("calls", "pieces", "count"), *headed(kernels_ns="time", floor_ns="least"))
@@ -304,7 +304,7 @@ def _evidence(found: Fixes) -> Table:
                 fix.evidence["floor_ns"] or None,
             )
         )
-        for fix in found.fixes
+        for fix in advice.fixes
     ]
-    heading = f"What they concern, {{unit}} {'per step' if found.per != RECORDING else 'in the recording'}"
+    heading = f"What they concern, {{unit}} {'per step' if advice.per != RECORDING else 'in the recording'}"
     return Table("evidence", heading, columns, tuple(rows), EVIDENCE)

@@ -59,7 +59,7 @@ def test_without_steps_what_must_be_counted_in_them_is_not_judged(path):
     model, _, _ = PROGRAMS["attention"]()
 
     def run():
-        model(torch.randn(4, 192, 32)).sum().backward()
+        model(torch.randn(4, 384, 32)).sum().backward()
 
     run()  # what PyTorch does once is no part of it
     with nk.record(path, device="cpu"):

@@ -105,18 +105,18 @@ class Shared(nn.Module):
 
 def logging(how):
     """Train, and call the model for a log: not again, with gradient, without, or a copy of it."""
-    model, optimizer, train = stepping(mlp(WIDTH, 1024, CLASSES), lambda: torch.randn(64, WIDTH))
+    model, optimizer, train = stepping(mlp(WIDTH, 1024, 1024, CLASSES), lambda: torch.randn(256, WIDTH))
     teacher = copy.deepcopy(model).requires_grad_(False)
 
     def step():
         train()
         if how == "again":
-            model(torch.randn(64, WIDTH)).argmax(1)
+            model(torch.randn(256, WIDTH)).argmax(1)
         elif how == "without gradient":
             with torch.no_grad():
-                model(torch.randn(64, WIDTH)).argmax(1)
+                model(torch.randn(256, WIDTH)).argmax(1)
         elif how == "by a teacher":
-            teacher(torch.randn(64, WIDTH)).argmax(1)
+            teacher(torch.randn(256, WIDTH)).argmax(1)
 
     return model, optimizer, step
 
@@ -196,7 +196,7 @@ class Attending(nn.Module):
 
 def attending(how):
     """Train a layer of attention."""
-    return stepping(Attending(how), lambda: torch.randn(4, 192, 32))
+    return stepping(Attending(how), lambda: torch.randn(4, 384, 32))
 
 
 def in_double(model_dtype):

@@ -1,0 +1,19 @@
+"""The work that figures of `fixes` are of where nothing is replayed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..account import Partition
+from ..trace import Int64s
+
+
+def counted_work(partition: Partition) -> Int64s:
+    """Return positions in the trace's work: of the steps that count, without steps of all but warm-up."""
+    if partition.has_steps:
+        return partition.of_counted_steps.rows_of_all
+    attribution = partition.attribution
+    if partition.include_warm_up:
+        return np.arange(len(attribution.trace.work))
+    is_warm_up = np.append(attribution.warm_up, False)
+    return np.flatnonzero(~is_warm_up[attribution.node])
