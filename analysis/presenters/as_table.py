@@ -47,11 +47,9 @@ def present(document: Document, *, width: int = 80, color: bool = False, full_na
             _print_table(console, table, full_names)
         for text, style in behind:
             console.print(Padding(Text(text, style=style), (1, 0, 0, 0)))
-        if document.next:  # commands to copy: on one line if they fit, else one per line, never broken
+        if document.next:  # commands to copy, never broken
             together = f"Next: {' · '.join(map(printable, document.next))}"
-            apart = "\n".join(["Next:", *(f"  {printable(command)}" for command in document.next)])
-            fitting = together if len(together) <= width else apart
-            console.print(Text(f"\n{fitting}", style="dim"), soft_wrap=True)
+            console.print(Text(f"\n{together}", style="dim"), soft_wrap=True)
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 
@@ -65,7 +63,12 @@ def _print_table(console: Console, table: Table, full_names: bool) -> None:
         console.print(Text(printable(cell_text.title(table)), style="bold"))
     texts, laid_out = _laid_out(table, width)
     drawn = RichTable(
-        box=None, pad_edge=False, padding=(0, GAP, 0, 0), title_justify="left", caption_justify="left"
+        box=None,
+        pad_edge=False,
+        padding=(0, GAP, 0, 0),
+        title_justify="left",
+        caption_justify="left",
+        show_header=any(laid_out.heads),
     )
     for column, head in zip(table.columns, laid_out.heads, strict=True):
         right = cell_text.is_number(column)

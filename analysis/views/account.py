@@ -18,7 +18,7 @@ FILLS = {COMPUTE: "█", OPERATORS: "█", COMMUNICATION: "▓", COPY: "▒", ID
 CALLED = {COMPUTE: "compute", OPERATORS: "operators", COMMUNICATION: "communication", COPY: "copies", IDLE: "idle"}
 OUTSIDE = "outside"
 #: Details with less than this share of the time are one row of a kind, and so are those beyond the most.
-SMALL, MOST = 0.03, 4
+SMALL, MOST = 0.03, 3
 #: Up to this number of GPUs each has a row; of more, those with the least, the middle and the most idle time have.
 MOST_GPUS = 8
 
@@ -45,8 +45,8 @@ def _of_one(gpu: GpuAccount, of: str, *, on_cpu: bool) -> Table:
         cells = _bar([(kind, done_ns, done_ns + ns)], gpu.total_own_ns, BAR), ns / gpu.steps, ns / gpu.total_own_ns
         rows.append(Row(("" if called == last else called, detail, *cells)))
         done_ns, last = done_ns + ns, called
-    columns = (*headed(kind="", what=""), Column("bar", ""), *headed(time_ns="time", share="%"))
-    return Table("account", of, columns, tuple(rows))
+    columns = (*headed(kind="", what=""), Column("bar", ""), *headed(time_ns="", share=""))
+    return Table("account", f"{of}: {{unit}} and %", columns, tuple(rows))
 
 
 def _shown(gpu: GpuAccount) -> Iterator[tuple[str, str, int]]:

@@ -14,6 +14,7 @@ from ..measures.fix_rules import RULES
 from ..measures.fixes import fixes_beside
 from ..report import Report
 from ..report.evidence import RECORDING
+from ..support.text import fit
 from ..support.units import UNITS_NS, digits_text, share_text
 from ..support.units import time_in_digits as time
 from ..vocabulary import PATH_SEPARATOR
@@ -78,6 +79,14 @@ WORDS = {
         "About what the operators and ranges concerned take, by counting; they do not add up.",
     ),
 }
+
+
+SHORT_CAPTION = {
+    REPLAY: "Estimates: do not add them.",
+    GPU_TIME: "Upper limits, by the GPU's time alone.",
+    CPU: "By counting operators.",
+}
+LONGEST_PLACE = 18
 
 
 def view(subject: Subject) -> Document:
@@ -160,8 +169,33 @@ def not_used(advice: Fixes) -> list[str]:
 
 
 def first(advice: Fixes | None) -> list[Table]:
-    """Return the first changes, as the overview begins; nothing where none is known."""
-    return [fix_table(advice, advice.fixes[:FIRST])] if advice and advice.fixes else []
+    """Return the first changes in short: what to do, what it saves, and where; nothing where none is known."""
+    if not (advice and advice.fixes):
+        return []
+    rows = []
+    for number, fix in enumerate(advice.fixes[:FIRST], 1):
+        where = label(fix.where[0][-2:]) if fix.where else ""
+        is_same = "(" in then(advice, number)
+        saves = then(advice, number).strip("()") if is_same else in_short(advice, fix)
+        rows.append(Row((f"{number}. {remedy(fix)}", saves, fit(where, LONGEST_PLACE))))
+    columns = (Column("change", "", "prose"), Column("saves", ""), *headed(where=""))
+    more = len(advice.fixes) - len(rows)
+    caption = f"{SHORT_CAPTION[advice.kind]} view fix has the reasons{f', and {more} more' * (more > 0)}."
+    return [Table("first", title(advice), columns, tuple(rows), caption)]
+
+
+def remedy(fix: Fix) -> str:
+    """Return what to do, which is the end of a rule's sentence, without its symptom."""
+    text = fix.sentence.rpartition(": ")[2]
+    return f"{text[0].upper()}{text[1:]}" if text.split("(")[0].split()[0].isalpha() else text
+
+
+def in_short(advice: Fixes, fix: Fix) -> str:
+    """Return the figure of a change without its share: `12–31 ms`, `up to 27 ms`."""
+    if advice.kind == REPLAY and (between := _between(fix.alone_low_ns, fix.alone_ns)):
+        return between.replace(" to ", "–")
+    bound = "up to " if advice.kind == REPLAY and fix.up_to else WORDS[advice.kind].before
+    return f"{bound}{time(fix.alone_ns)}"
 
 
 def unsure(advice: Fixes | None) -> str:

@@ -72,6 +72,14 @@ def facts(report: Report) -> list[str]:
     return [part for part in parts if part]
 
 
+def in_short(report: Report) -> str:
+    """Return the file, the GPU, PyTorch's version and the steps of a report, for one line."""
+    source, told = report.provenance, facts(report)
+    torch = RUN_FACTS["torch"].format(source.run["torch"]) if source.run.get("torch") else source.tool
+    parts = [told[0], *source.gpus[:1], torch.partition("+")[0], *told[-1:] * bool(report.steps)]
+    return " · ".join(part for part in parts if part)
+
+
 def common(facts: Sequence[Sequence[str]]) -> list[str]:
     """Return the facts common to all reports."""
     return [fact for fact in facts[0] if all(fact in others for others in facts)]

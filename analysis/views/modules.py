@@ -32,10 +32,10 @@ def slowest(report: Report) -> Table:
         sum_ns = sum(of_path.values())
         cells = [of_path.get(phase, 0) for phase in phases]
         lines.append(Row((label(path, common), *cells, sum_ns, share(sum_ns, total_ns))))
-    columns = (*headed("range"), *headed(**{f"{phase}_ns": headings.phase(phase) for phase in phases}))
+    columns = headed(range=f"Slowest ranges, {graphs.counted_time(report)}")
+    columns += headed(**{f"{phase}_ns": headings.phase(phase) for phase in phases})
     columns += headed(total_ns="sum" if phases else "time", share="%")
-    title = f"Slowest ranges, {graphs.counted_time(report)}, {{unit}} {headings.scope(report)}"
-    return Table("slowest", title, columns, tuple(lines))
+    return Table("slowest", "", columns, tuple(lines))
 
 
 class _Inside:

@@ -73,6 +73,7 @@ def overview(
     notes = report.notes if tables else (empty, *report.notes)
     is_short = not (by or with_kernels)
     answer = headings.answer(report, tables, notes, accounting=headings.unplaced(report) if is_short else None)
+    answer = replace(answer, heading=headings.in_short(report)) if is_short else answer
     return replace(answer, verdict="" if by else f"{verdict.verdict(report)}{unsure(found)}")
 
 

@@ -370,7 +370,9 @@ def next_view(report: Report) -> str:
 
 def commands(report: Report, target: str) -> tuple[str, ...]:
     """Return the commands to run next; `target` is the report's path and options."""
-    return (f"nvtx-kernels page {target} --open", f"view {next_view(report)} | kernels | fix {target}")
+    return (
+        f"nvtx-kernels open {target} · view {' | '.join(dict.fromkeys((next_view(report), 'kernels', 'fix')))}",
+    )
 
 
 def _part(part_ns: float, total_ns: float) -> str:
