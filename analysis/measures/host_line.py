@@ -8,7 +8,7 @@ line, and `Refused` says so. Calls inside another, and calls of threads that lau
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,6 +35,9 @@ MOST_OVERLAPPING = 0.01
 CALLS, MOST_CALLS = 20_000, 100_000
 #: A window is chosen among those that have this share of the steps of the longest.
 LONG_ENOUGH = 0.75
+
+#: Numbers of events that no report has.
+FIRST_LIKELY_EVENT = 1 << 40
 
 NO_TIME = "the measured steps have no work that takes time"
 NO_STEPS = "the report has no measured steps"
@@ -152,6 +155,8 @@ def window_of(partition: Partition) -> Window:
     host = _host(trace, inside, rows[first_row:behind_row])
     work = _work(trace, rows[first_row:behind_row], host)
     _require_streams(trace, work, host)
+    if not trace.has_events:
+        host = _with_likely_events(trace, host, work)
     if not len(work.row) or ends_ns[-1] <= (ends_ns[0] if last > first else host.start_ns[0]):
         raise Refused(NO_TIME)
     of_window = steps[first : last + 1]
@@ -266,8 +271,39 @@ def _require_streams(trace: Trace, work: GpuWork, host: Host) -> None:
     streams, remedy = len(distinct(work.stream_id)), _how_to_record_waits(trace)
     if streams > 1 and trace.waits is None:
         raise Refused(NO_WAITS.format(streams), remedy)
-    if streams > 1 and not trace.has_events and (host.kind == STREAM_WAITS).any():
+    if (
+        streams > 1
+        and not trace.has_events
+        and (host.kind == STREAM_WAITS).any()
+        and not (host.kind == RECORDS).any()
+    ):
         raise Refused(NO_EVENTS.format(streams), remedy)
+
+
+def _with_likely_events(trace: Trace, host: Host, work: GpuWork) -> Host:
+    """Return the host's line with the events that streams wait for, where a report does not say who recorded them.
+
+    With CUDA 12.9 and newer, Kineto knows which stream waits, but not for which (pytorch/pytorch#195068). PyTorch
+    records an event right behind the work that it is for, and lets a stream wait for it from the same thread: so
+    it is that of the last record before, on the stream of the last launch before that. A replay of the unchanged
+    steps that then misses them is refused.
+    """
+    thread, stream, event = trace.launches.thread[host.row], host.stream.copy(), host.event.copy()
+    launched = np.full(len(host.row), -1, np.int64)
+    launched[work.call] = work.stream_id
+    streams = distinct(work.stream_id).tolist()
+    for number in distinct(thread).tolist():
+        calls = np.flatnonzero(thread == number)
+        last_launch = np.maximum.accumulate(np.where(launched[calls] >= 0, np.arange(len(calls)), -1))
+        last_record = np.maximum.accumulate(np.where(host.kind[calls] == RECORDS, np.arange(len(calls)), -1))
+        for place in np.flatnonzero((host.kind[calls] == STREAM_WAITS) & (last_record >= 0)).tolist():
+            record, waiting = int(last_record[place]), int(stream[calls[place]])
+            behind = int(launched[calls[last_launch[record]]]) if last_launch[record] >= 0 else waiting
+            if behind == waiting:
+                behind = next((other for other in streams if other != waiting), waiting)
+            stream[calls[record]] = behind
+            event[calls[record]] = event[calls[place]] = FIRST_LIKELY_EVENT + int(calls[record])
+    return replace(host, stream=stream, event=event)
 
 
 def _how_to_record_waits(trace: Trace) -> str:

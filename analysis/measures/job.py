@@ -14,13 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..report import Report
-from ..report.account import COMMUNICATION, Cause, State, StepRow, mean
+from ..report.account import COMMUNICATION, IDLE, Cause, State, StepRow, mean
 from ..trace import Int64s
 from .communication import Parts, align
 from .exchanges import Exchanges, listed_ranks, together
 
 #: The share of a step from which waiting is told, and the share of it by which one rank waits less than others.
 MUCH_WAITING, FOR_ONE = 0.05, 0.75
+#: What recording makes longer: launches, and their way to the GPU.
+SLOWED = ((IDLE, "launching"), (IDLE, "latency"), (IDLE, "profiler"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,21 @@ class RankStep:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """The rank that others wait for, how long they wait in a step, and what it does longer than they do, ns."""
+    """The rank that others wait for, how long they wait in a step, and what it does longer than they do, ns.
+
+    `of_recording_ns` is how much of the waiting recording may explain, as it slows the rank's launches.
+    """
 
     rank: RankStep
     waiting_ns: float
     state: State | None
     more_ns: float
+    of_recording_ns: float
+
+    @property
+    def may_vanish(self) -> bool:
+        """Whether little of the waiting is left without what recording may explain."""
+        return self.waiting_ns - self.of_recording_ns < MUCH_WAITING * self.rank.step_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,4 +166,7 @@ def _late(ranks: Sequence[RankStep]) -> Late | None:
         if state[0] != COMMUNICATION
     }
     state = max(more, key=lambda each: more[each], default=None)
-    return Late(last, waiting_ns, state, more[state] if state else 0.0)
+    more_ns = more[state] if state else 0.0
+    slower_ns = max(last.step_ns - last.alone_ns, 0.0) if last.alone_ns else 0.0
+    of_recording_ns = waiting_ns if state in SLOWED and not last.alone_ns else min(slower_ns, waiting_ns)
+    return Late(last, waiting_ns, state, more_ns, of_recording_ns)

@@ -37,7 +37,7 @@ def _sentences(job: Job) -> Iterator[str]:
     yield f"A step takes {low}{time_in_digits(job.step_ns)} while recorded{without} on {len(job.ranks)} ranks."
     if job.late:
         yield _of_late(job, job.late)
-        yield from _of_recording(job, job.late)
+        yield from _of_recording(job.late)
     elif any(rank.waiting_ns is None for rank in job.ranks):
         if any(rank.kind_ns(COMMUNICATION) for rank in job.ranks):
             yield UNKNOWN
@@ -77,15 +77,12 @@ def _place(cause: Cause) -> str:
     return " ".join(parts)
 
 
-def _of_recording(job: Job, late: Late) -> Iterator[str]:
+def _of_recording(late: Late) -> Iterator[str]:
     """Yield how much of the waiting may come from recording, which slows one rank more than another."""
-    if late.rank.alone_ns is None:
-        return
-    slower_ns = late.rank.step_ns - late.rank.alone_ns
-    if slower_ns > MUCH_WAITING * job.step_ns:
-        most = time_in_digits(min(slower_ns, late.waiting_ns))
-        slows = f"slows {late.rank.name} by {time_in_digits(slower_ns)}"
-        yield f"Up to {most} of that may be the recording's, which {slows}."
+    if late.may_vanish:
+        yield f"That may be the recording's, which slows {late.rank.name}: without it, ranks may not wait."
+    elif late.of_recording_ns > MUCH_WAITING * late.rank.step_ns:
+        yield f"Up to {time_in_digits(late.of_recording_ns)} of that may be the recording's."
 
 
 def table(job: Job) -> Table:
@@ -130,6 +127,7 @@ def as_object(job: Job) -> dict[str, Any]:
             "kind": job.late.state[0] if job.late.state else None,
             "what": job.late.state[1] if job.late.state else None,
             "more_ns": job.late.more_ns,
+            "of_recording_ns": job.late.of_recording_ns,
         }
         if job.late
         else None,
