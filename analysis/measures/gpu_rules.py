@@ -283,6 +283,8 @@ def _in_chains(subject: GpuSubject) -> tuple[Bools, Bools]:
     """Mark the kernels that fusing each run leaves away, which are all but its longest, and all of the runs."""
     fits = subject.of_category(*MOVES_MEMORY) & ~subject.products & ~subject.matching(FUSED_ALREADY)
     fits &= subject.of_phase(FORWARD, BACKWARD)
+    if not fits.any():
+        return fits, fits
     phase, stream = subject.timeline.work_phase, subject.trace.work.stream_id[subject.row]
     goes_on = fits[1:] & fits[:-1] & (phase[1:] == phase[:-1]) & (stream[1:] == stream[:-1])
     run = np.cumsum(np.r_[True, ~goes_on])

@@ -157,7 +157,9 @@ def window_of(partition: Partition) -> Window:
     _require_streams(trace, work, host)
     if not trace.has_events:
         host = _with_likely_events(trace, host, work)
-    if not len(work.row) or ends_ns[-1] <= (ends_ns[0] if last > first else host.start_ns[0]):
+    steps_ns = table.own_ns[partition.choices[partition.main_loop].counted]
+    begins_at_ns = ends_ns[0] if last > first else host.start_ns[0]
+    if not steps_ns.any() or not len(work.row) or ends_ns[-1] <= begins_at_ns:
         raise Refused(NO_TIME)
     of_window = steps[first : last + 1]
     first_call, behind = (
@@ -165,7 +167,6 @@ def window_of(partition: Partition) -> Window:
     )
     before = rows[max(first_row - CALLS, 0) : first_row]
     earlier = GpuWork(before, before, *(getattr(trace.work, name)[before] for name in _OF_WORK))
-    steps_ns = table.own_ns[partition.choices[partition.main_loop].counted]
     return Window(host, work, first_call, behind, ends_ns, steps_ns, earlier)
 
 

@@ -16,6 +16,7 @@ from ..kernel_names.short import distinct_short_names, names_by_kernel, short_na
 from ..measures.launch_groups import STEP, Explanation, Group, LaunchGroups
 from ..report import KernelRow, Path, Report, added
 from ..summary.selection import naming_for, renamed, where
+from ..trace import PUSH_POP
 from ..vocabulary import OTHER, PHASES
 from . import graphs, headings
 from .phases import phases
@@ -119,7 +120,8 @@ def ncu_command(subject: Subject, kernel: str, phase: str) -> str:
 
 def _nvtx_filter(subject: Subject, path: Path) -> list[str]:
     """Return ncu's options for the ranges of a path that NVTX has under these names; none for other reports."""
-    ranges, trace = subject.attribution.ranges, subject.attribution.trace
+    trace = subject.attribution.trace
+    ranges = trace.ranges.take(trace.ranges.style == PUSH_POP)
     domain_of = {trace.names[name]: domain for name, domain in zip(ranges.name_id, ranges.domain, strict=True)}
     names = [name for name in path if name in domain_of and name not in trace.shortened]
     if not names or "nsys" not in trace.provenance.tool:
