@@ -27,11 +27,12 @@ from ..kernel_names.categories import categorize
 from ..measures.exchanges import COLLECTIVES, exchanges
 from ..measures.steps import StepTimes, step_times, steps_of
 from ..readers.safety import OBJECT_BYTES, require_file, require_within
-from ..report import BusyRow, KernelRow, OutsideRow, PhaseRow, RangeRow, Report
+from ..report import BusyRow, IdleReport, KernelRow, OutsideRow, PhaseRow, RangeRow, Report
 from ..support import arrow
 from ..support.small_numbers import distinct, summed
 from ..trace import KERNEL, Provenance
 from ..vocabulary import PHASES
+from .selection import naming_of
 
 VERSION = 1
 KEY = b"nvtx-kernels.summary"
@@ -124,7 +125,7 @@ def as_parquet(attribution: Attribution, report: Report, *, rank: int, host: str
         for extent, part in reports.items()
     }
     head = Head(VERSION, rank, host, report.provenance, about)
-    schema = SCHEMA.with_metadata({KEY: msgspec.json.encode(head)})
+    schema = SCHEMA.with_metadata({KEY: msgspec.json.encode(head, enc_hook=_as_recorded)})
     times = step_times(attribution)
     parts: list[tuple[str, str, dict[str, list[Any]]]] = []
     for extent, part in reports.items():
@@ -144,6 +145,16 @@ def as_parquet(attribution: Attribution, report: Report, *, rank: int, host: str
                 arrays = [pa.array(columns.get(field.name, [None] * count), field.type) for field in schema]
                 writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
     return file.getvalue()
+
+
+def _as_recorded(value: Any) -> str:
+    """Return a name that knows how screens write it as the plain text that was recorded.
+
+    Raises NotImplementedError for other values, as msgspec asks.
+    """
+    if isinstance(value, str):
+        return str(value)
+    raise NotImplementedError(f"a summary holds no {type(value).__name__}")
 
 
 def _steps(attribution: Attribution) -> dict[str, list[Any]]:
@@ -269,8 +280,19 @@ def read_summary(path: FilePath) -> Report:
             reports[extent] = msgspec.convert({**about, **tables, "provenance": provenance}, Report)
     except msgspec.ValidationError as error:
         raise NotAReport(f"{path} is not a whole summary ({error}); write it again with `summarize`.") from error
-    report = replace(reports[ALL], measured=reports.get(MEASURED))
+    named = {extent: _with_names(report) for extent, report in reports.items()}
+    report = replace(named[ALL], measured=named.get(MEASURED))
     return replace(report, provenance=replace(report.provenance, file=path.name))
+
+
+def _with_names(report: Report) -> Report:
+    """Return a report whose idle time is at names that know how screens write them, as in the report itself."""
+    naming = naming_of(report)
+
+    def named(idle: IdleReport | None) -> IdleReport | None:
+        return idle and replace(idle, rows=tuple(replace(row, path=naming(row.path)) for row in idle.rows))
+
+    return replace(report, idle=named(report.idle), idle_on_cpu=named(report.idle_on_cpu))
 
 
 def read_step_times(path: FilePath) -> StepTimes:
