@@ -49,12 +49,13 @@ class Nesting:
     """The ranges of a trace, indexed to find those that contain an interval on a thread.
 
     `forest` has the nodes; `home[r]` is range r's own node, below all ranges of its thread that contain it.
+    `clock` has the times of all threads in one order.
     """
 
     def __init__(self, ranges: Ranges) -> None:
-        self._clock = _Clock(ranges)
-        start = self._clock.at(ranges.thread, ranges.start_ns)
-        end = self._clock.at(ranges.thread, ranges.end_ns)
+        self.clock = Clock(ranges)
+        start = self.clock.at(ranges.thread, ranges.start_ns)
+        end = self.clock.at(ranges.thread, ranges.end_ns)
         self._lanes, parent = _lanes(ranges, start, end)
         self.forest = Forest(parent)
         self.home = np.arange(len(ranges), dtype=np.int32)
@@ -74,7 +75,7 @@ class Nesting:
 
     def containing(self, spots: Spots) -> Int32s:
         """Return the node of the ranges on its thread that contain each interval; -1 for none: int32 (n,)."""
-        start, end = (in_pieces(self._clock.at, spots.thread, ns) for ns in (spots.start_ns, spots.end_ns))
+        start, end = (in_pieces(self.clock.at, spots.thread, ns) for ns in (spots.start_ns, spots.end_ns))
         node = np.full(len(start), -1, np.int32)
         for lane in self._lanes:
             begun = positions(lane.start, start, "right")
@@ -115,8 +116,8 @@ class Lane:
         return node
 
 
-class _Clock:
-    """One clock for all threads, on which each thread's times follow those of the thread before."""
+class Clock:
+    """One clock for all threads with ranges, on which each thread's times follow those of the thread before."""
 
     def __init__(self, ranges: Ranges) -> None:
         self._first = int(ranges.start_ns.min()) - 1 if len(ranges) else -1

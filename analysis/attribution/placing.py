@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..support.small_numbers import distinct, grouped_rows
+from ..support.small_numbers import grouped_rows
 from ..trace import FUNCTION, NO_CATEGORY, Bools, Int32s, Int64s, Spots
 from .adoption import AMBIGUOUS as NO_DECISION
 from .adoption import NOBODY, Adoption
@@ -93,12 +93,9 @@ class Placing:
 
     def _waiting_node(self, spots: Spots) -> Int32s:
         """Return the node of the thread that waits for each interval, NOBODY or NO_DECISION: int32 (n,)."""
-        node = np.full(len(spots), NOBODY, np.int32)
         if self._rules.adopt and len(self._ranges):
-            for thread in sorted({*distinct(spots.thread).tolist()} & {*self._adoption.threads}):
-                rows = np.flatnonzero(spots.thread == thread)
-                node[rows] = self._adoption.waiting_node(thread, spots.take(rows))
-        return node
+            return self._adoption.waiting_node(spots)
+        return np.full(len(spots), NOBODY, np.int32)
 
     def _linkable(self, spots: Spots, own_node: Int32s, waiting_node: Int32s) -> tuple[Int64s, Int32s]:
         """Return the intervals to look for links of, and the node of the backward phase of each.
