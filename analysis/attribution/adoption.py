@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from ..support.small_numbers import bounds, grouped, grouped_rows
 from ..support.threads import at_once, positions
 from ..trace import Bools, Columns, Int32s, Int64s, Spots, Trace, marked
-from .nesting import Clock, Nesting
+from .moments import Clock
+from .nesting import Nesting
 from .thread_facts import ThreadFacts
 from .user_ranges import of_titles
 

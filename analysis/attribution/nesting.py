@@ -33,11 +33,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import AGAIN, TooTangled
+from ..errors import TooTangled
 from ..support.small_numbers import distinct, grouped_rows
 from ..support.threads import in_pieces, positions
 from ..trace import Bools, Int32s, Int64s, Ranges, Spots
 from .forest import Forest
+from .moments import Clock
 
 MAX_DEPTH = 1_000
 MAX_LANES = 200
@@ -114,26 +115,6 @@ class Lane:
             todo, candidate = todo[~encloses], self.parent[candidate[~encloses]]
             todo, candidate = todo[candidate >= 0], candidate[candidate >= 0]
         return node
-
-
-class Clock:
-    """One clock for all threads with ranges, on which each thread's times follow those of the thread before."""
-
-    def __init__(self, ranges: Ranges) -> None:
-        self._first = int(ranges.start_ns.min()) - 1 if len(ranges) else -1
-        self._last = int(ranges.end_ns.max()) + 1 if len(ranges) else 1
-        self._threads = int(ranges.thread.max(initial=-1)) + 1
-        self._stride = self._last - self._first + 1
-        if self._stride * (self._threads + 2) >= 2**63:
-            raise TooTangled(
-                f"Its ranges span {self._last - self._first} ns on {self._threads} threads: the times are "
-                f"damaged. {AGAIN}"
-            )
-
-    def at(self, thread: Int32s, time_ns: Int64s) -> Int64s:
-        """Return times on this clock, int64 (n,); those before or after all ranges stay outside every range."""
-        within = np.clip(time_ns, self._first, self._last) - self._first
-        return np.minimum(thread, self._threads).astype(np.int64) * self._stride + within
 
 
 def _lanes(ranges: Ranges, start: Int64s, end: Int64s) -> tuple[list[Lane], Int32s]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..support.small_numbers import rows_of_each
 from ..trace import NO_CATEGORY, PUSH_POP, Bools, Int32s, Int64s, Ranges, Trace
 from ..vocabulary import OTHER, PHASES
 from .forest import Forest
@@ -47,8 +48,10 @@ class _Timeline:
     def at(self, thread: Int32s, moment_ns: Int64s, *, after: Bools | None = None) -> Int64s:
         """Return the segment of each moment of a thread; those `after` belong to what begins just then."""
         segment = np.zeros(len(thread), np.int64)
-        for process, (edges_ns, first) in self._edges.items():
-            rows = np.flatnonzero(self._process[thread] == process)
+        for (process,), rows in rows_of_each(self._process[thread]):
+            if process not in self._edges:
+                continue
+            edges_ns, first = self._edges[process]
             segment[rows] = np.searchsorted(edges_ns, moment_ns[rows], "left") + first
             if after is not None:
                 rows = rows[after[rows]]
