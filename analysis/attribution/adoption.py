@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..moments import Clock
 from ..support.small_numbers import bounds, grouped, grouped_rows
 from ..support.threads import at_once, positions
 from ..trace import Bools, Columns, Int32s, Int64s, Spots, Trace, marked
-from .moments import Clock
 from .nesting import Nesting
 from .thread_facts import ThreadFacts
 from .user_ranges import of_titles

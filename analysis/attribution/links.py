@@ -18,10 +18,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..moments import Clock, Moments
 from ..support.small_numbers import grouped_rows
 from ..trace import PUSH_POP, Bools, Int32s, Int64s, Ranges, Spots
 from ..vocabulary import ENGINE_OPERATOR
-from .moments import Clock, Moments
 from .nesting import Nesting
 from .thread_facts import ThreadFacts
 from .user_ranges import of_titles, operator_ranges

@@ -34,11 +34,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import TooTangled
+from ..moments import Clock
 from ..support.small_numbers import distinct, grouped_rows
 from ..support.threads import in_pieces, positions
 from ..trace import Bools, Int32s, Int64s, Ranges, Spots
 from .forest import Forest
-from .moments import Clock
 
 MAX_DEPTH = 1_000
 MAX_LANES = 200

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..moments import NEVER, Clock, Moments
 from ..trace import (
     GRADIENT,
     MODEL_BACKWARD,
@@ -26,7 +27,6 @@ from ..trace import (
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES, SERVING
 from .forest import Forest
 from .links import Links
-from .moments import NEVER, Clock, Moments
 from .nesting import Nesting
 from .thread_facts import ThreadFacts
 from .user_ranges import NameFacts, computed_again, named_phases, of_titles, operator_ranges

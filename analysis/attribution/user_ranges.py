@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from ..errors import UsageError
+from ..moments import NEVER
 from ..support.small_numbers import distinct, grouped, rows_of_each
 from ..trace import NO_CATEGORY, PUSH_POP, TIMELINE, Bools, Int8s, Int32s, Int64s, Ranges, Trace, sorted_ranges
 from ..vocabulary import (
@@ -29,7 +30,6 @@ from ..vocabulary import (
     some_of,
     step_matcher,
 )
-from .moments import NEVER
 
 #: The domain of this project's annotation, and the phases for which it opens ranges itself.
 OWN_DOMAIN = "nvtx-kernels"

@@ -278,7 +278,7 @@ class Assembly:
         around = innermost_calls(spots_of(ranges, rows), np.arange(len(rows)) < len(calls))
         names, shapes = list(self.columns.names), list(self.columns.shapes)
         process, traced = self.process_of[ranges.thread[calls]], [names[name] for name in ranges.name_id[calls]]
-        tree, module = module_tree(process, traced, ranges.start_ns[calls], around[: len(calls)])
+        tree, module = module_tree(process, traced, spots_of(ranges, calls), around[: len(calls)])
         for call, used in zip(around[len(calls) :].tolist(), weight[weights].tolist(), strict=True):
             if call >= 0:  # the first that a module used itself is its own
                 tree.modules[module[call]].shape = tree.modules[module[call]].shape or shapes[used]

@@ -13,9 +13,9 @@ from typing import Literal
 
 import numpy as np
 
-from ..errors import AGAIN, TooTangled
-from ..support.threads import positions
-from ..trace import Bools, Int32s, Int64s, Spots
+from .errors import AGAIN, TooTangled
+from .support.threads import positions
+from .trace import Bools, Int32s, Int64s, Spots
 
 #: Later than any time of a report, and earlier.
 NEVER = 2**62
