@@ -13,11 +13,12 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import TextIOWrapper
 from math import isfinite, prod
 from pathlib import Path
 
 from ..errors import NotAReport
-from ..readers.safety import require_file
+from ..readers.safety import opened_file
 from ..support.text import printable
 from .tool import OWN_LINES, refusal
 
@@ -82,9 +83,8 @@ def read(path: Path) -> list[Launch]:
 
 def _csv_lines(path: Path, said: list[str]) -> Iterator[str]:
     """Yield the lines of CSV; append to `said` ncu's own messages, as far as a program needs them."""
-    require_file(path)
     read, kept = 0, 0
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+    with TextIOWrapper(opened_file(path), newline="", encoding="utf-8", errors="replace") as file:
         while line := file.readline(LONGEST_LINE + 1):
             read += len(line)
             if read > LARGEST_FILE:

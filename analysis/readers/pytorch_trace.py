@@ -248,7 +248,10 @@ class Assembly:
         """Return the trace with where PyTorch says that graphs' nodes were made."""
         nodes, paths = self.columns.nodes, list(self.columns.module_paths)
         path = nodes["path"]
-        if not paths and (side_file := side_file_of(self.path, trace.provenance.run.get("rank"))):
+        side_file, note = (None, "") if paths else side_file_of(self.path, trace.provenance.run.get("rank"))
+        if note:
+            trace = replace(trace, notes=(*trace.notes, note))
+        if side_file:
             path_of_node = paths_in(side_file)
             paths = list(dict.fromkeys(path_of_node.values()))
             position = {annotated: number for number, annotated in enumerate(paths)}

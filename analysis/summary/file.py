@@ -26,7 +26,7 @@ from ..errors import NotAReport
 from ..kernel_names.categories import categorize
 from ..measures.exchanges import COLLECTIVES, exchanges
 from ..measures.steps import StepTimes, step_times, steps_of
-from ..readers.safety import OBJECT_BYTES, require_file, require_within
+from ..readers.safety import OBJECT_BYTES, opened_file, require_within
 from ..report import BusyRow, IdleReport, KernelRow, OutsideRow, PhaseRow, RangeRow, Report
 from ..support import arrow
 from ..support.small_numbers import distinct, summed
@@ -207,7 +207,7 @@ def read_groups(path: FilePath, columns: Mapping[str, Sequence[str]]) -> tuple[H
     Raises NotAReport if the file is damaged, of a later version, or unpacks to more than it may.
     """
     try:
-        require_file(path)
+        opened_file(path).close()  # else it may be a pipe
         # Texts are read as numbers of a dictionary, and compared only once their length is known.
         with pq.ParquetFile(path, pre_buffer=False, read_dictionary=TEXT_COLUMNS) as file:
             schema = file.schema_arrow
