@@ -27,6 +27,7 @@ from ..errors import AnalysisError, NotAReport, UsageError
 from ..measures.fixes import fixes_beside
 from ..opened import Choices, Opened, opened
 from ..readers import expand
+from ..readers.safety import served_from
 from ..report.evidence import TRUSTED
 from ..summary.selection import part_of
 from ..views import fix
@@ -68,7 +69,8 @@ def refusing(question: Callable[Concatenate[Reports, P], Answer]) -> Callable[Co
         before = _NAMES.set(names)
         try:
             _require_short([*args, *options.values()])
-            found = question(self, *args, **options)
+            with served_from(self.folder):
+                found = question(self, *args, **options)
         except AnalysisError as error:
             reason = next(reason for kind, reason in REASONS if isinstance(error, kind))
             found = {"refused": str(error), "reason": reason}

@@ -7,19 +7,25 @@ which of several threads waits.
 
 A thread waits for another when it has a range open, opens and closes none, and is inside no CUDA call. One CUDA
 call that encloses the whole burst is allowed to the only thread that has a backward range open.
+
+Each thread has a list of candidates that could wait for it. The first candidates of all threads are looked at
+together, then the second ones, so that many threads take no longer than one with as many calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..moments import Clock
+from ..support.small_numbers import bounds, grouped, grouped_rows
 from ..support.threads import at_once, positions
-from ..trace import Bools, Int32s, Int64s, Spots, Trace
+from ..trace import Bools, Columns, Int32s, Int64s, Spots, Trace, marked
 from .nesting import Nesting
 from .thread_facts import ThreadFacts
 from .user_ranges import of_titles
@@ -28,15 +34,19 @@ from .user_ranges import of_titles
 MAX_CONTRADICTIONS = 0.01
 
 NOBODY, AMBIGUOUS = -1, -2
+BEFORE_ALL = -(2**63)
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
-    """The state of a thread per interval of another: whether it waited, in which node, in which stretch.
+class Watched(Columns):
+    """Candidates during intervals of threads that they could wait for: one row an interval, `row`.
 
-    `stretch` numbers the stretches between two turns of the thread; it is -1 where the thread was inside a call.
+    `stretch` numbers the stretches between two turns of a candidate; it is -1 where that was inside a call.
     """
 
+    row: Int64s
+    thread: Int32s
+    candidate: Int32s
     waits: Bools
     node: Int32s
     in_backward: Bools
@@ -48,182 +58,273 @@ class Adoption:
 
     def __init__(self, facts: ThreadFacts, nesting: Nesting) -> None:
         self.facts, self._nesting = facts, nesting
-        self._opens_backward = of_titles(facts.names.backward_phase, facts.ranges)
-        self._turns_of = cache(partial(_Turns, facts.trace))
-        self._for_calls: dict[tuple[int, int], Waits] = {}
+        ranges = facts.ranges
+        self._opens_backward = of_titles(facts.names.backward_phase, ranges)
+        self._below_backward = np.empty(0, np.bool_)
+        self._first_ns, self._last_ns = bounds(
+            ranges.thread, ranges.start_ns, ranges.end_ns, len(facts.trace.threads)
+        )
+        self._turns = _Turns(facts.trace, nesting.clock)
 
     @cached_property
-    def threads(self) -> tuple[int, ...]:
-        """The threads, among those that launched work, whose work and ranges others can adopt."""
-        return tuple(thread for thread in sorted(self.facts.launching) if self._is_adopted(thread))
-
-    @cached_property
-    def known_threads(self) -> tuple[int, ...]:
-        """Those of `threads` that are autograd's by name or by the engine's ranges, not only by behaviour."""
-        return tuple(thread for thread in self.threads if thread in self.facts.of_autograd)
-
-    def waiting_node(self, thread: int, during: Spots) -> Int32s:
-        """Return the node of the thread that waits for each interval, NOBODY or AMBIGUOUS: int32 (intervals,)."""
-        candidates = self.facts.candidates(thread)
-        if thread not in self.facts.of_autograd:
-            # Threads that are adopted by behaviour, such as two workers in turn, only seem to wait for each other.
-            candidates = [other for other in candidates if other not in self.threads]
-        best, node = np.full(len(during), -1, np.int64), np.full(len(during), NOBODY, np.int32)
-        ranked: dict[int, tuple[Waits, Int64s]] = {}
-        devices = self.facts.devices
-        for other in candidates:
-            waits = self._waits(other, thread, during)
-            if waits.waits.any():
-                # By where the thread that waits has worked, and its phase.
-                here = bool(devices[other] & devices[thread])
-                elsewhere = bool(devices[other]) and not here
-                rank = np.where(waits.waits, 4 * (not elsewhere) + 2 * waits.in_backward + here, -1)
-                node = np.where(rank > best, waits.node, np.where((rank == best) & waits.waits, AMBIGUOUS, node))
-                best = np.maximum(rank, best)
-                ranked[other] = waits, rank
-        undecided = np.flatnonzero(node == AMBIGUOUS)
-        tied = {other: waits for other, (waits, rank) in ranked.items() if (rank == best)[undecided].any()}
-        in_tie = {other: (ranked[other][1] == best)[undecided] for other in tied}
-        for candidate, waits in tied.items():  # one that waited for all of the burst wins over those that did not
-            wins = in_tie[candidate].copy()
-            for other in tied.keys() - {candidate}:
-                wins &= ~in_tie[other] | self._outlasts(candidate, other, thread, undecided, tied)
-            node[undecided[wins]] = waits.node[undecided[wins]]
-        return node.astype(np.int32)
-
-    def _outlasts(self, candidate: int, other: int, thread: int, rows: Int64s, tied: dict[int, Waits]) -> Bools:
-        """Return the rows whose longer burst the candidate waited for while the other was busy for some of it."""
-        a, b = self._for_calls_of(thread, candidate), self._for_calls_of(thread, other)
-        busy = np.unique(a.stretch[(a.stretch >= 0) & ~b.waits])
-        candidate_stretch, other_stretch = tied[candidate].stretch[rows], tied[other].stretch[rows]
-        longer = _count_of(a.stretch, candidate_stretch) > _count_of(b.stretch, other_stretch)
-        return longer & np.isin(candidate_stretch, busy)
-
-    def _is_adopted(self, thread: int) -> bool:
+    def threads(self) -> Int32s:
+        """The threads, among those that launched work, whose work and ranges others can adopt, in order."""
         facts = self.facts
-        if thread in facts.workers | facts.mains:
-            return False
-        if thread in facts.of_autograd:
-            return True
-        if thread in facts.independent:
-            return False
-        if thread not in facts.launching_kernels:  # another always waits for NCCL's own, inside a call of NCCL's
-            calls = self._calls(thread)
-            served = np.zeros(len(calls), np.bool_)
-            for other in facts.candidates(thread):
-                served |= self._for_calls_of(thread, other).waits & facts.in_nccl(calls.on(other))
-            return bool(served.all())
-        awaited = self._always_awaited(thread)
-        if (
-            facts.trace.threads[thread].process in facts.processes_with_autograd
-        ):  # a helper of the program's, and not autograd's
-            return thread not in facts.phased and awaited == {False}
-        return bool(awaited) if thread not in facts.phased else awaited == {True}
+        others = facts.launching - facts.workers - facts.mains
+        known = others & facts.of_autograd
+        return np.array(sorted(known | self._behaving(others - known - facts.independent)), np.int32)
 
-    def _always_awaited(self, thread: int) -> set[bool]:
-        """Return where the thread was awaited: in backward (True), elsewhere (False); empty unless always."""
-        candidates = self.facts.candidates(thread)
-        working = [other for other in candidates if other in self.facts.launching]
-        waits_of_candidates = [self._for_calls_of(thread, other) for other in working or candidates]
-        if not waits_of_candidates:
-            return set()
-        awaited = np.any([waits.waits for waits in waits_of_candidates], axis=0)
-        watched = np.any([waits.node >= 0 for waits in waits_of_candidates], axis=0)
-        if not watched.any() or (watched & ~awaited).sum() > MAX_CONTRADICTIONS * len(watched):
-            return set()
-        backward = np.any([waits.waits & waits.in_backward for waits in waits_of_candidates], axis=0)
-        return set(backward[awaited].tolist())
+    @cached_property
+    def known_threads(self) -> Int32s:
+        """Those of `threads` that are autograd's by name or by the engine's ranges, not only by behaviour."""
+        return self.threads[self._marked(self.facts.of_autograd)[self.threads]]
 
-    def _calls(self, thread: int) -> Spots:
-        """Return a thread's calls that caused work."""
-        return self.facts.calls.take(self.facts.calls.thread == thread)
+    def waiting_node(self, during: Spots) -> Int32s:
+        """Return the node of the thread that waits for each interval, NOBODY or AMBIGUOUS: int32 (intervals,).
 
-    def _for_calls_of(self, thread: int, waiting: int) -> Waits:
-        """Return the state of a thread during each call of another."""
-        if (waiting, thread) not in self._for_calls:
-            self._for_calls[waiting, thread] = self._waits(waiting, thread, self._calls(thread))
-        return self._for_calls[waiting, thread]
+        Nobody waits for threads that are not among `threads`.
+        """
+        waiting_node = np.full(len(during), NOBODY, np.int32)
+        rows = np.flatnonzero(self._marked(self.threads)[during.thread])
+        spots = during.take(rows)
+        node, best = waiting_node[rows], np.full(len(spots), -1, np.int8)
+        for waiting in self._waiting(spots):
+            row, rank = waiting.row, self._rank(waiting)
+            not_above = np.where(rank == best[row], np.int32(AMBIGUOUS), node[row])
+            node[row] = np.where(rank > best[row], waiting.node, not_above)
+            best[row] = np.maximum(best[row], rank)
+        undecided = np.flatnonzero(node == AMBIGUOUS)
+        if len(undecided):
+            node[undecided] = self._outlasting(spots.take(undecided), best[undecided])
+        waiting_node[rows] = node
+        return waiting_node
 
-    def _waits(self, waiting: int, thread: int, during: Spots) -> Waits:
-        """Return the state of a thread during each interval of another."""
-        turns = self._turns_of(waiting)
-        tasks: list[Callable[[], Any]] = [partial(turns.stretch, during), partial(self._open, waiting, during)]
-        stretch, node = at_once(tasks, len(during))
-        in_backward = self._in_backward(node)
-        waits: Bools = (stretch >= 0) & (node >= 0)
-        inside = np.flatnonzero(in_backward & ~waits)
-        if len(inside):
-            part = during.take(inside)
-            others_in_backward = np.zeros(len(part), np.bool_)
-            for other in self.facts.candidates(thread):
-                if other != waiting:
-                    others_in_backward |= self._in_backward(self._open(other, part))
-            waits[inside] = turns.enclosed(part, self._calls(thread)) & ~others_in_backward
-        return Waits(waits, node, in_backward, stretch)
+    def _outlasting(self, spots: Spots, best: NDArray[np.int8]) -> Int32s:
+        """Return the node of the candidate of the best rank that outlasts the others, or AMBIGUOUS: int32 (n,).
 
-    def _open(self, thread: int, during: Spots) -> Int32s:
-        return self._nesting.containing(during.on(thread))
+        It waited for more calls of the burst, and each of the others was busy during some of these.
+        """
+        node, longest = np.full(len(spots), AMBIGUOUS, np.int32), np.zeros(len(spots), np.int64)
+        winner, is_alone = np.full(len(spots), -1, np.int32), np.zeros(len(spots), np.bool_)
+        stretch = np.full(len(spots), -1, np.int64)
+        calls = self._calls_of(spots.thread)
+        for tied, of_calls in zip(self._tied(spots, best), self._states(calls), strict=True):
+            count = _calls_in_stretch(of_calls, tied)
+            is_longer, row = count > longest[tied.row], tied.row
+            is_alone[row] = is_longer | (is_alone[row] & (count < longest[row]))
+            row, tied = row[is_longer], tied.take(is_longer)
+            longest[row], winner[row] = count[is_longer], tied.candidate
+            node[row], stretch[row] = tied.node, tied.stretch
+        wins = np.flatnonzero(is_alone)
+        burst_of_row = np.full(len(spots), -1, np.int64)
+        call, burst, burst_of_row[wins] = self._bursts(calls, spots.thread[wins], winner[wins], stretch[wins])
+        for tied, of_calls in zip(self._tied(spots, best), self._states(calls), strict=True):
+            was_busy = np.ones(len(calls), np.bool_)
+            was_busy[of_calls.row[of_calls.waits]] = False
+            was_busy_in = np.zeros(len(spots), np.bool_)
+            was_busy_in[burst[was_busy[call]]] = True
+            rival = tied.row[is_alone[tied.row] & (tied.candidate != winner[tied.row])]
+            is_alone[rival] = was_busy_in[burst_of_row[rival]]
+        return np.where(is_alone, node, np.int32(AMBIGUOUS))
 
-    def _in_backward(self, node: Int32s) -> Bools:
+    def _bursts(
+        self, calls: Spots, thread: Int32s, winner: Int32s, stretch: Int64s
+    ) -> tuple[Int64s, Int64s, Int64s]:
+        """Return the calls in bursts of some threads, the burst of each, and that of each thread's stretch.
+
+        A burst is the calls of a thread in one stretch of the candidate `winner`.
+        """
+        (pair_thread, pair_winner), _ = grouped_rows(thread, winner)
+        order = np.argsort(calls.thread, kind="stable")
+        first, last = (np.searchsorted(calls.thread[order], pair_thread, side) for side in ("left", "right"))
+        count = last - first
+        pair = np.repeat(np.arange(len(pair_thread)), count)
+        call = order[np.arange(count.sum()) + np.repeat(first - (np.cumsum(count) - count), count)]
+        of_call = self._turns.stretch(calls.take(call).on(pair_winner[pair]))
+        threads, winners = np.append(thread, pair_thread[pair]), np.append(winner, pair_winner[pair])
+        _, burst = grouped_rows(threads, winners, np.append(stretch, of_call))
+        bursts, of_row = grouped(burst[: len(thread)])
+        place = np.searchsorted(bursts, burst[len(thread) :])
+        in_bursts = np.append(bursts, -1)[place] == burst[len(thread) :]
+        return call[in_bursts], place[in_bursts], of_row
+
+    def _waiting(self, spots: Spots) -> Iterator[Watched]:
+        """Yield the candidates that wait during some intervals, in the order of the threads' lists."""
+        of_autograd, adopted = self._marked(self.facts.of_autograd), self._marked(self.threads)
+        for watched in self._states(spots):
+            # Threads that are adopted by behaviour, such as two workers in turn, only seem to wait for each other.
+            can_wait = of_autograd[watched.thread] | ~adopted[watched.candidate]
+            yield watched.take(np.flatnonzero(watched.waits & can_wait))
+
+    def _tied(self, spots: Spots, best: NDArray[np.int8]) -> Iterator[Watched]:
+        """Yield the candidates that wait and have the best rank."""
+        for waiting in self._waiting(spots):
+            yield waiting.take(np.flatnonzero(self._rank(waiting) == best[waiting.row]))
+
+    def _rank(self, waiting: Watched) -> NDArray[np.int8]:
+        """Rank candidates by where they have worked, and by their phase: int8 (rows,)."""
+        theirs, mine = self.facts.devices[waiting.candidate], self.facts.devices[waiting.thread]
+        here = (theirs & mine) != 0
+        elsewhere = (theirs != 0) & ~here
+        rank: NDArray[np.int8] = (4 * ~elsewhere + 2 * waiting.in_backward + here).astype(np.int8)
+        return rank
+
+    def _behaving(self, threads: frozenset[int]) -> frozenset[int]:
+        """Return those of some threads that behave as if others waited for them."""
+        facts, asked = self.facts, self._marked(threads)
+        calls = facts.calls.take(asked[facts.calls.thread])
+        launches, launches_kernels = self._marked(facts.launching), self._marked(facts.launching_kernels)
+        could = self._have_candidates(launches)
+        served, watched, awaited, backward = np.zeros((4, len(calls)), np.bool_)
+        for state in self._states(calls):
+            # Another always waits for NCCL's own, inside a call of NCCL's.
+            for_nccl = state.take(np.flatnonzero(state.waits & ~launches_kernels[state.thread]))
+            served[for_nccl.row] |= facts.in_nccl(calls.take(for_nccl.row).on(for_nccl.candidate))
+            judge = state.take(launches[state.candidate] | ~could[state.thread])
+            watched[judge.row] |= judge.node >= 0
+            awaited[judge.row] |= judge.waits
+            backward[judge.row] |= judge.waits & judge.in_backward
+
+        def count(some: Bools) -> Int64s:
+            return np.bincount(calls.thread[some], minlength=len(asked))
+
+        contradictions, most = count(watched & ~awaited), MAX_CONTRADICTIONS * count(np.ones_like(watched))
+        always = (count(watched) > 0) & (contradictions <= most)
+        in_backward = always & (count(awaited & backward) > 0)
+        elsewhere = always & (count(awaited & ~backward) > 0)
+        # Where autograd's threads are known, others are helpers of the program.
+        phased, is_helper = self._marked(facts.phased), self._marked(facts.with_autograd)
+        alone = np.where(phased, in_backward & ~elsewhere, in_backward | elsewhere)
+        behaves = np.where(is_helper, ~phased & elsewhere & ~in_backward, alone)
+        behaves = np.where(launches_kernels, behaves, count(~served) == 0)
+        return frozenset(np.flatnonzero(asked & behaves).tolist())
+
+    def _have_candidates(self, some: Bools) -> Bools:
+        """Mark the threads that have one of some threads in their lists: bool (threads,)."""
+        candidates, thread = self.facts.candidates, np.arange(len(some), dtype=np.int32)
+        count, have = candidates.count(thread), np.zeros(len(some), np.bool_)
+        for number in range(int(count.max(initial=0))):
+            listed = np.flatnonzero(count > number)
+            have[listed] |= some[candidates.at(thread[listed], number)]
+        return have
+
+    def _marked(self, threads: Collection[int]) -> Bools:
+        return marked(np.array([*threads], np.int32), len(self.facts.trace.threads))
+
+    def _calls_of(self, thread: Int32s) -> Spots:
+        """Return the calls of some threads that caused work."""
+        calls = self.facts.calls
+        return calls.take(marked(thread, len(self.facts.trace.threads))[calls.thread])
+
+    def _states(self, spots: Spots) -> Iterator[Watched]:
+        """Yield the candidates of some intervals that have a range open, in the order of the threads' lists."""
+        candidates = self.facts.candidates
+        count, in_backward = candidates.count(spots.thread), np.full(len(spots), -1)
+        for number in range(int(count.max(initial=0))):
+            row = np.flatnonzero(count > number)
+            candidate = candidates.at(spots.thread[row], number)
+            is_among = self._first_ns[candidate] <= spots.start_ns[row]
+            is_among &= spots.end_ns[row] <= self._last_ns[candidate]
+            row, candidate = row[is_among], candidate[is_among]
+            state = self._state(row, candidate, spots.take(row))
+            inside = state.take(np.flatnonzero(state.in_backward & ~state.waits))
+            if len(inside):
+                new = inside.row[in_backward[inside.row] < 0]
+                in_backward[new] = self._count_in_backward(spots.take(new))
+                alone = inside.take(np.flatnonzero(in_backward[inside.row] == 1))
+                enclosed = alone.row[self._enclosed(alone, spots.take(alone.row))]
+                state.waits[np.isin(state.row, enclosed)] = True
+            yield state.take(np.flatnonzero(state.node >= 0))
+
+    def _state(self, row: Int64s, candidate: Int32s, spots: Spots) -> Watched:
+        on_candidate = spots.on(candidate)
+        tasks: list[Callable[[], Any]] = [
+            partial(self._turns.stretch, on_candidate),
+            partial(self._nesting.containing, on_candidate),
+        ]
+        stretch, node = at_once(tasks, len(row))
+        waits = (stretch >= 0) & (node >= 0)
+        return Watched(row, spots.thread, candidate, waits, node, self._is_backward(node), stretch)
+
+    def _enclosed(self, alone: Watched, spots: Spots) -> Bools:
+        """Mark the intervals around whose whole burst a candidate is inside one call, bool (intervals,)."""
+        candidate = np.full(len(self.facts.trace.threads), -1, np.int32)
+        candidate[alone.thread] = alone.candidate
+        calls = self._calls_of(alone.thread)
+        on_candidate = spots.on(alone.candidate), calls.on(candidate[calls.thread])
+        return self._turns.enclosed(*on_candidate, alone.thread, calls.thread)
+
+    def _count_in_backward(self, spots: Spots) -> Int64s:
+        """Count the candidates that have a backward range open during each interval: int64 (intervals,)."""
+        candidates, in_backward = self.facts.candidates, np.zeros(len(spots), np.int64)
+        count = candidates.count(spots.thread)
+        for number in range(int(count.max(initial=0))):
+            row = np.flatnonzero(count > number)
+            candidate = candidates.at(spots.thread[row], number)
+            in_backward[row] += self._is_backward(self._nesting.containing(spots.take(row).on(candidate)))
+        return in_backward
+
+    def _is_backward(self, node: Int32s) -> Bools:
         """Return which nodes are in a range that opens the backward phase."""
         forest = self._nesting.forest
-        inside = np.zeros(len(node), np.bool_)
-        while (node >= 0).any():
-            here = node >= 0
-            inside[here] |= self._opens_backward[forest.range[node[here]]]
-            node = forest.above(node)
-        return inside
+        if len(self._below_backward) != len(forest) + 1:
+            self._below_backward = forest.below(self._opens_backward[forest.range])
+        return self._below_backward[node]
 
 
-def _count_of(values: Int64s, targets: Int64s) -> Int64s:
-    """Count each target among the non-negative values: int64 (targets,)."""
-    ordered = np.sort(values[values >= 0])
-    return np.searchsorted(ordered, targets, "right") - np.searchsorted(ordered, targets, "left")
+def _calls_in_stretch(of_calls: Watched, spots: Watched) -> Int64s:
+    """Count the calls of each interval's thread in the candidate's stretch around it: int64 (intervals,)."""
+    threads, stretches = np.append(spots.thread, of_calls.thread), np.append(spots.stretch, of_calls.stretch)
+    _, group = grouped_rows(threads, stretches)
+    calls = np.bincount(group[len(spots) :], minlength=len(group))
+    return np.where(spots.stretch >= 0, calls[group[: len(spots)]], 0)
 
 
 class _Turns:
-    """The turns of a thread: where it opens and closes ranges, and when it is inside a CUDA call."""
+    """The turns of all threads: where they open and close ranges, and when they are inside a CUDA call.
 
-    def __init__(self, trace: Trace, thread: int) -> None:
-        ranges, launches = trace.ranges, trace.launches
-        range_of_thread = ranges.thread == thread
-        self._starts = ranges.start_ns[range_of_thread]  # in order, and their ends nearly so
-        self._ends = np.sort(ranges.end_ns[range_of_thread], kind="stable")
-        launch_of_thread = launches.thread == thread
-        order = np.argsort(launches.start_ns[launch_of_thread], kind="stable")
-        self._call_start = launches.start_ns[launch_of_thread][order]
-        self._call_end = np.maximum.accumulate(launches.end_ns[launch_of_thread][order])
+    Intervals are on the threads whose turns are asked for; their times are on one clock for all threads.
+    """
+
+    def __init__(self, trace: Trace, clock: Clock) -> None:
+        ranges, launches, self._clock = trace.ranges, trace.launches, clock
+        self._starts = np.sort(clock.at(ranges.thread, ranges.start_ns), kind="stable")
+        self._ends = np.sort(clock.at(ranges.thread, ranges.end_ns), kind="stable")
+        call_start = clock.at(launches.thread, launches.start_ns)
+        order = np.argsort(call_start, kind="stable")
+        self._call_start = call_start[order]
+        self._call_end = np.maximum.accumulate(clock.at(launches.thread, launches.end_ns)[order])
 
     def stretch(self, during: Spots) -> Int64s:
         """Return the number of the stretch around each interval; -1 if the thread was active: int64 (n,)."""
-        number, calls = self._between_turns(during.start_ns, during.end_ns)
-        begun = (number >= 0) & (calls > 0)
-        number[begun] = np.where(self._call_end[calls[begun] - 1] < during.start_ns[begun], number[begun], -1)
+        number, calls = self._between_turns(during)
+        begun = np.flatnonzero((number >= 0) & (calls > 0))
+        start = self._clock.at(during.thread[begun], during.start_ns[begun])
+        number[begun[self._call_end[calls[begun] - 1] >= start]] = -1
         return number
 
-    def enclosed(self, during: Spots, calls: Spots) -> Bools:
-        """Return which intervals are in one call of this thread that encloses the whole burst around them.
+    def enclosed(self, during: Spots, calls: Spots, thread: Int32s, caller: Int32s) -> Bools:
+        """Return which intervals are in one call of their thread that encloses the whole burst around them.
 
-        The burst is those of `calls` between the same two turns.
+        The burst is those of `calls` between the same two turns. `thread` is the one that each interval was on
+        before, `caller` that of each call.
         """
-        number, begun = self._between_turns(during.start_ns, during.end_ns)
-        burst, _ = self._between_turns(calls.start_ns, calls.end_ns)
-        order = np.argsort(burst, kind="stable")
-        distinct, first = np.unique(burst[order], return_index=True)
-        last = np.maximum.reduceat(calls.end_ns[order], first) if len(order) else calls.end_ns
-        end = during.end_ns
-        if len(distinct):
-            position = np.minimum(np.searchsorted(distinct, number), len(distinct) - 1)
-            end = np.where(distinct[position] == number, np.maximum(end, last[position]), end)
+        number, begun = self._between_turns(during)
+        stretches = np.append(number, self._between_turns(calls)[0])
+        _, burst = grouped_rows(np.append(thread, caller), stretches)
+        last_ns = np.full(len(burst), BEFORE_ALL)
+        np.maximum.at(last_ns, burst[len(during) :], calls.end_ns)
+        end = self._clock.at(during.thread, np.maximum(during.end_ns, last_ns[burst[: len(during)]]))
         inside: Bools = (number >= 0) & (begun > 0)
         inside[inside] = self._call_end[begun[inside] - 1] >= end[inside]
         return inside
 
-    def _between_turns(self, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
+    def _between_turns(self, during: Spots) -> tuple[Int64s, Int64s]:
         """Return the stretch between two turns of each interval, -1 for none, and the number of calls begun."""
-        opened, no_open = _none_within(self._starts, start_ns, end_ns)
-        closed, no_close = _none_within(self._ends, start_ns, end_ns)
-        calls, no_call = _none_within(self._call_start, start_ns, end_ns)
+        start, end = (self._clock.at(during.thread, ns) for ns in (during.start_ns, during.end_ns))
+        opened, no_open = _none_within(self._starts, start, end)
+        closed, no_close = _none_within(self._ends, start, end)
+        calls, no_call = _none_within(self._call_start, start, end)
         number = calls * (2 * len(self._starts) + 1) + opened + closed
         return np.where(no_open & no_close & no_call, number, -1), calls
 
@@ -233,5 +334,5 @@ def _none_within(times_ns: Int64s, start_ns: Int64s, end_ns: Int64s) -> tuple[In
     before = positions(times_ns, start_ns, "left")
     beyond = np.append(times_ns, 2**63 - 1)[before] > end_ns
     if (end_ns < start_ns).any():  # as damaged calls do; then none may be between the two
-        beyond &= np.append(-(2**63), times_ns)[before] <= end_ns
+        beyond &= np.append(BEFORE_ALL, times_ns)[before] <= end_ns
     return before, beyond

@@ -7,10 +7,12 @@ range of the program, or a step, begins or ends alone.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
 
+from ..errors import AGAIN, TooTangled
 from ..readers.marks import TrainingMark
 from ..support.small_numbers import distinct
 from ..trace import NO_CATEGORY, PUSH_POP, Bools, Int64s, Ranges, Trace, sorted_ranges
@@ -28,6 +30,8 @@ from .user_ranges import (
 )
 
 BETWEEN_CALLS = "between the model's calls"
+#: More pieces than this, and one for each range, come only of marks in the gaps of very many threads.
+MOST_PIECES = 1_000_000
 
 
 def with_gaps_named(trace: Trace, rules: Rules) -> tuple[Trace, NameFacts]:
@@ -52,19 +56,26 @@ def with_gaps_named(trace: Trace, rules: Rules) -> tuple[Trace, NameFacts]:
     turns = of_titles(facts.turns, ranges)
     forwards = nested & of_titles(facts.opens_phase & (facts.phase == PHASES.index(FORWARD)), ranges)
     steps = users & of_titles(facts.measured, ranges)
-    marks = [(process[fact.thread], fact.at_ns) for fact in trace.facts if isinstance(fact.mark, TrainingMark)]
-    pieces = [ranges]
+    marks_ns: dict[int, list[int]] = defaultdict(list)
+    for fact in trace.facts:
+        if isinstance(fact.mark, TrainingMark):
+            marks_ns[process[fact.thread]].append(fact.at_ns)
+    pieces, name_id, count, most = [ranges], trace.names.index(BETWEEN_CALLS), 0, MOST_PIECES + len(ranges)
     for thread in distinct(ranges.thread[called]).tolist():
-        on_thread = ranges.thread == thread
-        calls = ranges.take(called & on_thread)
-        marks_ns = np.array([at_ns for number, at_ns in marks if number == process[thread]], np.int64)
-        low_ns, high_ns = _extents(calls, ranges.take(forwards & on_thread))
-        last_ns = _end_of_step(low_ns[-1], high_ns[-1], ranges.take(steps & on_thread), marks_ns)
+        rows = slice(*np.searchsorted(ranges.thread, [thread, thread + 1]))
+        of_thread = ranges.take(np.arange(rows.start, rows.stop))
+        calls, around = of_thread.take(called[rows]), of_thread.take(steps[rows])
+        of_process_ns = np.array(marks_ns[process[thread]], np.int64)
+        low_ns, high_ns = _extents(calls, of_thread.take(forwards[rows]))
+        last_ns = _end_of_step(low_ns[-1], high_ns[-1], around, of_process_ns)
         low_ns, high_ns = high_ns, np.append(low_ns[1:], last_ns)
         has_time = low_ns < high_ns
-        pieces_ns = _pieces(low_ns[has_time], high_ns[has_time], ranges.take(users & on_thread), marks_ns)
-        low_ns, high_ns = _without(*pieces_ns, ranges.start_ns[turns & on_thread])
-        pieces.append(_named(low_ns, high_ns, calls, trace.names.index(BETWEEN_CALLS)))
+        pieces_ns = _pieces(low_ns[has_time], high_ns[has_time], of_thread.take(users[rows]), of_process_ns)
+        low_ns, high_ns = _without(*pieces_ns, of_thread.start_ns[turns[rows]])
+        pieces.append(_named(low_ns, high_ns, calls, name_id))
+        count += len(low_ns)
+        if count > most:
+            raise TooTangled(f"Marks cut the time between calls of models into more than {most:,} pieces. {AGAIN}")
     return replace(trace, ranges=sorted_ranges(Ranges.joined(pieces))), facts
 
 

@@ -92,11 +92,9 @@ class _Attributing:
         self.memory_node = allocated.node
         home = self.nesting.home.copy()
         if self.rules.adopt and len(self.ranges):
-            ranges = self.ranges
-            for thread in self.adoption.threads:  # below those of the thread that waits for it
-                rows = np.flatnonzero(ranges.thread == thread)
-                waiting_node = self.adoption.waiting_node(thread, ranges.take(rows))
-                home[rows] = self.forest.graft(np.maximum(waiting_node, -1), home[rows])
+            rows = np.flatnonzero(np.isin(self.ranges.thread, self.adoption.threads))
+            waiting_node = self.adoption.waiting_node(self.ranges.take(rows))  # and below the nodes of that thread
+            home[rows] = self.forest.graft(np.maximum(waiting_node, -1), home[rows])
         if self.rules.operators == "auto":
             home = self._show_stray_operators([(calls, placed), (self.allocated, allocated)], home)
 

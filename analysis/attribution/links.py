@@ -18,7 +18,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..support.small_numbers import distinct
+from ..moments import Clock, Moments
+from ..support.small_numbers import grouped_rows
 from ..trace import PUSH_POP, Bools, Int32s, Int64s, Ranges, Spots
 from ..vocabulary import ENGINE_OPERATOR
 from .nesting import Nesting
@@ -26,6 +27,8 @@ from .thread_facts import ThreadFacts
 from .user_ranges import of_titles, operator_ranges
 
 NEVER, ALWAYS = -(2**62), 2**62
+#: DataParallel's replicas give the same numbers on a thread for each GPU.
+MOST_THREADS = 64
 
 _NODE = re.compile(r"(?P<operator>.+?)Backwards?\d*$")
 # torch.library's register_autograd: GeneratedBackwardFor_mylib_swish_default, of mylib::swish.
@@ -53,18 +56,23 @@ class Links:
         self._within = _within(self.seq, self._nesting)
         forward = np.flatnonzero((ranges.seq >= 0) & ~backward & nested & (len(self.nodes) > 0))
         forward = forward[np.isin(ranges.seq[forward], self.nodes.seq)]
+        self._process = threads.trace.process_of_thread()
         # Ranges are in the order of threads and starts, and so stay those of a number: the last is the inner one.
-        self.operators = operators = ranges.take(forward[np.argsort(ranges.seq[forward], kind="stable")])
+        order = np.lexsort((self._process[ranges.thread[forward]], ranges.seq[forward]))
+        self.operators = operators = ranges.take(forward[order])
         # A number may come again on one thread many times, as where a report holds several runs.
         new = (operators.seq[1:] != operators.seq[:-1]) | (operators.thread[1:] != operators.thread[:-1])
         first = np.flatnonzero(np.append(True, new)[: len(operators)])
-        self._bounds, self._seq_of_group = np.append(first, len(operators)), operators.seq[first]
+        self._bounds, made = np.append(first, len(operators)), operators.take(first)
+        # Each number of a process, of the groups of operators and of the nodes.
+        numbers, threads_of_both = np.append(made.seq, self.seq), np.append(made.thread, self.nodes.thread)
+        _, number = grouped_rows(numbers, self._process[threads_of_both])
+        self._number_of_group, self._number_of_node = number[: len(made)], number[len(made) :]
         used = np.zeros(len(names), np.bool_)
         used[self.nodes.name_id] = used[operators.name_id] = True
         self._makers = Makers(names, used)
         self._step_ranges = threads.ranges.take(of_titles(facts.step | facts.measured, threads.ranges))
         self._steps = Nesting(self._step_ranges)
-        self._process = threads.trace.process_of_thread()
         self._threads = threads
 
     def __bool__(self) -> bool:
@@ -99,11 +107,14 @@ class Links:
         return operator_of_node
 
     def _candidates(self, node: Int64s) -> tuple[Int64s, Int64s]:
-        """Return pairs of a row of nodes and an operator: per thread, the last with its number before the node."""
-        seq = self.seq[node]
-        first, last = (np.searchsorted(self._seq_of_group, seq, side) for side in ("left", "right"))
-        count = np.where(seq >= 0, last - first, 0)
-        row = np.repeat(np.arange(len(seq)), count)
+        """Return pairs of a row of nodes and an operator: per thread, the last with its number before the node.
+
+        A number that more threads of the process gave than MOST_THREADS has no operator.
+        """
+        number = self._number_of_node[node]
+        first, last = (np.searchsorted(self._number_of_group, number, side) for side in ("left", "right"))
+        count = np.where((self.seq[node] >= 0) & (last - first <= MOST_THREADS), last - first, 0)
+        row = np.repeat(np.arange(len(node)), count)
         group = np.arange(len(row)) + np.repeat(first - np.cumsum(count) + count, count)
         begin, time_ns = self._bounds[group], self.nodes.start_ns[node[row]]
         low, high = begin - 1, self._bounds[group + 1]
@@ -150,13 +161,11 @@ class Links:
 
 def _around(ranges: Ranges, rows: Int64s, spots: Spots) -> Int64s:
     """Return those of some ranges that are around starts on their threads, and all that begin inside those."""
-    chosen = [np.empty(0, np.int64)]
-    for thread in distinct(spots.thread):
-        range_rows, moments = rows[ranges.thread[rows] == thread], np.sort(spots.start_ns[spots.thread == thread])
-        start, end = ranges.start_ns[range_rows], ranges.end_ns[range_rows]
-        around = np.searchsorted(moments, end, "right") > np.searchsorted(moments, start, "left")
-        chosen.append(range_rows[start <= np.maximum.accumulate(np.where(around, end, NEVER))])
-    return np.concatenate(chosen)
+    around, moments = ranges.take(rows), Moments(spots.start_ns, spots.thread)
+    has_moment = moments.some_within(Spots(around.start_ns, around.end_ns, around.thread))
+    clock = Clock(around)
+    start, end = clock.at(around.thread, around.start_ns), clock.at(around.thread, around.end_ns)
+    return rows[start <= np.maximum.accumulate(np.where(has_moment, end, NEVER))]
 
 
 def _within(seq: Int64s, nesting: Nesting) -> Int64s:

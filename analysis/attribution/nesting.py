@@ -33,7 +33,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import AGAIN, TooTangled
+from ..errors import TooTangled
+from ..moments import Clock
 from ..support.small_numbers import distinct, grouped_rows
 from ..support.threads import in_pieces, positions
 from ..trace import Bools, Int32s, Int64s, Ranges, Spots
@@ -49,12 +50,13 @@ class Nesting:
     """The ranges of a trace, indexed to find those that contain an interval on a thread.
 
     `forest` has the nodes; `home[r]` is range r's own node, below all ranges of its thread that contain it.
+    `clock` has the times of all threads in one order.
     """
 
     def __init__(self, ranges: Ranges) -> None:
-        self._clock = _Clock(ranges)
-        start = self._clock.at(ranges.thread, ranges.start_ns)
-        end = self._clock.at(ranges.thread, ranges.end_ns)
+        self.clock = Clock(ranges)
+        start = self.clock.at(ranges.thread, ranges.start_ns)
+        end = self.clock.at(ranges.thread, ranges.end_ns)
         self._lanes, parent = _lanes(ranges, start, end)
         self.forest = Forest(parent)
         self.home = np.arange(len(ranges), dtype=np.int32)
@@ -74,7 +76,7 @@ class Nesting:
 
     def containing(self, spots: Spots) -> Int32s:
         """Return the node of the ranges on its thread that contain each interval; -1 for none: int32 (n,)."""
-        start, end = (in_pieces(self._clock.at, spots.thread, ns) for ns in (spots.start_ns, spots.end_ns))
+        start, end = (in_pieces(self.clock.at, spots.thread, ns) for ns in (spots.start_ns, spots.end_ns))
         node = np.full(len(start), -1, np.int32)
         for lane in self._lanes:
             begun = positions(lane.start, start, "right")
@@ -113,26 +115,6 @@ class Lane:
             todo, candidate = todo[~encloses], self.parent[candidate[~encloses]]
             todo, candidate = todo[candidate >= 0], candidate[candidate >= 0]
         return node
-
-
-class _Clock:
-    """One clock for all threads, on which each thread's times follow those of the thread before."""
-
-    def __init__(self, ranges: Ranges) -> None:
-        self._first = int(ranges.start_ns.min()) - 1 if len(ranges) else -1
-        self._last = int(ranges.end_ns.max()) + 1 if len(ranges) else 1
-        self._threads = int(ranges.thread.max(initial=-1)) + 1
-        self._stride = self._last - self._first + 1
-        if self._stride * (self._threads + 2) >= 2**63:
-            raise TooTangled(
-                f"Its ranges span {self._last - self._first} ns on {self._threads} threads: the times are "
-                f"damaged. {AGAIN}"
-            )
-
-    def at(self, thread: Int32s, time_ns: Int64s) -> Int64s:
-        """Return times on this clock, int64 (n,); those before or after all ranges stay outside every range."""
-        within = np.clip(time_ns, self._first, self._last) - self._first
-        return np.minimum(thread, self._threads).astype(np.int64) * self._stride + within
 
 
 def _lanes(ranges: Ranges, start: Int64s, end: Int64s) -> tuple[list[Lane], Int32s]:

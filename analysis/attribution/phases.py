@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..support.small_numbers import distinct
+from ..moments import NEVER, Clock, Moments
 from ..trace import (
     GRADIENT,
     MODEL_BACKWARD,
@@ -31,7 +31,6 @@ from .nesting import Nesting
 from .thread_facts import ThreadFacts
 from .user_ranges import NameFacts, computed_again, named_phases, of_titles, operator_ranges
 
-_NEVER = 2**62
 NO_PHASE, IN_FORWARD, IN_BACKWARD = -1, PHASES.index(FORWARD), PHASES.index(BACKWARD)
 NOTHING = PHASES.index(OTHER)
 _SERVING = [PHASES.index(phase) for phase in SERVING]
@@ -99,7 +98,7 @@ def _by_category(facts: NameFacts, ranges: Ranges) -> Int8s:
     if is_gradient.any():
         by_name = np.where(of_titles(facts.opens_phase, ranges), named_phases(facts, ranges), NO_PHASE)
         next_backward, next_update = (
-            np.append(moments, _NEVER)[np.searchsorted(moments, ranges.end_ns[is_gradient])]
+            np.append(moments, NEVER)[np.searchsorted(moments, ranges.end_ns[is_gradient])]
             for moments in (
                 np.sort(ranges.start_ns[by_name == opened]) for opened in (IN_BACKWARD, PHASES.index(OPTIMIZER))
             )
@@ -129,9 +128,8 @@ class Unnamed:
         """Return the phases of intervals: in a backward node, in a forward or between a model and its backward."""
         phase = np.full(len(spots), NOTHING, np.int8)
         phase[self._in_forward(spots)] = IN_FORWARD
-        for thread in sorted({*distinct(spots.thread).tolist()} & {*distinct(self._calls.thread).tolist()}):
-            rows = np.flatnonzero(spots.thread == thread)
-            phase[rows[self._before_backward(thread, spots.take(rows))]] = IN_FORWARD
+        rows = np.flatnonzero(self._calling[spots.thread])
+        phase[rows[self._before_backward(spots.take(rows))]] = IN_FORWARD
         phase[self._in_node(spots)] = IN_BACKWARD
         return phase
 
@@ -148,13 +146,10 @@ class Unnamed:
         rows = np.flatnonzero(~names_it[self._process[spots.thread]])
         forwards = self._forwards if len(rows) else spots
         if len(rows) and len(forwards):
-            order = np.argsort(forwards.start_ns, kind="stable")
-            for thread in distinct(forwards.thread).tolist():
-                of_thread = forwards.take(order[forwards.thread[order] == thread])
-                on_thread = rows[spots.thread[rows] == thread]
-                last = np.searchsorted(of_thread.start_ns, spots.start_ns[on_thread], "right") - 1
-                is_inside = (last >= 0) & (of_thread.end_ns[last] >= spots.end_ns[on_thread])
-                in_forward[on_thread[is_inside]] = True
+            begins, asked = Moments(forwards.start_ns, forwards.thread), spots.take(rows)
+            last = np.maximum(begins.begun(asked.thread, asked.start_ns, "right") - 1, 0)
+            is_inside = (forwards.thread[last] == asked.thread) & (forwards.start_ns[last] <= asked.start_ns)
+            in_forward[rows[is_inside & (forwards.end_ns[last] >= asked.end_ns)]] = True
         return in_forward
 
     @cached_property
@@ -168,61 +163,76 @@ class Unnamed:
         maker = links.made(nodes, np.full(len(nodes), -1, np.int32))
         makers = links.operators.take(np.unique(maker[maker >= 0]))
         makers = makers.take(~self._in_node(makers))  # those of a second derivative are backward
-        facts, ranges = self._facts, self._ranges
-        turns = of_titles(facts.turns, ranges)
-        starts, ends, threads = [], [], []
-        for thread in distinct(makers.thread).tolist():
-            start_ns, end_ns = makers.start_ns[makers.thread == thread], makers.end_ns[makers.thread == thread]
-            order = np.argsort(start_ns, kind="stable")
-            start_ns, end_ns = start_ns[order], np.maximum.accumulate(end_ns[order])
-            of_thread = ranges.take(turns & (ranges.thread == thread))
-            of_process = links.nodes.take(self._process[links.nodes.thread] == self._process[thread])
-            turns_ns = np.sort(np.concatenate([of_thread.start_ns, of_thread.end_ns, of_process.start_ns]))
-            before = np.searchsorted(turns_ns, end_ns[:-1], "left")
-            is_cut = np.searchsorted(turns_ns, start_ns[1:], "right") > before
-            starts.append(start_ns[np.append(True, is_cut)])
-            ends.append(end_ns[np.append(is_cut, True)])
-            threads.append(np.full(len(starts[-1]), thread, np.int32))
-        none = np.empty(0, np.int64)
-        return Spots(
-            np.concatenate([none, *starts]),
-            np.concatenate([none, *ends]),
-            np.concatenate([none, *threads]).astype(np.int32),
-        )
+        makers = makers.take(np.lexsort((makers.start_ns, makers.thread)))
+        if not len(makers):
+            return makers
+        end = Clock(makers).at(makers.thread, makers.end_ns)
+        is_latest = end == np.maximum.accumulate(end)
+        latest = np.maximum.accumulate(np.where(is_latest, np.arange(len(makers)), 0))
+        between = Spots(makers.end_ns[latest[:-1]], makers.start_ns[1:], makers.thread[1:])
+        process = self._process
+        node_begins = Moments(links.nodes.start_ns, process[links.nodes.thread])
+        is_cut = self._turns.some_within(between) | node_begins.some_within(between.on(process[between.thread]))
+        is_cut |= makers.thread[1:] != makers.thread[:-1]
+        first, last = np.append(True, is_cut), np.append(is_cut, True)
+        return Spots(makers.start_ns[first], makers.end_ns[latest[last]], makers.thread[first])
+
+    @cached_property
+    def _turns(self) -> Moments:
+        """When a phase, step or warm-up of each thread begins or ends."""
+        turning = self._ranges.take(of_titles(self._facts.turns, self._ranges))
+        moments_ns = np.concatenate([turning.start_ns, turning.end_ns])
+        return Moments(moments_ns, np.concatenate([turning.thread, turning.thread]))
 
     def _nodes_on(self, threads: Bools) -> Int64s:
         """Return the backward nodes on some threads, positions in the trace's ranges."""
         return self._nodes[threads[self._trace.ranges.thread[self._nodes]]]
 
-    def _before_backward(self, thread: int, spots: Spots) -> Bools:
-        """Return which intervals of a thread lie between a call of the model and its backward.
+    def _before_backward(self, spots: Spots) -> Bools:
+        """Return which intervals of threads that call models lie between a call and its backward.
 
         No phase or step of the thread turns between these, and everything before the backward was forward: it
         begins on one of autograd's threads, or with a node, and not with the first module after the loss's own
         backward.
         """
-        ranges, facts = self._ranges, self._facts
-        turns = of_titles(facts.turns, ranges)
-        turns &= ranges.thread == thread
-        turns_ns = np.sort(np.concatenate([ranges.start_ns[turns], ranges.end_ns[turns]]))
-        threads = (self._process == self._process[thread]) & ~marked(self._calls.thread, len(self._process))
-        threads[thread] = True
-        backward = ranges.take((ranges.category == MODEL_BACKWARD) & threads[ranges.thread])
-        nodes_ns = self._trace.ranges.start_ns[self._nodes_on(threads)]
-        begins_ns = np.concatenate([backward.start_ns, nodes_ns])
-        if not len(begins_ns):
-            return np.zeros(len(spots), np.bool_)
-        is_first = np.concatenate([backward.thread != thread, np.ones(len(nodes_ns), np.bool_)])
-        order = np.lexsort((~is_first, begins_ns))
-        begins_ns, is_first = begins_ns[order], is_first[order]
-
-        ends_ns = np.sort(self._calls.end_ns[self._calls.thread == thread])
-        calls_before = np.searchsorted(ends_ns, spots.start_ns, "right")
-        called_ns = ends_ns[np.maximum(calls_before - 1, 0)]
-        backward_row = np.searchsorted(begins_ns, called_ns, "left")
-        is_between = (calls_before > 0) & (backward_row < len(begins_ns))
-        backward_row = np.minimum(backward_row, len(begins_ns) - 1)
-        begin_ns = begins_ns[backward_row]
-        has_turn = np.searchsorted(turns_ns, begin_ns, "right") > np.searchsorted(turns_ns, called_ns, "left")
-        is_between &= is_first[backward_row] & (spots.end_ns <= begin_ns) & ~has_turn
+        called_ns = self._call_ends.last_until(spots.thread, spots.start_ns)
+        elsewhere_ns = self._backward_begins.first_from(self._process[spots.thread], called_ns)
+        first_ns = np.minimum(elsewhere_ns, self._node_begins.first_from(spots.thread, called_ns))
+        begin_ns = np.minimum(first_ns, self._own_backward_begins.first_from(spots.thread, called_ns))
+        has_turn = self._turns.some_within(Spots(called_ns, begin_ns, spots.thread))
+        is_between: Bools = (called_ns > -NEVER) & (begin_ns < NEVER) & (first_ns == begin_ns)
+        is_between &= (spots.end_ns <= begin_ns) & ~has_turn
         return is_between
+
+    @cached_property
+    def _calling(self) -> Bools:
+        """Mark the threads that call models."""
+        return marked(self._calls.thread, len(self._process))
+
+    @cached_property
+    def _call_ends(self) -> Moments:
+        return Moments(self._calls.end_ns, self._calls.thread)
+
+    @cached_property
+    def _backward_begins(self) -> Moments:
+        """When backward begins on the threads of each process that call no models."""
+        backward, nodes = self._backward_of(~self._calling)
+        threads = np.concatenate([backward.thread, nodes.thread])
+        return Moments(np.concatenate([backward.start_ns, nodes.start_ns]), self._process[threads])
+
+    @cached_property
+    def _node_begins(self) -> Moments:
+        """When nodes begin on each thread that calls models."""
+        _, nodes = self._backward_of(self._calling)
+        return Moments(nodes.start_ns, nodes.thread)
+
+    @cached_property
+    def _own_backward_begins(self) -> Moments:
+        """When backward of modules begins on each thread that calls models."""
+        backward, _ = self._backward_of(self._calling)
+        return Moments(backward.start_ns, backward.thread)
+
+    def _backward_of(self, threads: Bools) -> tuple[Ranges, Ranges]:
+        """Return the ranges of modules' backward on some threads, and the backward nodes."""
+        of_modules = (self._ranges.category == MODEL_BACKWARD) & threads[self._ranges.thread]
+        return self._ranges.take(of_modules), self._trace.ranges.take(self._nodes_on(threads))

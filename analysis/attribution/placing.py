@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..support.small_numbers import distinct, grouped_rows
+from ..support.small_numbers import grouped_rows
 from ..trace import FUNCTION, NO_CATEGORY, Bools, Int32s, Int64s, Spots
 from .adoption import AMBIGUOUS as NO_DECISION
 from .adoption import NOBODY, Adoption
@@ -93,12 +93,9 @@ class Placing:
 
     def _waiting_node(self, spots: Spots) -> Int32s:
         """Return the node of the thread that waits for each interval, NOBODY or NO_DECISION: int32 (n,)."""
-        node = np.full(len(spots), NOBODY, np.int32)
         if self._rules.adopt and len(self._ranges):
-            for thread in sorted({*distinct(spots.thread).tolist()} & {*self._adoption.threads}):
-                rows = np.flatnonzero(spots.thread == thread)
-                node[rows] = self._adoption.waiting_node(thread, spots.take(rows))
-        return node
+            return self._adoption.waiting_node(spots)
+        return np.full(len(spots), NOBODY, np.int32)
 
     def _linkable(self, spots: Spots, own_node: Int32s, waiting_node: Int32s) -> tuple[Int64s, Int32s]:
         """Return the intervals to look for links of, and the node of the backward phase of each.
@@ -167,17 +164,23 @@ class Placing:
 
         Steps, phases and operators of the forward path are left out; where all of it is and there is no phase, -1.
         """
+        has_phase, count = phase_node >= 0, len(self._ranges)
+        phases = np.unique(phase_node[has_phase])
+        # Each pair of a phase and a range around it, as one number.
+        pairs, number, around = [np.empty(0, np.int64)], np.arange(len(phases)), phases
+        while len(around):
+            pairs.append(number * count + self._forest.range[around])
+            around = self._forest.parent[around]
+            number, around = number[around >= 0], around[around >= 0]
+        ranges_around = np.concatenate(pairs)
 
         def below_common(phase: Int32s, forward: Int32s) -> tuple[Int32s, Int32s, Int32s]:
             innermost = self._forest.range[forward]
-            is_common, around = np.zeros(len(phase), np.bool_), phase
-            while (around >= 0).any():
-                is_common |= (around >= 0) & (self._forest.range[around] == innermost)
-                around = self._forest.above(around)
+            is_common = np.isin(np.searchsorted(phases, phase) * count + innermost, ranges_around)
             rest = np.where(is_common, np.int32(-1), self._forest.parent[forward])
             return np.where(is_common | self._is_dropped[innermost], np.int32(-1), innermost), phase, rest
 
-        first_new, has_phase = len(self._forest), phase_node >= 0
+        first_new = len(self._forest)
         linked_node = np.full(len(phase_node), -1, np.int32)
         linked_node[has_phase] = self._forest.combine(phase_node[has_phase], forward_node[has_phase], below_common)
         alone, row_of_alone = np.unique(forward_node[~has_phase], return_inverse=True)

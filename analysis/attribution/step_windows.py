@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..support.small_numbers import rows_of_each
 from ..trace import NO_CATEGORY, PUSH_POP, Bools, Int32s, Int64s, Ranges, Spots, Thread, Trace, Work
 from ..vocabulary import OTHER, PHASES
 from .forest import Forest
@@ -48,8 +49,10 @@ class _Timeline:
     def at(self, process: Int32s, moment_ns: Int64s, *, after: Bools | None = None) -> Int64s:
         """Return the segment of each moment of a process; those `after` belong to what begins just then."""
         segment = np.zeros(len(process), np.int64)
-        for number, (edges_ns, first) in self._edges.items():
-            rows = np.flatnonzero(process == number)
+        for (number,), rows in rows_of_each(process):
+            if number not in self._edges:
+                continue
+            edges_ns, first = self._edges[number]
             segment[rows] = np.searchsorted(edges_ns, moment_ns[rows], "left") + first
             if after is not None:
                 rows = rows[after[rows]]

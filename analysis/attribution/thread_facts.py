@@ -15,6 +15,37 @@ from .user_ranges import NameFacts, computed_again, of_titles
 MAX_WAITING_THREADS = 64
 
 
+class Candidates:
+    """Lists of the threads that could wait for each thread: the first of these in its process, without itself."""
+
+    def __init__(self, process_of_thread: Int32s, waiting: Int64s) -> None:
+        process = process_of_thread[waiting]
+        order = np.argsort(process, kind="stable")
+        place = np.arange(len(waiting)) - np.searchsorted(process[order], process[order])
+        of_lists = place <= MAX_WAITING_THREADS  # one more than a list has, as each leaves out its own thread
+        self._process_of_thread = process_of_thread
+        self._threads = waiting[order[of_lists]]
+        processes = process_of_thread[self._threads]
+        self._first, last = (
+            np.searchsorted(processes, np.arange(process_of_thread.max(initial=0) + 1), side)
+            for side in ("left", "right")
+        )
+        self._in_process = last - self._first
+        self._place = np.full(len(process_of_thread), len(waiting))
+        self._place[self._threads] = place[of_lists]
+
+    def count(self, thread: Int32s) -> Int64s:
+        """Return how many candidates each thread has: int64 (threads,)."""
+        in_process = self._in_process[self._process_of_thread[thread]]
+        others: Int64s = in_process - (self._place[thread] < in_process)
+        return np.minimum(others, MAX_WAITING_THREADS)
+
+    def at(self, thread: Int32s, number: int) -> Int32s:
+        """Return the candidate with this number in the list of each thread, counted from 0: int32 (threads,)."""
+        first = self._first[self._process_of_thread[thread]]
+        return self._threads[first + number + (self._place[thread] <= number)].astype(np.int32)
+
+
 class ThreadFacts:
     """Facts about threads, by their positions in `Trace.threads`; `ranges` are those that can be parents.
 
@@ -47,9 +78,10 @@ class ThreadFacts:
         return (self._named_autograd - self.mains) | by_ranges
 
     @cached_property
-    def processes_with_autograd(self) -> frozenset[int]:
-        """The processes with a thread that is known to be autograd's."""
-        return frozenset(self._process[thread] for thread in self._named_autograd | self._engine_threads)
+    def with_autograd(self) -> frozenset[int]:
+        """The threads of processes with a thread that is known to be autograd's."""
+        processes = {self._process[thread] for thread in self._named_autograd | self._engine_threads}
+        return frozenset(thread for thread, process in enumerate(self._process) if process in processes)
 
     @cached_property
     def independent(self) -> frozenset[int]:
@@ -98,17 +130,13 @@ class ThreadFacts:
         np.bitwise_or.at(bits, pairs >> 6, np.int64(1) << (pairs & 63))
         return bits
 
-    def candidates(self, thread: int) -> list[int]:
-        """Return the threads of the same process that could wait for this one: they have ranges of their own."""
-        of_process = [other for other in self._waiting if self._process[other] == self._process[thread]]
-        return [other for other in of_process if other != thread][:MAX_WAITING_THREADS]
-
     @cached_property
-    def _waiting(self) -> list[int]:
-        """The threads that could wait for others, those with most ranges first."""
+    def candidates(self) -> Candidates:
+        """The threads of the same process that could wait for each: they have ranges of their own, most first."""
         threads, count = counted(self.ranges.thread)
-        alone = self.of_autograd | self.workers
-        return [thread for thread in threads[np.argsort(-count, kind="stable")].tolist() if thread not in alone]
+        alone = marked(_positions(self.of_autograd | self.workers), len(self.trace.threads))
+        waiting = threads[np.argsort(-count, kind="stable")]
+        return Candidates(self.trace.process_of_thread(), waiting[~alone[waiting]])
 
     @cached_property
     def _engine(self) -> Ranges:
@@ -144,6 +172,10 @@ class ThreadFacts:
     def _outside_engine(self, ranges: Ranges) -> frozenset[int]:
         """Return the threads with one of these ranges that autograd's engine did not open."""
         return _threads(ranges.thread[_is_outside(ranges, self._inside_engine)]) if len(ranges) else frozenset()
+
+
+def _positions(threads: frozenset[int]) -> Int32s:
+    return np.array(sorted(threads), np.int32)
 
 
 def _threads(column: Int32s) -> frozenset[int]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from ..errors import UsageError
-from ..support.small_numbers import distinct
-from ..trace import NO_CATEGORY, PUSH_POP, TIMELINE, Bools, Int8s, Int64s, Ranges, Trace, sorted_ranges
+from ..moments import NEVER
+from ..support.small_numbers import distinct, grouped, rows_of_each
+from ..trace import NO_CATEGORY, PUSH_POP, TIMELINE, Bools, Int8s, Int32s, Int64s, Ranges, Trace, sorted_ranges
 from ..vocabulary import (
     BACKWARD,
     BACKWARD_OPERATORS,
@@ -123,7 +124,7 @@ def nested_ranges(trace: Trace, domains: Sequence[str]) -> Bools:
                 raise UsageError(f"The report has no NVTX domain {name!r}. Its domains: {available}.")
         chosen = np.isin(lowered, [name.lower() for name in domains])
     else:
-        chosen = np.array([not _is_library(trace, number) for number in range(len(trace.domains))], np.bool_)
+        chosen = ~_of_libraries(trace)
     return nested & chosen[ranges.domain]
 
 
@@ -144,14 +145,12 @@ def with_phases_once(trace: Trace, facts: NameFacts, ranges: Ranges) -> Ranges:
     start_ns, end_ns, dropped = ranges.start_ns.copy(), ranges.end_ns.copy(), np.zeros(len(ranges), np.bool_)
     group = ranges.thread.astype(np.int64) * len(PHASES) + phase
     # Where the program's phases begin, by thread: none lasts into the next.
-    starts_ns = {
-        thread: np.sort(ranges.start_ns[theirs & (ranges.thread == thread)])
-        for thread in distinct(ranges.thread[ours]).tolist()
-    }
-    for number in distinct(group[ours]).tolist():
-        own, program = (np.flatnonzero(some & (group == number)) for some in (ours, theirs))
-        if not len(program):
+    programs, of_threads = dict(_rows_by(group, theirs)), _rows_by(ranges.thread, theirs)
+    starts_ns = {thread: np.append(np.sort(ranges.start_ns[rows]), NEVER) for thread, rows in of_threads}
+    for number, own in _rows_by(group, ours):
+        if number not in programs:
             continue
+        program = programs[number]
         program = program[np.argsort(ranges.start_ns[program], kind="stable")]
         reach_ns = np.maximum.accumulate(ranges.end_ns[program])
         is_outermost = np.append(True, ranges.start_ns[program][1:] >= reach_ns[:-1])
@@ -163,7 +162,8 @@ def with_phases_once(trace: Trace, facts: NameFacts, ranges: Ranges) -> Ranges:
         for row, one, other in zip(own.tolist(), firsts.tolist(), last.tolist(), strict=True):
             if dropped[row]:
                 start_ns[one] = min(start_ns[one], ranges.start_ns[row])
-                until_ns = _next(starts_ns[number // len(PHASES)], end_ns[program[other]])
+                next_ns = starts_ns[number // len(PHASES)]
+                until_ns = next_ns[np.searchsorted(next_ns, end_ns[program[other]])]
                 end_ns[program[other]] = max(end_ns[program[other]], min(ranges.end_ns[row], until_ns))
         between = dropped[own] & (last > first)
         for one, other in zip(first[between].tolist(), last[between].tolist(), strict=True):
@@ -173,17 +173,22 @@ def with_phases_once(trace: Trace, facts: NameFacts, ranges: Ranges) -> Ranges:
     return sorted_ranges(replace(ranges, start_ns=start_ns, end_ns=end_ns).take(~dropped))
 
 
-def _next(moments_ns: Int64s, after_ns: int) -> int:
-    """Return the first of some sorted moments that is not before another, ns."""
-    return int(np.append(moments_ns, 2**62)[np.searchsorted(moments_ns, after_ns)])
+def _rows_by(key: Int64s | Int32s, some: Bools) -> Iterator[tuple[int, Int64s]]:
+    """Yield the distinct keys of some rows, each with their positions in order."""
+    rows = np.flatnonzero(some)
+    return ((number, rows[places]) for (number,), places in rows_of_each(key[rows]))
 
 
-def _is_library(trace: Trace, number: int) -> bool:
-    domain = trace.domains[number]
-    if domain.name or domain.domain_id == 0:
-        return is_library_domain(domain.name)
-    name_ids = distinct(trace.ranges.name_id[trace.ranges.domain == number])
-    return all(LIBRARY_RANGES.match(trace.names[name_id]) for name_id in name_ids)
+def _of_libraries(trace: Trace) -> Bools:
+    """Mark the domains of libraries: by their names, or of unnamed ones by those of all their ranges."""
+    is_unnamed = np.array([not domain.name and domain.domain_id != 0 for domain in trace.domains], np.bool_)
+    of_libraries = np.array([is_library_domain(domain.name) for domain in trace.domains], np.bool_)
+    of_libraries[is_unnamed] = True
+    unnamed = np.flatnonzero(is_unnamed[trace.ranges.domain])
+    names, number = grouped(trace.ranges.name_id[unnamed])
+    is_users = np.array([not LIBRARY_RANGES.match(trace.names[name]) for name in names.tolist()], np.bool_)
+    of_libraries[trace.ranges.domain[unnamed[is_users[number]]]] = False
+    return of_libraries
 
 
 def operator_ranges(facts: NameFacts, ranges: Ranges) -> Bools:

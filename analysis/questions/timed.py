@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..readers.safety import require_file
+from ..readers.safety import opened_file
 from ..vocabulary.settings import WORK
 from .sweep import Run
 
@@ -55,8 +55,7 @@ def _lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file; raises UsageError where it cannot be read, or is larger than is read."""
     read_bytes = 0
     try:
-        require_file(path)
-        with path.open("rb") as file:
+        with opened_file(path) as file:
             while line := file.readline(LONGEST_LINE + 1):
                 read_bytes += len(line)
                 if len(line) > LONGEST_LINE or read_bytes > LARGEST_FILE:

@@ -11,6 +11,7 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -24,7 +25,7 @@ from ..errors import NotAReport
 from ..support import arrow
 from ..trace import Int64s
 from . import GZIP_MAGIC, SQLITE_MAGIC
-from .safety import require_file, require_within
+from .safety import opened_file, require_within
 
 SEPARATORS = b" \t\r\n,"
 _NEWLINE, _POINT = b"\n."
@@ -261,12 +262,15 @@ def _rounded(text: str) -> int:
     raise ValueError("a time beyond any clock")
 
 
-def opened(path: Path) -> BinaryIO:
-    """Open a trace, unpacked; raises NotAReport for a pipe or a device."""
-    require_file(path)
-    with path.open("rb") as file:
-        is_gzip = file.read(2) == GZIP_MAGIC
-    return gzip.open(path) if is_gzip else path.open("rb")  # type: ignore[return-value]
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Yield an opened trace, unpacked; raises NotAReport and OSError as `opened_file` does."""
+    with opened_file(path) as file:
+        if file.peek(2)[:2] != GZIP_MAGIC:
+            yield file
+            return
+        with gzip.GzipFile(fileobj=file) as unpacked:
+            yield unpacked  # type: ignore[misc]
 
 
 _JSON_LACKS = re.compile(rb"(?<=[:\[,\s])[-+]?(?:nan|inf|infinity)(?=\s*[,}\]])", re.IGNORECASE)

@@ -22,7 +22,7 @@ from ..trace import PUSH_POP, Trace
 from ..vocabulary.modules import at
 from .columns import Names
 from .module_calls import MOST_DEPTH, Module, collapsed_table
-from .safety import require_file
+from .safety import content_of
 
 NO_MODULES = "The report has no calls of modules, so --names has nothing to name: record with with_stack=True."
 NOT_CALLED = "--names: the report calls no {}, but {} has its names."
@@ -61,10 +61,7 @@ _FILE = msgspec.json.Decoder(GivenNames)
 def read_names(path: Path) -> GivenNames:
     """Read a file that `nk.names` wrote; raises UsageError if it cannot be, NotAReport for any other file."""
     try:
-        require_file(path)
-        if path.stat().st_size > LARGEST_BYTES:
-            raise NotAReport(f"{path} is larger than {LARGEST_BYTES >> 20} MiB. Write it with nk.names(model).")
-        return _FILE.decode(path.read_bytes())
+        return _FILE.decode(content_of(path, LARGEST_BYTES))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

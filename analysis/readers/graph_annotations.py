@@ -25,7 +25,7 @@ from msgspec import Meta
 from ..errors import NotAReport
 from ..trace import PUSH_POP, Captures, Int32s, Int64s, Path, Ranges, Thread, Trace, sorted_ranges
 from .columns import Names
-from .safety import require_file
+from .safety import content_of, newest_beside
 
 SIDE_FILES = "kernel_annotations_rank{rank}_*.json"
 LARGEST_BYTES = 64 << 20
@@ -73,22 +73,16 @@ def is_node(text: str) -> bool:
     return text.isdecimal() and len(text) <= MOST_DIGITS
 
 
-def side_file_of(trace: FilePath, rank: Any) -> FilePath | None:
-    """Return the newest side file that PyTorch wrote for a trace; None without one."""
+def side_file_of(trace: FilePath, rank: Any) -> tuple[FilePath | None, str]:
+    """Return the newest side file that PyTorch wrote for a trace, and a note on those that cannot be opened."""
     pattern = SIDE_FILES.format(rank=rank if isinstance(rank, int) else 0)
-    files = sorted(
-        trace.absolute().parent.parent.glob(pattern), key=lambda file: (file.stat().st_mtime, file.name)
-    )
-    return files[-1] if files else None
+    return newest_beside(trace.absolute().parent.parent, pattern)
 
 
 def paths_in(side_file: FilePath) -> dict[int, Path]:
     """Read the path of each node by its id. Raises NotAReport for a file that PyTorch did not write."""
     try:
-        require_file(side_file)
-        if side_file.stat().st_size > LARGEST_BYTES:
-            raise ValueError(f"it is larger than {LARGEST_BYTES >> 20} MiB")
-        nodes = _SIDE_FILE.decode(side_file.read_bytes())
+        nodes = _SIDE_FILE.decode(content_of(side_file, LARGEST_BYTES, within=side_file.parent))
     except (OSError, ValueError, RecursionError) as error:
         raise NotAReport(
             f"{side_file} is not a file of graph annotations: {error}. Move it away, or write it again."

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -99,31 +99,35 @@ class Module:
 
 
 class ModuleTree:
-    """The modules of a trace and who calls them, from pairs of a caller and a module in the order of time.
+    """The modules of a trace, and the chains of calls that led to them.
 
-    Modules are positions in `modules`; the caller is -1 where no module calls.
+    Modules are positions in `modules`. A place is a module below the place of its caller: (place, module), -1
+    where no module calls.
     """
 
-    def __init__(self, modules: list[Module], pairs: Iterable[tuple[int, int]]) -> None:
-        self.modules = modules
+    def __init__(self, modules: list[Module], places: list[tuple[int, int]]) -> None:
+        self.modules, self.places = modules, places
         self.caller = [NOBODY] * len(modules)  # the first of each, if there is any
-        self.at_top: dict[int, None] = {}
-        for caller, module in pairs:
-            if caller == NOBODY:
-                self.at_top[module] = None
-                continue
-            self.modules[caller].calls[module] = None
-            if self.caller[module] == NOBODY:
-                self.caller[module] = caller
+        for above, module in places:
+            if above != NOBODY:
+                caller = places[above][1]
+                self.modules[caller].calls[module] = None
+                if self.caller[module] == NOBODY:
+                    self.caller[module] = caller
         self._names: dict[int, dict[int, str]] = {}
 
     def name(self, caller: int, module: int) -> str:
         """Return a module's name below a caller, or below its first caller if none is given."""
         caller = self.caller[module] if caller == NOBODY else caller
         if caller not in self._names:
-            siblings = [at for at in self.at_top if self.caller[at] == NOBODY]
-            self._names[caller] = self._named(siblings if caller == NOBODY else [*self.modules[caller].calls])
+            siblings = self._outermost() if caller == NOBODY else [*self.modules[caller].calls]
+            self._names[caller] = self._named(siblings)
         return self._names[caller][module]
+
+    def _outermost(self) -> list[int]:
+        """Return the modules that no module calls, in the order of their first calls."""
+        tops = dict.fromkeys(module for above, module in self.places if above == NOBODY)
+        return [module for module in tops if self.caller[module] == NOBODY]
 
     def _named(self, siblings: list[int]) -> dict[int, str]:
         """Return the names of modules that one module calls, or none; equal ones of several processes are one."""
@@ -138,38 +142,41 @@ class ModuleTree:
                 names[member] = class_name + (ordinal if len(members) > 1 else "")
         return names
 
-    def below(self, module: int) -> Iterator[tuple[str, int]]:
-        """Yield each path of names below a module, joined by `/`, and the module there."""
-        waiting = [("", module, 0)]
-        while waiting:
-            path, holder, depth = waiting.pop()
-            for inner in self.modules[holder].calls if depth < MOST_DEPTH else ():
-                inner_path = f"{path}/{self.name(holder, inner)}".lstrip("/")
-                yield inner_path, inner
-                waiting.append((inner_path, inner, depth + 1))
+    def paths(self) -> Iterator[tuple[int, str, str, int]]:
+        """Yield each place's outermost module and its name, the path of names below it, and its own module.
+
+        Paths are joined by `/`, empty for the outermost module itself, and no longer than MOST_DEPTH names.
+        """
+        known: list[tuple[int, str, str, int] | None] = []
+        for above, module in self.places:
+            around = known[above] if above != NOBODY else None
+            if above == NOBODY:
+                known.append((module, self.name(NOBODY, module), "", 0))
+            elif around is None or around[3] == MOST_DEPTH:
+                known.append(None)
+            else:
+                top, root, path, depth = around
+                path = f"{path}/{self.name(self.places[above][1], module)}".lstrip("/")
+                known.append((top, root, path, depth + 1))
+            if (place := known[-1]) is not None:
+                yield (*place[:3], module)
 
     def tables(self) -> dict[str, dict[str, str]]:
         """Return each outermost module's table of classes and weights' shapes, as `vocabulary.modules` has it."""
         rows: dict[str, dict[str, Module]] = defaultdict(dict)
-        for top in self.at_top:
-            name = self.name(NOBODY, top)
-            of_root = rows[name if is_ordinal(name) else collapsed(name)]
-            for path, module in self.below(top):
-                known = of_root.setdefault(path, self.modules[module])
-                if known.shape != self.modules[module].shape:
-                    of_root[path] = Module(known.process, known.traced)
+        for _, root, path, at in self.paths():
+            of_root, module = rows[root if is_ordinal(root) else collapsed(root)], self.modules[at]
+            if path and of_root.setdefault(path, module).shape != module.shape:
+                of_root[path] = Module(of_root[path].process, of_root[path].traced)
         return {root: _table(of_root) for root, of_root in rows.items()}
 
     def traced(self) -> dict[str, str]:
         """Return the trace's own names of modules, by their paths from an outermost one, joined by `/`."""
-        found: dict[str, str] = {}
-        for top in self.at_top:
+        traced: dict[str, str] = {}
+        for top, root, path, module in self.paths():
             if self.caller[top] == NOBODY:
-                name = self.name(NOBODY, top)
-                found.setdefault(name, self.modules[top].traced)
-                for path, module in self.below(top):
-                    found.setdefault(f"{name}/{path}", self.modules[module].traced)
-        return found
+                traced.setdefault(f"{root}/{path}" if path else root, self.modules[module].traced)
+        return traced
 
 
 def is_ordinal(name: str) -> bool:
@@ -205,15 +212,17 @@ def collapsed_table(values: Mapping[str, str]) -> dict[str, str]:
     return table
 
 
-def module_tree(process: Int32s, traced: list[str], start_ns: Int64s, around: Int64s) -> tuple[ModuleTree, Int32s]:
+def module_tree(process: Int32s, traced: list[str], calls: Spots, around: Int64s) -> tuple[ModuleTree, Int32s]:
     """Return the modules of some calls, and each call's module: int32 (calls,).
 
     `traced` is what the trace calls each call's module, and `around` the position of the call around it, or -1.
     """
     number: dict[tuple[int, str], int] = {}
     keys = zip(process.tolist(), traced, strict=True)
-    module = np.array([number.setdefault(key, len(number)) for key in keys], np.int32)
-    caller = np.where(around >= 0, module[around], NOBODY)
-    order = np.argsort(start_ns, kind="stable")
-    pairs = dict.fromkeys(zip(caller[order].tolist(), module[order].tolist(), strict=True))
-    return ModuleTree([Module(*key) for key in number], pairs), module
+    module = [number.setdefault(key, len(number)) for key in keys]
+    places: dict[tuple[int, int], int] = {}
+    place, holder = [NOBODY] * len(module), around.tolist()
+    for call in np.lexsort((-calls.end_ns, calls.start_ns)).tolist():  # of equal ones the first is the outer one
+        above = place[holder[call]] if holder[call] != NOBODY else NOBODY
+        place[call] = places.setdefault((above, module[call]), len(places))
+    return ModuleTree([Module(*key) for key in number], [*places]), np.array(module, np.int32)

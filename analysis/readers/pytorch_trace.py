@@ -273,7 +273,10 @@ class Assembly:
         """Return the trace with where PyTorch says that graphs' nodes were made."""
         nodes, paths = self.columns.nodes, list(self.columns.module_paths)
         path = nodes["path"]
-        if not paths and (side_file := side_file_of(self.path, trace.provenance.run.get("rank"))):
+        side_file, note = (None, "") if paths else side_file_of(self.path, trace.provenance.run.get("rank"))
+        if note:
+            trace = replace(trace, notes=(*trace.notes, note))
+        if side_file:
             path_of_node = paths_in(side_file)
             paths = list(dict.fromkeys(path_of_node.values()))
             position = {annotated: number for number, annotated in enumerate(paths)}
@@ -303,7 +306,7 @@ class Assembly:
         around = innermost_calls(spots_of(ranges, rows), np.arange(len(rows)) < len(calls))
         names, shapes = list(self.columns.names), list(self.columns.shapes)
         process, traced = self.process_of[ranges.thread[calls]], [names[name] for name in ranges.name_id[calls]]
-        tree, module = module_tree(process, traced, ranges.start_ns[calls], around[: len(calls)])
+        tree, module = module_tree(process, traced, spots_of(ranges, calls), around[: len(calls)])
         for call, used in zip(around[len(calls) :].tolist(), weight[weights].tolist(), strict=True):
             if call >= 0:  # the first that a module used itself is its own
                 tree.modules[module[call]].shape = tree.modules[module[call]].shape or shapes[used]

@@ -10,8 +10,11 @@ import hashlib
 import os
 import re
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
+from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,13 +37,69 @@ UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 Identity = tuple[tuple[str, int, int, int, int, int], ...]
 
 
-def require_file(path: Path) -> None:
-    """Raise NotAReport where a path leads to a pipe or a device, from which reading may wait or never end.
+# The folder whose reports are served, outside of which no file is opened.
+_SERVED: ContextVar[Path | None] = ContextVar("served", default=None)
+_OPENED = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
-    Raises OSError for a path that leads nowhere. What this process has open, such as /dev/stdin, may be anything.
+
+@contextmanager
+def served_from(folder: Path) -> Iterator[None]:
+    """Open files of this folder alone in the block, all links followed, whichever file a reader looks for."""
+    token = _SERVED.set(folder)
+    try:
+        yield
+    finally:
+        _SERVED.reset(token)
+
+
+def opened_file(path: Path, within: Path | None = None) -> BufferedReader:
+    """Open a file of a report for reading: of one found beside it, `within` is the folder in which it must be.
+
+    All links are followed first. Raises NotAReport for a file outside of that folder or of the one that is served,
+    and for a pipe or a device, from which reading may wait or never end; OSError where a path leads nowhere. What
+    this process has open, such as /dev/stdin, may be anything.
     """
-    if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir() and not str(path).startswith(OPEN_FILES):
+    folders = [folder for folder in (within, _SERVED.get()) if folder is not None]
+    if not folders and str(path).startswith(OPEN_FILES):
+        return path.open("rb")
+    real = Path(os.path.realpath(path, strict=True))
+    for folder in folders:
+        if not real.is_relative_to(os.path.realpath(folder)):
+            raise NotAReport(f"{path} is not in {folder}: it is a link that leads elsewhere. Move it away.")
+    descriptor = os.open(real, _OPENED)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         raise NotAReport(f"{path} is not a regular file. Use the path of the file itself.")
+    return os.fdopen(descriptor, "rb")
+
+
+def newest_beside(folder: Path, pattern: str) -> tuple[Path | None, str]:
+    """Return the newest of a folder's files of a pattern that may be opened; and a note on others, or "".
+
+    There is none, and no note, in a folder outside of the one that is served.
+    """
+    served, files, problems = _SERVED.get(), list[tuple[float, Path]](), list[str]()
+    if served is not None and not Path(os.path.realpath(folder)).is_relative_to(served):
+        return None, ""
+    for path in sorted(folder.glob(pattern)):
+        try:
+            with opened_file(path, within=folder) as file:
+                files.append((os.fstat(file.fileno()).st_mtime, path))
+        except NotAReport as error:
+            problems.append(str(error))
+        except OSError as error:
+            problems.append(f"{path} cannot be read: {error.strerror}.")
+    more = f" So are {len(problems) - 1:,} others." if len(problems) > 1 else ""
+    return max(files)[1] if files else None, f"Left out: {problems[0]}{more}" if problems else ""
+
+
+def content_of(path: Path, most_bytes: int, within: Path | None = None) -> bytes:
+    """Return the content of a small file of a report; raises NotAReport for a larger one, and as `opened_file`."""
+    with opened_file(path, within) as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise NotAReport(f"{path} is larger than {most_bytes >> 20} MiB. Move it away, or write it again.")
+    return content
 
 
 def require_within(path: Path, unpacked_bytes: int) -> None:
@@ -100,14 +159,20 @@ def with_bounded_names(trace: Trace) -> Trace:
 def identity(path: Path) -> Identity:
     """Return values that change if a report is written, moved or replaced; a folder has its Parquet files' values.
 
-    Raises NotAReport if one of those is no regular file, as a pipe or a dangling link, and OSError if a file
-    cannot be inspected.
+    Raises NotAReport if one of those is no regular file of the folder, such as a pipe or a link that leads
+    elsewhere, and OSError if a file cannot be inspected.
     """
     if not path.is_dir():
         return (_entry(path),)
     files = sorted(path.glob("*.parquet"))
-    if other := next((file for file in files if not file.is_file()), None):
-        raise NotAReport(f"{other} is not a regular file. Export the folder again, or remove it.")
+    for file in files:
+        try:
+            opened_file(file, within=path).close()
+        except NotAReport:
+            raise
+        except OSError as error:
+            reason = f"cannot be opened: {error.strerror}"
+            raise NotAReport(f"{file} {reason}. Export the folder again, or remove it.") from error
     return tuple(map(_entry, files))
 
 

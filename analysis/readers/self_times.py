@@ -9,6 +9,7 @@ from array import array
 
 import numpy as np
 
+from ..moments import Clock
 from ..trace import Bools, Int64s, Ranges, Spots
 
 # As lists of Python's integers, all of a trace's columns would take more memory than the trace.
@@ -33,14 +34,13 @@ def with_inner(ranges: Ranges, is_operator: Bools, own: Spots | None) -> tuple[S
 
 def _opens_inside(spots: Spots, operators: Spots) -> Bools:
     """Return which intervals begin inside an operator of their thread, later than it."""
-    opens = np.zeros(len(spots), np.bool_)
-    for thread in np.intersect1d(spots.thread, operators.thread).tolist():
-        of_thread = operators.take(np.flatnonzero(operators.thread == thread))
-        order = np.argsort(of_thread.start_ns, kind="stable")
-        starts, latest = of_thread.start_ns[order], np.maximum.accumulate(of_thread.end_ns[order])
-        rows = np.flatnonzero(spots.thread == thread)
-        before = np.searchsorted(starts, spots.start_ns[rows], "left") - 1
-        opens[rows] = (before >= 0) & (latest[before] > spots.start_ns[rows])
+    clock = Clock(operators)
+    starts = clock.at(operators.thread, operators.start_ns)
+    order = np.argsort(starts, kind="stable")
+    latest = np.maximum.accumulate(clock.at(operators.thread, operators.end_ns)[order])
+    opens_at = clock.at(spots.thread, spots.start_ns)
+    before = np.searchsorted(starts[order], opens_at, "left")
+    opens: Bools = np.append(-1, latest)[before] > opens_at
     return opens
 
 

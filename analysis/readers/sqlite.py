@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -23,7 +24,7 @@ import pyarrow as pa
 
 from ..errors import AGAIN, NotAReport
 from ..support.progress import expect
-from .safety import require_within
+from .safety import opened_file, require_within
 
 # Where SQLite's header has the page size, the number of pages, how often the file was changed, and the change for
 # which that number was written (https://www.sqlite.org/fileformat2.html, 1.3).
@@ -259,13 +260,18 @@ def _require_complete(path: Path) -> None:
         raise NotAReport(
             f"{path} is truncated after {size:,} of {complete:,} bytes. Copy, export or record it again."
         )
+    for ending in ("-wal", "-journal", "-shm"):
+        beside = path.with_name(f"{path.name}{ending}")
+        with suppress(OSError):
+            if not stat.S_ISREG(beside.lstat().st_mode):  # SQLite opens it too, and waits for a pipe
+                raise NotAReport(f"{beside} next to the report is not a regular file. Move it away.")
     with suppress(OSError):
         if path.with_name(f"{path.name}-wal").stat().st_size > WAL_HEADER_BYTES:
             raise NotAReport(
                 f"{path} is incomplete: {path.name}-wal next to it has changes to it. Close the program that "
                 f"writes it, or run: sqlite3 {path.name} 'PRAGMA wal_checkpoint(TRUNCATE)'"
             )
-    with suppress(OSError), path.with_name(f"{path.name}-journal").open("rb") as journal:
+    with suppress(OSError), opened_file(path.with_name(f"{path.name}-journal"), within=path.parent) as journal:
         if journal.read(8).strip(b"\0"):  # changes to undo; that of a finished change begins with zeros
             raise NotAReport(
                 f"{path} is being written, or its writing was interrupted: {path.name}-journal is next to it. "

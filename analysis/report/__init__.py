@@ -300,8 +300,15 @@ def tree_order(sizes: Iterable[tuple[Path, tuple[Number, ...]]]) -> Callable[[Pa
     for path, size in sizes:
         weight[path] = tuple(map(sub, weight.get(path, (0,) * len(size)), size))
 
+    keys: dict[Path, tuple[Any, ...]] = {(): ()}
+
     def key(path: Path) -> tuple[Any, ...]:
-        return tuple((weight.get(path[:length], ()), path[length - 1]) for length in range(1, len(path) + 1))
+        length = len(path)
+        while path[:length] not in keys:
+            length -= 1
+        for end in range(length + 1, len(path) + 1):
+            keys[path[:end]] = (*keys[path[: end - 1]], (weight.get(path[:end], ()), path[end - 1]))
+        return keys[path]
 
     return key
 

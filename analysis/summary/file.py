@@ -27,13 +27,15 @@ from ..errors import NotAReport
 from ..kernel_names.categories import categorize
 from ..measures.exchanges import COLLECTIVES, exchanges
 from ..measures.steps import StepTimes, step_times, steps_of
-from ..readers.safety import OBJECT_BYTES, require_file, require_within
+from ..readers.safety import OBJECT_BYTES, opened_file, require_within
 from ..report import KernelRow, OutsideRow, PhaseRow, RangeRow, Report
+from ..report.account import GpuAccount
 from ..report.evidence import NAMED, STEP
 from ..support import arrow
 from ..support.small_numbers import distinct, summed
 from ..trace import KERNEL, Provenance
 from ..vocabulary import PHASES
+from .selection import naming_of
 
 VERSION = 2
 KEY = b"nvtx-kernels.summary"
@@ -125,7 +127,7 @@ def as_parquet(attribution: Attribution, report: Report, *, rank: int, host: str
         for extent, part in reports.items()
     }
     head = Head(VERSION, rank, host, report.provenance, about)
-    schema = SCHEMA.with_metadata({KEY: msgspec.json.encode(head)})
+    schema = SCHEMA.with_metadata({KEY: msgspec.json.encode(head, enc_hook=_as_recorded)})
     times = step_times(attribution)
     parts: list[tuple[str, str, dict[str, list[Any]]]] = []
     for extent, part in reports.items():
@@ -145,6 +147,16 @@ def as_parquet(attribution: Attribution, report: Report, *, rank: int, host: str
                 arrays = [pa.array(columns.get(field.name, [None] * count), field.type) for field in schema]
                 writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
     return file.getvalue()
+
+
+def _as_recorded(value: Any) -> str:
+    """Return a name that knows how screens write it as the plain text that was recorded.
+
+    Raises NotImplementedError for other values, as msgspec asks.
+    """
+    if isinstance(value, str):
+        return str(value)
+    raise NotImplementedError(f"a summary holds no {type(value).__name__}")
 
 
 def _steps(attribution: Attribution) -> dict[str, list[Any]]:
@@ -197,7 +209,7 @@ def read_groups(path: FilePath, columns: Mapping[str, Sequence[str]]) -> tuple[H
     Raises NotAReport if the file is damaged, of a later version, or unpacks to more than it may.
     """
     try:
-        require_file(path)
+        opened_file(path).close()  # else it may be a pipe
         # Texts are read as numbers of a dictionary, and compared only once their length is known.
         with pq.ParquetFile(path, pre_buffer=False, read_dictionary=TEXT_COLUMNS) as file:
             schema = file.schema_arrow
@@ -271,7 +283,8 @@ def read_summary(path: FilePath) -> Report:
             reports[extent] = msgspec.convert({**about, **tables, "provenance": provenance}, Report)
     except msgspec.ValidationError as error:
         raise NotAReport(f"{path} is not a whole summary ({error}); write it again with `summarize`.") from error
-    report = replace(reports[ALL], counted=reports.get(MEASURED))
+    named = {extent: _with_names(report) for extent, report in reports.items()}
+    report = replace(named[ALL], counted=named.get(MEASURED))
     return replace(report, provenance=replace(report.provenance, file=path.name))
 
 
@@ -288,6 +301,18 @@ def _upgraded(about: Mapping[str, Any]) -> dict[str, Any]:
     on_cpu = any(row["busy_ns"] is None for row in rows)
     account = {"per": STEP, "steps_by": NAMED, "rows": rows, "gpus": [], "on_cpu": on_cpu}
     return {**about, "counted_steps": about["steps"], "account": account if rows else None}
+
+
+def _with_names(report: Report) -> Report:
+    """Return a report whose idle time is at names that know how screens write them, as in the report itself."""
+    if report.account is None:
+        return report
+    naming = naming_of(report)
+
+    def named(gpu: GpuAccount) -> GpuAccount:
+        return replace(gpu, causes=tuple(replace(cause, path=naming(cause.path)) for cause in gpu.causes))
+
+    return replace(report, account=replace(report.account, gpus=tuple(map(named, report.account.gpus))))
 
 
 def read_step_times(path: FilePath) -> StepTimes:

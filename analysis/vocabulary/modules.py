@@ -16,7 +16,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Self
 
 from . import FUSED, PATH_SEPARATOR, collapsed, fused_parts
@@ -94,33 +93,52 @@ def naming(classes: Models, attributes: Models, *, every_index: bool = False) ->
         models[model_name] = _Model(model_name, of_model, attributes.get(model_name, {}), known)
         ordinals |= {last for place in of_model if _ORDINAL.match(last := place.rpartition("/")[2])}
 
-    @cache
+    named_paths: dict[Path, _Named] = {(): _Named()}
+
     def named(path: Path) -> Path:
-        names: list[str] = []
-        model: _Model | None = None
-        place = row_place = ""  # of the last module, as recorded and as shown
-        holders: dict[str, tuple[int, ModuleName | None]] = {}
-        for depth, name in enumerate(path):
-            if model and _INDEX.sub("*", below := f"{place}/{name}".lstrip("/")) in model.known:
-                row_name = name if every_index else model.without_index(name, below)
-                row_place = f"{row_place}/{row_name}".lstrip("/")
-                holder_depth, holder = holders[place]
-                module = model.module(row_name, row_place, holder, follows=holder_depth == depth - 1)
-                if not module.dotted and not every_index and row_name != collapsed(name) and name not in ordinals:
-                    module.alone, module.class_name = f"{row_name} {module.class_name}".strip(), ""
-                place, holders[below] = below, (depth, module)
-                names.append(module)
-            elif (root := name if name in models else collapsed(name)) in models:
-                model, place, row_place, holders = models[root], "", "", {"": (depth, None)}
-                names.append(name if every_index else root)
-            else:
-                row_name = name if every_index or name in ordinals else collapsed(name)
-                if model and fused_parts(row_name):
-                    row_name = model.fusion(row_name, row_place, holders[place][1])
-                names.append(row_name)
-        return tuple(names)
+        depth = len(path)
+        while path[:depth] not in named_paths:
+            depth -= 1
+        for end in range(depth, len(path)):
+            named_paths[path[: end + 1]] = below(named_paths[path[:end]], path[end])
+        return named_paths[path].names
+
+    def below(above: _Named, name: str) -> _Named:
+        """Return what a name below others is called."""
+        model, place, row_place, holder = above.model, above.place, above.row_place, above.holder
+        row_name: str
+        if model and _INDEX.sub("*", inner := f"{place}/{name}".lstrip("/")) in model.known:
+            row_name = name if every_index else model.without_index(name, inner)
+            row_place = f"{row_place}/{row_name}".lstrip("/")
+            module = model.module(row_name, row_place, holder, follows=above.is_holder)
+            if not module.dotted and not every_index and row_name != collapsed(name) and name not in ordinals:
+                module.alone, module.class_name = f"{row_name} {module.class_name}".strip(), ""
+            return _Named((*above.names, module), model, inner, row_place, module, is_holder=True)
+        if (root := name if name in models else collapsed(name)) in models:
+            names = (*above.names, name if every_index else root)
+            return _Named(names, models[root], is_holder=True)
+        row_name = name if every_index or name in ordinals else collapsed(name)
+        if model and fused_parts(row_name):
+            row_name = model.fusion(row_name, row_place, holder)
+        return _Named((*above.names, row_name), model, place, row_place, holder)
 
     return named
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """The names of a path on screens, and the innermost model and module around what is below.
+
+    `place` is the module's path below the model as recorded, and `row_place` as shown; `holder` is its name, None
+    for the model itself. `is_holder` says whether the path ends with that module, or with the model.
+    """
+
+    names: Path = ()
+    model: _Model | None = None
+    place: str = ""
+    row_place: str = ""
+    holder: ModuleName | None = None
+    is_holder: bool = False
 
 
 @dataclass(frozen=True, slots=True)
