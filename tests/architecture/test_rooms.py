@@ -28,7 +28,7 @@ FLOORS = [
     ["analysis.compare", "analysis.doctor", "analysis.kernels", "analysis.ncu", "analysis.questions"],
     ["analysis.page", "analysis.frames", "analysis.agent", "analysis.view"],
     ["analysis"],
-    ["profiling.tool"],
+    ["profiling.tool", "profiling.harmless", "profiling.program"],
     ["profiling", "profiling.annotate"],
     ["profiling.cli"],
     ["profiling.machine", "profiling.nsys_program"],
