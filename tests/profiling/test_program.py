@@ -40,7 +40,7 @@ PROGRAMS = {
     "it says what it is": SAYS,
     "an error": "def load():\n    return {}['data']\nload()",
     "an error after another": "try:\n    1 / 0\nexcept ZeroDivisionError:\n    raise ValueError('why')",
-    "an error because of another": "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    raise ValueError from error",
+    "an error because of another": "try:\n    {}[1]\nexcept KeyError as error:\n    raise ValueError from error",
     "an error with a note": "error = ValueError('x')\nerror.add_note('more')\nraise error",
     "several errors": "raise ExceptionGroup('two', [ValueError('a'), KeyError('b')])",
     "an error of syntax": "def f(:\n    pass",
@@ -65,7 +65,7 @@ PROGRAMS = {
     "a byte order mark": "\ufeffprint(__doc__)",
     "a text that breaks off": "x = '''",
     "annotations": "x: int = 1\nprint(__annotations__)",
-    "where it is called from": "import sys, warnings\nprint(__file__, [k for k in sys.modules if k == '__mp_main__'])",
+    "where it is called from": "import sys\nprint(__file__, '__mp_main__' in sys.modules)",
     "deep recursion": "def f(): f()\ntry: f()\nexcept RecursionError as error: print(error)",
 }
 

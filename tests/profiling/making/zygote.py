@@ -20,6 +20,8 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
@@ -72,7 +74,7 @@ def state() -> dict[str, object]:
         "main": sorted(vars(sys.modules["__main__"])),
         "hooks": hooks(),
         "threads": threads(),
-        "files": sorted(os.readlink(f"/proc/self/fd/{number}") for number in open_files()),
+        "files": sorted(open_files()),
         "warnings": [str(row) for row in warnings.filters],
         "random": [
             torch.initial_seed(),
@@ -115,8 +117,12 @@ def threads() -> int:
     return len(sys._current_frames())
 
 
-def open_files() -> list[str]:
-    return [number for number in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{number}")]
+def open_files() -> Iterator[str]:
+    """Yield what the process has open; of a pipe, its number."""
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that of the folder itself
+            if link.exists():
+                yield str(link.readlink())
 
 
 def attributes() -> dict[str, int]:
@@ -171,7 +177,8 @@ def serve() -> None:
             os.open(os.devnull, os.O_RDONLY)
             run(**json.loads(line))
             return
-        print(os.waitpid(child, 0)[1], flush=True)
+        sys.stdout.write(f"{os.waitpid(child, 0)[1]}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
