@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.ma
 
 from .analysis.errors import NotAReport
 from .analysis.readers import chrome_events, stream_waits

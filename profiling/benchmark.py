@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .cli import (
-    CommandError,
     CommandParser,
-    UsageError,
     add_longest,
     add_output,
     add_running,
@@ -161,28 +159,37 @@ def _percentage(text: str) -> float:
 
 def time_steps(arguments: Sequence[str]) -> int:
     """Time one run of a script: OUT WARM_UP STEPS script.py …; return the status of one that failed, else 0."""
-    from .record import status_of
+    from .program import status_of
     from .training.step_ends import timed
 
     out, warm_up, steps, *program = arguments
-    found = timed(partial(status_of, program, is_module=False), int(warm_up), int(steps))
+    found = timed(partial(status_of, program), int(warm_up), int(steps))
     Path(out).write_text(json.dumps(found))
     return found["status"] or 0
 
 
 def _time_program(options: Mapping[str, Any]) -> int:
-    from .record import print_without_ours, status_of
+    from .program import report, status_of
     from .study.program_times import show_times
     from .training.against import compare_programs
 
     if options["against"] is not None:
         return compare_programs(options)
-    try:
-        return show_times(options, partial(status_of, options["program"], is_module=False))
-    except Exception as error:
-        if isinstance(error, UsageError | CommandError) or not print_without_ours(error):
+    raised: list[Exception] = []
+
+    def run() -> int:
+        try:
+            return status_of(options["program"])
+        except Exception as error:
+            raised.append(error)
             raise
-        return 1
+
+    try:
+        return show_times(options, run)
+    except Exception as error:
+        if error not in raised:
+            raise
+        return report(error)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import platform
 import re
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ OPTIMIZER_FLAGS = ("fused", "foreach", "capturable")
 DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
 
+@cache
 def versions() -> dict[str, str | int | None]:
     """Return the versions of Python, PyTorch, CUDA and nvtx; None for what is not installed."""
     return {
@@ -77,11 +79,12 @@ def pytorch_settings() -> dict[str, str | bool]:
 def parameter_facts(parameters: Iterable[torch.Tensor]) -> dict[str, Any]:
     """Return how many numbers and tensors these parameters are, and how many tensors have each type."""
     tensors = list(parameters)
-    return {
-        "parameters": sum(tensor.numel() for tensor in tensors),
-        "parameter_tensors": len(tensors),
-        "parameter_dtypes": Counter(str(tensor.dtype).removeprefix("torch.") for tensor in tensors),
-    }
+    with torch._C.DisableTorchFunction():  # they may be of a class of the program's own
+        return {
+            "parameters": sum(tensor.numel() for tensor in tensors),
+            "parameter_tensors": len(tensors),
+            "parameter_dtypes": Counter(str(tensor.dtype).removeprefix("torch.") for tensor in tensors),
+        }
 
 
 def optimizer_flags(optimizer: Optimizer) -> dict[str, bool]:

@@ -1,20 +1,18 @@
 """Run a Python program without changes, and record the work of its training.
 
 nvtx-kernels record train.py --epochs 1
-nvtx-kernels record -o report.sqlite --modules -m package.train --epochs 1
+nvtx-kernels record -o report.sqlite -m package.train --epochs 1
 """
 
 import argparse
 import multiprocessing.process
 import os
-import runpy
 import shlex
-import signal
 import subprocess
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +22,26 @@ from nvtx_kernels.analysis.support.arguments import CommandParser
 import nvtx_kernels
 
 from .cli import CommandError, ended
+from .harmless import forgive, say
+from .program import end_with, run
 
 EPILOG = """\
 ranges    forward, backward and optimizer, inside steps; a step ends with an update of the optimizer.
-          Each model that the program calls has a range, and with --modules its submodules too.
+          Each model that the program calls has a range, and so have its submodules.
           Ranges that the program opens itself (nvtx, torch.cuda.nvtx, record_function) are recorded too.
 ranks     torchrun --no-python nvtx-kernels record train.py: each rank writes a report, report.rank0.sqlite, …
 nsys      under nsys, nsys records: -c cudaProfilerApi captures the measured steps
-exit      the program's own status; 1 if the report could not be written; 2 wrong usage; 130 after Ctrl-C
+file      an earlier recording is replaced, unless this one has less: that is written to report-2.sqlite
+exit      as the program ends without recording; 1 if the report could not be written; 2 wrong usage
 """
 PACKAGE = Path(nvtx_kernels.__file__).resolve().parent
-#: Where this package's own frames are, and what runs a program, in tracebacks.
-OUR_FILES = (f"{PACKAGE}{os.sep}", f"{Path(__file__).resolve().parent}{os.sep}", "<frozen runpy>")
 # Processes that libraries start to load data or to compile, in which no program trains.
 HELPERS = ("torch.utils.data", "torch._inductor", "multiprocessing", "concurrent", "joblib", "datasets")
 NOT_RECORDED = (
     "record: {} process{} that the program started {} not recorded. Start them with "
-    "`torchrun --no-python nvtx-kernels record {}`, or use nvtx_kernels.profile in the function that they run.\n"
+    "`torchrun --no-python nvtx-kernels record {}`, or use nvtx_kernels.profile in the function that they run."
 )
+MISPLACED = "record: {} is given to {}. If it is for record, write: nvtx-kernels record {}"
 
 
 def parser(prog: str = "python -m profiling.record") -> argparse.ArgumentParser:
@@ -56,8 +56,9 @@ def parser(prog: str = "python -m profiling.record") -> argparse.ArgumentParser:
     add = parser.add_argument
     add("-o", "--output", default="report.sqlite", metavar="FILE", help="the report to write (%(default)s)")
     add("--open", action="store_true", help="afterwards, write the report's page and open it in the browser")
-    add("--modules", action="store_true", help="open a range for every submodule of each model")
-    add("--depth", type=int, metavar="N", help="with --modules, levels of submodules (all)")
+    add("--no-modules", action="store_true", help="open a range for each model, and none for its submodules")
+    add("--modules", action="store_true", help=argparse.SUPPRESS)  # of earlier versions, where it was no default
+    add("--depth", type=int, metavar="N", help="levels of submodules that have ranges (all)")
     add("--flops", action="store_true", help="count FLOPs and bytes in the last step of warm-up")
     add("--memory", action="store_true", help="record what each range allocates and frees")
     add("--warmup", type=int, metavar="N", help="steps before measuring (3; of fewer than six steps, one)")
@@ -78,13 +79,24 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
     options = command.parse_args(ours)
     if not program:
         command.error("name a script, or a module after -m")
-    if not is_module and not Path(program[0]).is_file():
+    if not is_module and not Path(program[0]).exists():
         command.error(f"{program[0]} is not a file; use -m for a module")
     if (suffix := Path(options.output).suffix.lower()) in (*SUFFIXES, *OTHER_SUFFIXES) and suffix != ".sqlite":
         command.error(f"a recording is an SQLite file, not {suffix}: -o report.sqlite")
-    for word in misplaced(command, program, is_module):
-        sys.stderr.write(f"record: {word} is given to {program[0]}; for record, write it before the program\n")
-    return ended(command, lambda: _record(options, program, is_module))
+    words = misplaced(command, program, is_module)
+    if words:
+        others = [word for word in program[1:] if word not in words]
+        right = shlex.join([*ours, *words, *(["-m"] if is_module else []), program[0], *others])
+        say(MISPLACED.format(shlex.join(words), program[0], right))
+    is_kept = any(word.startswith(("-o", "--output")) for word in words)
+    raised: list[BaseException] = []
+    result = ended(command, lambda: _record(options, program, raised, is_module=is_module, is_kept=is_kept))
+    for error in raised:
+        if not isinstance(error, SystemExit):
+            end_with(error)
+        if not result:
+            raise error
+    return result
 
 
 def split(command: argparse.ArgumentParser, arguments: list[str]) -> tuple[list[str], list[str], bool]:
@@ -98,73 +110,58 @@ def split(command: argparse.ArgumentParser, arguments: list[str]) -> tuple[list[
 
 
 def misplaced(command: argparse.ArgumentParser, program: Sequence[str], is_module: bool) -> list[str]:
-    """Return the program's options that are called like ours, unless its script mentions them."""
-    text = "" if is_module else Path(program[0]).read_text(errors="replace")
-    ours = {name for action in command._actions for name in action.option_strings} - {"-h", "--help", "-m"}
-    options = [word.partition("=")[0] for word in program[1:]]
-    return [word for word in options if word in ours and word not in text]
+    """Return the program's options that are called like ours, with values, unless its script mentions them."""
+    path = Path(program[0])
+    text = path.read_text(errors="replace") if not is_module and path.is_file() else ""
+    actions = {name: action for action in command._actions for name in action.option_strings}
+    words = []
+    for word, value in pairwise([*program[1:], ""]):
+        name, is_joined, _ = word.partition("=")
+        action = actions.get(name)
+        if action is None or name in ("-h", "--help", "-m") or name in text:
+            continue
+        words += [word, value] if action.nargs is None and not is_joined and value else [word]
+    return words
 
 
-def _record(options: argparse.Namespace, program: list[str], is_module: bool) -> int:
-    from .recorder.process import Terminated
-    from .recorder.trace_file import TraceFileError
+def _record(
+    options: argparse.Namespace, program: list[str], raised: list[BaseException], *, is_module: bool, is_kept: bool
+) -> int:
+    """Record the program, and return 0; note what it raised. An earlier report that `is_kept` is not replaced."""
+    from .recorder.trace_file import TraceFileError, free_path
     from .training import Profile
 
+    output = Path(options.output)
     try:
         profile = Profile(
             None,
             None,
-            options.output,
+            free_path(output) if is_kept else output,
             warmup=options.warmup,
             steps=options.steps,
-            depth=options.depth if options.modules else 0,
+            depth=0 if options.no_modules else options.depth,
             flops=options.flops,
             memory=options.memory,
             every_model=True,
         )
     except ValueError as error:
         raise CommandError(str(error)) from error
+    process = os.getpid()  # of which the program may fork others, that come here too
     try:
         with _counting_processes() as processes, profile:
-            status = status_of(program, is_module=is_module)
+            try:
+                run(program, is_module=is_module)
+            except SystemExit as ending:
+                raised.append(ending)
     except TraceFileError as error:
         raise CommandError(str(error)) from error
-    except Terminated:
-        status = 128 + signal.SIGTERM
-    except KeyboardInterrupt:
-        sys.stderr.write(f"record: {program[0]} was interrupted\n")
-        status = 130
-    except Exception as error:
-        if not print_without_ours(error):
-            raise
-        status = 1
-    if processes:
+    except (Exception, KeyboardInterrupt) as error:
+        raised.append(error)
+    if processes and process == os.getpid():
         es, were = ("", "was") if len(processes) == 1 else ("es", "were")
-        sys.stderr.write(NOT_RECORDED.format(len(processes), es, were, shlex.quote(program[0])))
+        say(NOT_RECORDED.format(len(processes), es, were, shlex.quote(program[0])))
     if options.open and profile.path.exists():
         _open_page(profile.path)
-    return status
-
-
-def status_of(program: list[str], *, is_module: bool) -> int:
-    """Run the program as the main one, and return its exit status."""
-    from .recorder.process import Terminated
-
-    before = sys.argv, list(sys.path)
-    sys.argv = program
-    sys.path.insert(0, "" if is_module else str(Path(program[0]).resolve().parent))
-    run: Any = runpy.run_module if is_module else runpy.run_path
-    try:
-        run(program[0], run_name="__main__", **({"alter_sys": True} if is_module else {}))
-    except Terminated:
-        raise
-    except SystemExit as ending:
-        if ending.code is not None and not isinstance(ending.code, int):
-            sys.stderr.write(f"{ending.code}\n")
-            return 1
-        return ending.code or 0
-    finally:
-        sys.argv, sys.path[:] = before[0], before[1]
     return 0
 
 
@@ -177,28 +174,16 @@ def _counting_processes() -> Iterator[list[str]]:
     start, functions = process.start, []
 
     def counted(self: Any) -> None:
-        module = getattr(self._target or type(self).run, "__module__", "") or ""
-        if module == "torch.multiprocessing.spawn" or not module.startswith(HELPERS):
-            functions.append(module)
+        try:
+            module = getattr(self._target or type(self).run, "__module__", "") or ""
+            if module == "torch.multiprocessing.spawn" or not module.startswith(HELPERS):
+                functions.append(module)
+        except Exception:
+            forgive("processes that the program starts are not counted")
         start(self)
 
     with replaced((process, "start", counted)):
         yield functions
-
-
-def print_without_ours(error: BaseException) -> bool:
-    """Print a traceback of the program's frames; return False for an error of our own."""
-    report = traceback.TracebackException.from_exception(error)
-    chain: list[traceback.TracebackException | None] = [report]
-    for link in chain:
-        if link is not None:
-            frames = [frame for frame in link.stack if not frame.filename.startswith(OUR_FILES)]
-            if link is report and (not frames or report.stack[-1].filename.startswith(OUR_FILES[:2])):
-                return False
-            link.stack[:] = frames
-            chain += [link.__cause__, link.__context__]
-    sys.stderr.writelines(report.format())
-    return True
 
 
 def _open_page(report: Path) -> None:

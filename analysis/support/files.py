@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import gzip
 import io
+import itertools
 import os
 import secrets
 import stat
@@ -22,6 +23,7 @@ from typing import IO
 OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")
 REFUSED = {stat.S_IFDIR: "It is a folder", stat.S_IFBLK: "It is a disk", stat.S_IFSOCK: "It is a socket"}
 BUFFER = 2**18
+STANDARD_ERROR = 2
 COMPRESSION = 4  # of 1 to 9: a larger file, written in half the time of the default
 
 
@@ -52,6 +54,19 @@ class Unfinished:
         with self.path.open("rb") as file:
             os.fsync(file.fileno())
         self.path.replace(self.target)
+
+    def publish_beside(self) -> Path:
+        """Publish the file under a new name with a number from 2 on, and return that path."""
+        for number in itertools.count(2):
+            path = self.target.with_stem(f"{self.target.stem}-{number}")
+            try:
+                path.touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            self.target = path
+            self.publish()
+            return path
+        raise AssertionError
 
     def discard(self) -> None:
         """Remove the file if it was not published."""
@@ -125,6 +140,23 @@ def _stream(path: Path) -> IO[bytes]:
         raise
     os.set_blocking(descriptor, True)
     return os.fdopen(descriptor, "wb")
+
+
+@contextmanager
+def standard_numbers_taken() -> Iterator[None]:
+    """Have no file that is opened in the block get the number of a standard stream that is closed.
+
+    SQLite would take it for good, for nothing.
+    """
+    taken = []
+    try:
+        while (number := os.open(os.devnull, os.O_RDONLY)) <= STANDARD_ERROR:
+            taken.append(number)
+        taken.append(number)
+        yield
+    finally:
+        for number in taken:
+            os.close(number)
 
 
 def discard_output() -> None:

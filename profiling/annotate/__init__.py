@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 import sys
 import threading
 import types
@@ -41,6 +40,8 @@ except ModuleNotFoundError as error:
 
 from nvtx_kernels import DOMAIN
 
+from .. import harmless
+from ..harmless import say
 from . import calls, marks, modules, nodes, optimizers, places, range_stack, regions
 from .compiled import ranges, tracing
 from .modules import ModuleAnnotation, annotate_modules
@@ -62,8 +63,6 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-
-log = logging.getLogger(__name__)
 
 
 def __dir__() -> list[str]:
@@ -97,7 +96,7 @@ class Range:
             raise TypeError("a class cannot be annotated; annotate its methods, or use annotate_modules")
         is_async_generator: bool = inspect.isasyncgenfunction(function)
         if is_async_generator:
-            log.warning("%s is an asynchronous generator and is not annotated", function.__qualname__)
+            say(f"{function.__qualname__} is an asynchronous generator and is not annotated")
             return function
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
             return _stepwise(self, function)
@@ -219,5 +218,5 @@ def _stepwise(annotation: Range, function: Callable[P, Any]) -> Callable[P, Any]
 
 for _module in (marks, modules, nodes, optimizers, places, range_stack, ranges, regions):
     tracing.keep_eager(_module, and_what_it_calls=True)
-for _module in (calls, sys.modules[__name__]):  # these call the program's own functions
+for _module in (calls, harmless, sys.modules[__name__]):  # these call the program's own functions
     tracing.keep_eager(_module, and_what_it_calls=False)

@@ -12,16 +12,20 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from ..harmless import forgive
 from . import optimizers, places, range_stack, recursion, regions
 from .compiled.ranges import CompiledCall
+from .given import shape_of
 from .range_stack import AutomaticRange, Label
 from .regions import Names, in_backward
+from .replacing import is_on_top, replaced
 
 #: Of tokens: sequences and positions.
 TOKENS, INTEGERS = 2, frozenset({torch.int64, torch.int32})
@@ -59,7 +63,7 @@ class _Call:
 _plans: dict[int, tuple[Plan, ...]] = {}
 _lock = threading.RLock()
 _call = nn.Module.__call__
-_is_installed = False
+_installed: ExitStack | None = None
 
 
 def add(module: nn.Module, plan: Plan) -> Plan:
@@ -112,18 +116,19 @@ def _forget(key: int) -> None:
 
 
 def _install(is_heard: bool) -> None:
-    """Replace PyTorch's call, or restore it, unless another library has replaced ours."""
-    global _call, _is_installed
+    """Replace PyTorch's call, or restore it, unless another library has put its own over ours."""
+    global _call, _installed
     with _lock:
         optimizers.calls_are_heard = is_needed = is_heard and bool(_plans)
-        if is_needed == _is_installed or (_is_installed and nn.Module.__call__ is not _annotated):
+        is_buried = _installed is not None and not is_on_top(nn.Module, "__call__")
+        if is_needed == (_installed is not None) or is_buried:
             return
-        if is_needed:
-            _call = nn.Module.__call__
-            nn.Module.__call__ = _annotated  # type: ignore[method-assign]
+        if _installed is None:
+            _call, _installed = nn.Module.__call__, ExitStack()
+            _installed.enter_context(replaced((nn.Module, "__call__", _annotated)))
         else:
-            nn.Module.__call__ = _call  # type: ignore[method-assign]
-        _is_installed = is_needed
+            _installed.close()
+            _installed = None
         optimizers.install()
 
 
@@ -169,7 +174,7 @@ def _in_no_range(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
             opened = range_stack.push(CompiledCall(label))
             _mark_positions(compiled, args, kwargs)
     except Exception:  # annotation must not break the program
-        range_stack.say_failed("a call of a compiled model is not announced")
+        forgive("a call of a compiled model is not announced")
     try:
         return _call(module, *args, **kwargs)
     finally:
@@ -202,7 +207,7 @@ def _in_ranges(plans: tuple[Plan, ...], module: nn.Module, args: tuple[Any, ...]
             if call is not None:
                 _mark_positions(module, args, kwargs)
         except Exception:  # annotation must not break the program
-            range_stack.say_failed("a call of a module is not annotated")
+            forgive("a call of a module is not annotated")
         if part is not None and part.call is not None:
             _note(part.call.note_given, (args, kwargs, _replicated(module)))
         if len(plans) == 1:
@@ -215,10 +220,13 @@ def _in_ranges(plans: tuple[Plan, ...], module: nn.Module, args: tuple[Any, ...]
     finally:
         # From here on the range is over, even where Ctrl-C keeps the rest from running.
         is_outermost, call = call is not None, None
-        if part is None:
-            range_stack.close(opened)
-        else:
-            regions.end(part)
+        try:
+            if part is None:
+                range_stack.close(opened)
+            else:
+                regions.end(part)
+        except Exception:
+            forgive("a call of a module has no end")
         if is_outermost:
             optimizers.after_forward()
 
@@ -238,8 +246,9 @@ def _mark_positions(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, 
     if module.training and torch.is_grad_enabled():
         return
     for value in (*args, *kwargs.values()):
-        if isinstance(value, torch.Tensor) and value.dim() == TOKENS and value.dtype in INTEGERS:
-            if type(positions := value.shape[-1]) is int and positions:  # not one that is being traced
+        shape = shape_of(value)
+        if shape is not None and len(shape.sizes) == TOKENS and shape.dtype in INTEGERS:
+            if positions := shape.sizes[-1]:
                 range_stack.mark(f'{CALL_MARK}{{"positions": {positions}}}')
             return
 
@@ -263,4 +272,4 @@ def _note(note: Callable[[object], None], values: object) -> None:
     try:
         note(values)
     except Exception:  # annotation must not break the program
-        range_stack.say_failed("what a module was given or returned cannot be inspected")
+        forgive("what a module was given or returned cannot be inspected")

@@ -53,7 +53,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nvtx_kernels import DOMAIN
 
+from ..harmless import forgive, json_text, say_once
 from . import operator_cost, optimizers, others, range_stack
+from .compiled.ranges import in_compiled_function
+from .given import is_traced
 from .marks import collapsed
 from .range_stack import OpenRange, Payload, Thread
 from .regions import in_backward
@@ -67,8 +70,9 @@ INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 INDEX_ABOVE = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9]|$)")
 PEAKS_FILE, MOST_BYTES = "peaks.json", 2**20
 MOST_CALLS = 64
+COMPILED = "a step begins inside a compiled function; compile the model instead"
 NO_STEP = (
-    "%s was called %s times without a step of an optimizer or a range of a step around the calls, so no step "
+    "{} was called {} times without a step of an optimizer or a range of a step around the calls, so no step "
     "could be counted: open a range, `with annotate.range('step')`, around each"
 )
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -108,7 +112,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if FakeTensor in types or not self.is_on or isinstance(func, HigherOrderOperator):
+        if FakeTensor in types or not self.is_on or is_traced() or isinstance(func, HigherOrderOperator):
             out = func(*args, **kwargs)
             return self._counted(func, args, kwargs, out) if isinstance(func, HigherOrderOperator) else out
         if any(kind.__torch_dispatch__ != torch.Tensor.__torch_dispatch__ for kind in types):
@@ -123,7 +127,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if self.is_on and not (self.until is not None and self.until.ended):
                 self.counting.add(_place(self.thread, self.ranges), func, (args, kwargs, out))
         except Exception:  # an instrument must not break what it measures
-            range_stack.say_failed("an operator is not counted")
+            forgive("an operator is not counted")
         return out
 
 
@@ -204,6 +208,7 @@ class Counting:
     """Counts one step of this thread, once, and puts the counts into reports.
 
     `of` is what was counted by phase and path; `calls` counts the calls of models, `uncounted` operators.
+    `trouble` says why nothing can be counted, if so.
     """
 
     def __init__(self) -> None:
@@ -211,7 +216,7 @@ class Counting:
         self.calls: Counter[str] = Counter()
         self.uncounted: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
         self._lock = threading.Lock()
-        self.is_done = False
+        self.is_done, self.trouble = False, ""
         self._mode: _Mode | None = None
         self._ranges = _Ranges(self.calls)
         self._hearing = ExitStack()
@@ -231,6 +236,9 @@ class Counting:
         """Count what this thread computes from here to `end`, or until a range ends."""
         if self.is_done or self._mode is not None:
             return
+        if in_compiled_function():  # which ends with the modes that it began with
+            self.is_done, self.trouble = True, COMPILED
+            return
         self._mode = _Mode(self, self._ranges, until)
         self._ranges.is_counting = True
         self._mode.__enter__()  # type: ignore[no-untyped-call]
@@ -243,7 +251,7 @@ class Counting:
             return
         mode.is_on, self.is_done = False, True
         if mode.thread is range_stack.here():
-            _leave(mode)
+            _leave_when_safe(mode)
         self._texts = self.texts() if is_step else []
 
     @contextmanager
@@ -302,7 +310,7 @@ class Counting:
             for phase, form, entry in part:
                 of_part.setdefault(phase, {})[form] = entry
             content = {"version": VERSION, "part": part_number, "parts": len(parts), **head, "ranges": of_part}
-            texts.append(MARK + json.dumps(content, ensure_ascii=False, separators=(",", ":")))
+            texts.append(MARK + json_text(content))
             head = {}
         return texts
 
@@ -310,6 +318,23 @@ class Counting:
         """Put the counts into what is recorded now."""
         for text in self._texts:
             range_stack.mark(text)
+
+
+# What could not be left where it ended, in a compiled function, and does nothing any more.
+_inert: list[_Mode] = []
+
+
+def _leave_when_safe(*modes: _Mode) -> None:
+    """Leave modes, unless a compiled function runs: then with the next ones, or by `leave_inert`."""
+    _inert.extend(modes)
+    if not in_compiled_function():
+        while _inert:
+            _leave(_inert.pop())
+
+
+def leave_inert() -> None:
+    """Leave the modes that have counted and could not be left where they ended."""
+    _leave_when_safe()
 
 
 def _leave(mode: _Mode) -> None:
@@ -354,7 +379,7 @@ class FirstStep(Counting):
             self.end()
         elif self._step is None and self._model_calls >= MOST_CALLS:
             self.end(is_step=False)
-            range_stack.say_once(f"no step: {self._model}", NO_STEP, self._model, self._model_calls)
+            say_once(NO_STEP.format(self._model, self._model_calls))
         self._model_calls += 1
         self._records |= torch.is_grad_enabled()
 

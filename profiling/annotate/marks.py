@@ -21,12 +21,12 @@ of the category `timeline` are pictures, and marks of training (`optimizers.py`)
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+from ..harmless import json_text
 from . import range_stack
 
 MARK = "nvtx-kernels annotation: "
@@ -77,7 +77,7 @@ class Mark:
         self._sent_to, self._sent_s = listeners, now
         numbers = range_stack.category_numbers()
         content = self._content | ({"categories": numbers} if numbers else {})
-        range_stack.mark(MARK + json.dumps(content, ensure_ascii=False))
+        range_stack.mark(MARK + json_text(content))
         return True
 
 

@@ -59,6 +59,7 @@ class ModuleAnnotation:
         # By chosen module: its path of ranges below the model's, and the labels of its backward and those around.
         chosen_so_far: dict[int, tuple[str, tuple[Label, ...]]] = {}
         described: list[tuple[str, str, str]] = []
+        planned: list[tuple[nn.Module, Plan]] = []
         for named in chosen:
             module, outer = named.module, named.parent
             while outer is not None and id(outer.module) not in chosen_so_far:
@@ -72,8 +73,10 @@ class ModuleAnnotation:
             names = regions.names(named.name, named.payload)
             chosen_so_far[id(module)] = range_path, (names.backward, *around)
             plan = Plan(names, around, type(module) in QUIET_IN_EVAL, self._before_a_call)
-            self._plans.append(calls.add(module, plan))
+            planned.append((module, plan))
         self._mark = Mark(self.name, described)
+        for module, plan in planned:  # at last, for another thread may call the model now
+            self._plans.append(calls.add(module, plan))
 
     def _before_a_call(self, given: object) -> None:
         """Handle a call from outside: usually of the model, or of a part that the program calls directly."""

@@ -34,6 +34,7 @@ import torch
 from nvtx_kernels.analysis.vocabulary import SETTING_HOOKS
 from torch.utils.hooks import RemovableHandle
 
+from ..harmless import forgive, forgiving
 from . import range_stack
 from .compiled import ranges
 from .places import (
@@ -95,7 +96,7 @@ class _Hooked:
                     drawing = range_stack.draw(_SETTING_HOOKS)
                     self._hook_nodes()
             except Exception:  # annotation must not break the program
-                range_stack.say_failed("a backward has no ranges")
+                forgive("a backward has no ranges")
             finally:
                 range_stack.drawn(drawing)
             gradients = engine()
@@ -103,7 +104,7 @@ class _Hooked:
                 for maker, start in self.pass_threads.items():
                     self._remember(maker, start, gradients)
             except Exception:  # nor may this
-                range_stack.say_failed("what a backward made is not known")
+                forgive("what a backward made is not known")
             return gradients
         finally:
             self.hooked.clear()
@@ -280,22 +281,39 @@ def _watched_run(
     run = partial(_run, tensors, grad_tensors, keep_graph, create_graph, *args, **kwargs)
     if not range_stack.active or torch.compiler.is_dynamo_compiling() or _is_compiled_autograd():
         return run()
-    thread, is_hooked = range_stack.here(), create_graph or not _all_see_nodes()
-    begun = [
-        (listener, listener.pass_begins(running_part(thread), is_hooked=is_hooked))
-        for listener in range_stack.pass_listeners
-    ]
+    makes_nodes = bool(create_graph)
+    begun = _begin_pass(makes_nodes=makes_nodes)
     try:
-        if not is_hooked:
+        if begun is None or not begun.is_hooked:
             return run()
-        is_whole = bool(kwargs.get("accumulate_grad")) and not create_graph and not (args and args[0])
-        hooked = _Hooked(tensors, is_kept=keep_graph, is_whole=is_whole, makes_nodes=bool(create_graph))
+        is_whole = bool(kwargs.get("accumulate_grad")) and not makes_nodes and not (args and args[0])
+        hooked = _Hooked(tensors, is_kept=keep_graph, is_whole=is_whole, makes_nodes=makes_nodes)
         return hooked.run(run)
     finally:
-        for listener, token in begun:
-            listener.pass_ends(token)
-        if create_graph and thread.places is not None:  # nodes that it made here were of the parts that it ran
-            enter_innermost(thread)
+        _end_pass(begun, makes_nodes=makes_nodes)
+
+
+class _Begun(NamedTuple):
+    """A pass that has begun, with what its listeners are to be called with at its end."""
+
+    is_hooked: bool
+    listeners: list[tuple[range_stack.PassListener, Any]]
+
+
+@forgiving("a backward has no ranges")
+def _begin_pass(*, makes_nodes: bool) -> _Begun:
+    is_hooked, part = makes_nodes or not _all_see_nodes(), running_part(range_stack.here())
+    heard = range_stack.pass_listeners
+    return _Begun(is_hooked, [(one, one.pass_begins(part, is_hooked=is_hooked)) for one in heard])
+
+
+@forgiving("a backward has no end")
+def _end_pass(begun: _Begun | None, *, makes_nodes: bool) -> None:
+    for listener, token in begun.listeners if begun is not None else ():
+        listener.pass_ends(token)
+    thread = range_stack.here()
+    if makes_nodes and thread.places is not None:  # nodes that it made here were of the parts that it ran
+        enter_innermost(thread)
 
 
 def _all_see_nodes() -> bool:

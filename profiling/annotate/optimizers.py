@@ -14,7 +14,6 @@ take precedence: there is no `step` inside a range of a phase or step, and no `o
 from __future__ import annotations
 
 import functools
-import json
 import sys
 import threading
 import weakref
@@ -22,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -33,6 +33,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from ..harmless import forgive, forgiving, json_text
 from . import range_stack
 from .compiled import tracing
 from .range_stack import AutomaticRange, Label, OpenRange, Thread, label
@@ -87,6 +88,7 @@ class _Training:
         self.captured: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
         self.capturing: list[str] | None = None
 
+    @forgiving("an optimizer is not known")
     def holds(self, optimizer: Optimizer) -> bool:
         """Return whether an optimizer has a parameter of an annotated model; with a guide, every one counts."""
         if self.guide is not None:
@@ -152,7 +154,10 @@ def _noting_made() -> tuple[Any, str, Any]:
     @functools.wraps(make)
     def made(self: Optimizer, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
-        _training.made[self] = type(self).__name__
+        try:
+            _training.made[self] = type(self).__name__
+        except Exception:
+            forgive("an optimizer is not known")
 
     return Optimizer, "__init__", made
 
@@ -160,7 +165,7 @@ def _noting_made() -> tuple[Any, str, Any]:
 def tell(event: str, **facts: object) -> None:
     """Write into the report what training does at this moment (`TrainingMark` of the readers has the facts)."""
     if range_stack.active:
-        range_stack.mark(TRAINING_MARK + json.dumps({"event": event, **facts}))
+        range_stack.mark(TRAINING_MARK + json_text({"event": event, **facts}))
 
 
 def watch(model: nn.Module, name: str) -> None:
@@ -181,6 +186,7 @@ def unwatch(model: nn.Module, name: str) -> None:
         _close(range_stack.here(), "step")
 
 
+@forgiving("a step has no beginning")
 def before_forward(given: object = ()) -> None:
     """End what a failed update left open, and begin to draw a step where one is due.
 
@@ -198,6 +204,7 @@ def before_forward(given: object = ()) -> None:
         thread.step = range_stack.push(AutomaticRange(Label("step", _training.steps, "timeline")))
 
 
+@forgiving("a forward has no end")
 def after_forward() -> None:
     """Notify the guide that a model's call has ended."""
     if _training.guide is not None:
@@ -224,7 +231,13 @@ def _before_update(optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, A
     if _is_compiling():
         tracing.note_updating(optimizer)
         return None
-    if _is_inside_another() or not _training.holds(optimizer):
+    return _begin_update(optimizer, args, kwargs, sys._getframe(1))
+
+
+@forgiving("an update has no range")
+def _begin_update(optimizer: Optimizer, args: Any, kwargs: Any, hook: FrameType) -> tuple[Any, Any] | None:
+    """Open the range of an update, whose hooks this frame calls; return its arguments if its closure changes."""
+    if _is_inside_another(hook) or not _training.holds(optimizer):
         return None
     if _scaling.is_asked:  # its range is open
         return None
@@ -238,6 +251,7 @@ def _before_update(optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, A
     return None
 
 
+@forgiving("an update has no range")
 def _open_update(thread: Thread) -> bool:
     """Open the range of an update, unless nobody listens or the program has one; return whether it is open."""
     _close(thread, "optimizer")
@@ -249,6 +263,7 @@ def _open_update(thread: Thread) -> bool:
     return True
 
 
+@forgiving("an update has no end")
 def _end_update(thread: Thread) -> None:
     _close(thread, "optimizer")
     if _training.guide is not None:
@@ -259,7 +274,13 @@ def _after_update(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
     if _is_compiling():
         tracing.note_update(optimizer, _run_compiled_update)
         return
-    if _is_inside_another() or not _training.holds(optimizer):
+    _finish_update(optimizer, sys._getframe(1))
+
+
+@forgiving("an update has no end")
+def _finish_update(optimizer: Optimizer, hook: FrameType) -> None:
+    """End the range of an update, whose hooks this frame calls, and note it."""
+    if _is_inside_another(hook) or not _training.holds(optimizer):
         return
     if not _scaling.is_asked:
         _end_update(range_stack.here())
@@ -285,6 +306,7 @@ def _run_compiled_update(
     return returned
 
 
+@forgiving("an update is not noted")
 def _note_update(optimizer: Optimizer) -> None:
     """Tell that an optimizer has updated, or that its update was skipped."""
     name = _training.name(optimizer)
@@ -303,19 +325,19 @@ def _note_update(optimizer: Optimizer) -> None:
         _close(range_stack.here(), "step")
 
 
+@forgiving("an update is not noted")
 def _tell_update(name: str, **facts: object) -> None:
     tell("update", optimizer=name, **facts)
     if _training.guide is not None:
         _training.guide.after_update(name)
 
 
-def _is_inside_another() -> bool:
-    """Return whether the update whose hook this is runs inside another update.
+def _is_inside_another(hook: FrameType) -> bool:
+    """Return whether an update runs inside another, given PyTorch's frame that calls the hooks of every update.
 
     That one may be of the same optimizer: a class whose `step` calls its base class's.
     """
-    frame = sys._getframe(2)  # PyTorch's, which calls the hooks of every update
-    code, outer = frame.f_code, frame.f_back
+    code, outer = hook.f_code, hook.f_back
     while outer is not None and outer.f_code is not code:
         outer = outer.f_back
     return outer is not None

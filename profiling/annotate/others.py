@@ -25,6 +25,7 @@ from typing import Any, Protocol
 import torch
 import torch.cuda.nvtx
 
+from ..harmless import forgive
 from . import range_stack
 from .nvtx_package import domain, nvtx
 from .replacing import replaced
@@ -111,7 +112,10 @@ def hear(hearer: Hearer) -> Iterator[None]:
 
 def _tell(event: str, *facts: object, **named_facts: object) -> None:
     for hearer in _hearers:
-        getattr(hearer, event)(*facts, **named_facts)
+        try:
+            getattr(hearer, event)(*facts, **named_facts)
+        except Exception:
+            forgive("a range of the program's is not recorded")
 
 
 def _replacements() -> Iterator[tuple[Any, str, Any]]:

@@ -19,14 +19,14 @@ import threading
 import weakref
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import torch
 
+from .given import elements_of
 from .range_stack import Thread
 
 Node = Any  # PyTorch's class of that name says that `metadata` were a method
@@ -39,16 +39,9 @@ THREADS = 64
 # A number above those of all nodes but leaves.
 LEAF_NUMBER = 2**64 - 1
 _MADE_IN, _NOT_MADE_BY = "nvtx-kernels made in", "nvtx-kernels not made by"
-_MOST_ITEMS, _MOST_LEVELS = 1000, 4
-# What has no tensors, and how to look into a container without its own methods, which may be the program's.
+_MOST_LEVELS = 4
+# What has no tensors.
 _WITHOUT = {type(None), bool, int, float, str}
-_READERS: dict[type, Callable[[Any], Iterable[object]]] = {
-    dict: dict.values,
-    list: list.__iter__,
-    tuple: tuple.__iter__,
-    set: set.__iter__,
-    frozenset: frozenset.__iter__,
-}
 next_number: Callable[[], int] = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 
 
@@ -262,16 +255,5 @@ def _nodes_in(value: Any, level: int) -> Iterator[Node]:
             if node is not None:
                 yield node
     elif level < _MOST_LEVELS and kind not in _WITHOUT:
-        for element in _elements(value, kind):
+        for element in elements_of(value):
             yield from _nodes_in(element, level + 1)
-
-
-def _elements(value: Any, kind: type) -> Iterable[object]:
-    """Return the elements of a container or dataclass, without running the program's code."""
-    for base, read in _READERS.items():
-        if issubclass(kind, base):
-            return islice(read(value), _MOST_ITEMS)
-    if issubclass(kind, Mapping) or hasattr(kind, "__dataclass_fields__"):
-        with suppress(AttributeError):  # a dataclass with slots
-            return list(object.__getattribute__(value, "__dict__").values())[:_MOST_ITEMS]
-    return ()

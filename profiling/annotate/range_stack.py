@@ -8,7 +8,6 @@ autograd engine (a *task*); when that pass is over, they never outlive the next 
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -21,6 +20,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from nvtx_kernels import DOMAIN
 
+from ..harmless import forgive
 from . import nvtx_package
 
 OFF_SWITCH = "NVTX_KERNELS_OFF"
@@ -49,7 +49,6 @@ CATEGORIES = (*FORWARD_CATEGORIES, "model/backward", "phase", "gradient", "timel
 Payload = int | float | None
 T = TypeVar("T")
 P = ParamSpec("P")
-log = logging.getLogger("profiling.annotate")
 
 
 class Listener(Protocol):
@@ -195,7 +194,6 @@ _is_silent = False
 #: Those of the listeners that may see autograd's nodes.
 pass_listeners: tuple[PassListener, ...] = ()
 _listeners_lock = threading.Lock()
-_said: set[str] = set()
 
 off = os.environ.get(OFF_SWITCH, "0") not in ("", "0")
 if not off:
@@ -391,8 +389,9 @@ def _drop(listener: Listener) -> None:
 
 
 def _drop_failed(listener: Listener) -> None:
+    """Drop a listener whose exception is being handled, unless that is the program's."""
+    forgive("a listener of ranges failed and is dropped", once=False)
     _drop(listener)
-    log.exception("a listener of ranges failed and is dropped")
 
 
 def _set_listeners(new: tuple[Listener, ...]) -> None:
@@ -414,17 +413,3 @@ def _forget_listeners() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_listeners)
-
-
-def say_once(key: str, message: str, *values: object) -> None:
-    """Log a warning the first time `key` is seen in this process."""
-    if key not in _said:
-        _said.add(key)
-        log.warning(message, *values)
-
-
-def say_failed(message: str) -> None:
-    """Log the exception that is being handled, once for each message."""
-    if message not in _said:
-        _said.add(message)
-        log.exception("%s (logged once)", message)

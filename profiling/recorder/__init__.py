@@ -23,8 +23,6 @@ its thread or the interpreter ends.
 
 import atexit
 import functools
-import json
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -37,16 +35,17 @@ import torch
 
 from .. import annotate
 from ..annotate import others
-from ..annotate.interrupts import Held
+from ..annotate.interrupts import Held, Surely, entering
 from ..annotate.replacing import replaced
+from ..harmless import forgiving, json_text, say
 from ..machine import MARK, pytorch_settings, versions
 from .beside import let_cupti_detach
 from .open_blocks import is_capturing, is_open
-from .process import Unwinding, alone, collect_early, reminding
+from .process import Termination, alone, collect_early, reminding
 from .recording import LIMIT_VARIABLE, OPEN_BLOCK, Recording, failure_of
 from .session import detaching, making_way
 from .steps import STEPS, Bounds, StepCount
-from .trace_file import AbandonedError, TraceFile, TraceFileError, of_rank
+from .trace_file import AbandonedError, Content, TraceFile, TraceFileError, of_rank
 from .written import Written
 
 __all__ = ["GOES_ON", "LIMIT_VARIABLE", "OPEN_BLOCK", "Recording", "record"]
@@ -96,28 +95,31 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         self._written: Written | None = None
         self._versions: dict[str, str | int | None] = {}
         self._is_ending = False
-        self._signals = Unwinding(record.__enter__, record.__exit__)
+        #: What SIGTERM does before it ends the process.
+        self.terminate: Callable[[], None] = self._terminate
+        #: How much was measured, given what interrupted the program.
+        self.measured: Callable[[Recording, str], Content] = self._measured
+        self._termination = Termination(lambda: self.terminate())
         # What a recording takes of its process, and what it listens to.
         self._process, self._listening = ExitStack(), ExitStack()
         self._after = ExitStack()  # what holds from the report to the end of the block
 
     def __enter__(self) -> Recording:
+        entering(self)
         try:
-            self._signals.begin()
             with Held():
-                recording = self._begin()
-            self._signals.deliver()
+                return self._begin()
         except BaseException as error:
-            with self._signals, Held(), self._process, self._listening:
+            with Held(), self._process, self._listening:
                 self._end(type(error).__name__)  # one that had begun leaves its report
             raise
-        return recording
 
+    @Surely
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         held = Held(f"{self._path} is being written; Ctrl-C again abandons it", self._abandon)
-        with self._signals, held, self._after:
+        with held, self._after:
             self._end("" if kind is None else kind.__name__)
             if self._count is not None:
                 self._count.close()
@@ -130,19 +132,21 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
     def end_when_safe(self, written: Callable[[], None] = lambda: None) -> None:
         """Write the report when the program calls its next module, so that the pause is in no measured step.
 
-        If it calls none soon, that is at the first moment at which no operator or block is open. Then `written` is
-        called, unless the report was abandoned, and the program goes on without a profiler. Where writing fails,
-        the block's end raises it.
+        If it calls none soon, that is at the first moment at which no operator or block is open. The report waits
+        while the program runs a PyTorch profiler of its own: one with stacks keeps pointers into code that Python
+        imports and drops meanwhile. Then `written` is called, unless the report was abandoned, and the program
+        goes on without a profiler. Where writing fails, the block's end raises it.
         """
         recording = self._recording
         if recording is None or not recording.is_owner() or recording.ranges.is_over:
             return
         asked_ns, log = time.time_ns(), recording.ranges
 
+        @forgiving("the report is not written yet")
         def try_to_end() -> None:
             is_due = self._recording is recording and recording.is_owner() and not self._is_ending
-            may_wait = is_capturing() or time.time_ns() - asked_ns < LONGEST_WAIT_NS
-            if not is_due or (may_wait and is_open()):
+            may_wait = is_capturing() or recording.makes_way or time.time_ns() - asked_ns < LONGEST_WAIT_NS
+            if not is_due or (may_wait and (recording.makes_way or is_open())):
                 return
             self._is_ending = True
             with Held(f"{self._path} is being written; Ctrl-C again abandons it", self._abandon):
@@ -152,8 +156,8 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
                     let_cupti_detach()
                     if recording.is_written:
                         written()
-                except TraceFileError as failure:
-                    self._failure = failure
+                except Exception as error:
+                    self._failure = failure_of(error, self._path)
 
         def is_late() -> None:
             if time.time_ns() - asked_ns > SOON_NS:
@@ -171,7 +175,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         self._process.callback(trace.discard)
         if trace.other_writer:
             path = self._path.with_name(trace.path.name)
-            sys.stderr.write(f"process {trace.other_writer} records to {self._path}: this one, to {path}\n")
+            say(f"process {trace.other_writer} records to {self._path}: this one, to {path}")
             self._path = path
         collect_early()
         try:
@@ -188,8 +192,9 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
             self._count = StepCount(self._bounds, recording.step_ended, lambda: self.end_when_safe(self._goes_on))
             self._listening.enter_context(self._count.counting(recording.ranges))
             self._count.hear()
-        atexit.register(self._end, "exit of the interpreter")
+        _running.append(self)
         _of_thread.last = _AtEnd(self)
+        self._termination.begin()
         return recording
 
     def _end(self, interrupted_by: str, *, goes_on: bool = False) -> None:
@@ -208,41 +213,58 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
                 self._recording = None
             return
         self._recording = None
-        atexit.unregister(self._end)
+        _running.remove(self)
         _of_thread.last = None
+        self._termination.close()
         with self._process, self._listening:
-            try:
-                self._note(recording)
-                recording.finish(interrupted_by)
-                trace.publish()
-            except AbandonedError as error:
-                recording.discard_saved()
-                sys.stderr.write(f"{error}\n")
-                return
-            except Exception as error:
-                reason = failure_of(error, self._path)
-                recording.leave(reason)
-                text = str(reason)
-                if trace.unfinished.exists():
-                    text += f"{'' if text[-1] in '.?' else '.'} What was written of it is in {trace.unfinished}."
-                raise TraceFileError(text) from error
-            recording.is_written = True
+            self._write(recording, trace, interrupted_by)
+
+    def _write(self, recording: Recording, trace: TraceFile, interrupted_by: str) -> None:
+        try:
+            self._note(recording)
+            recording.finish(interrupted_by, lambda: self.measured(recording, interrupted_by))
+        except AbandonedError as error:
+            recording.discard_saved()
+            say(str(error))
+            return
+        except Exception as error:
+            reason = failure_of(error, self._path)
+            recording.leave(reason)
+            text = str(reason)
+            if trace.unfinished.exists():
+                text += f"{'' if text[-1] in '.?' else '.'} What was written of it is in {trace.unfinished}."
+            raise TraceFileError(text) from error
         if not self._quiet:
-            sys.stderr.write(f"{recording.outcome(trace.path)}\n")
+            say(recording.outcome(trace.path))
+
+    def _measured(self, recording: Recording, interrupted_by: str) -> Content:
+        """Return how many steps were measured: of the ends that were counted, else all ranges `step`."""
+        steps = self._count.measured if self._count is not None else recording.ranges.steps
+        return Content(steps, not interrupted_by or (self._bounds.steps is None and steps > 0))
+
+    def _terminate(self) -> None:
+        """Write what was recorded before SIGTERM ends the process, and leave everything else to that."""
+        recording, trace, self._recording = self._recording, self._trace, None
+        if recording is not None and trace is not None and recording.is_owner():
+            with Held():
+                try:
+                    self._write(recording, trace, "Terminated")
+                except TraceFileError as error:
+                    say(str(error))
 
     def _note(self, recording: Recording) -> None:
         """Note how the program is set, unless it wrote that itself, and what is known of its steps."""
         count, log = self._count, recording.ranges
         if not log.says_run:
             facts = {**(count.facts if count else {}), **pytorch_settings(), **self._versions}
-            log.note_mark(recording.began_ns, f"{MARK} {json.dumps(facts)}")
+            log.note_mark(recording.began_ns, f"{MARK} {json_text(facts)}")
         if count is not None:
             count.note(log, recording.began_ns)
 
     def _goes_on(self) -> None:
         """Time the steps that follow the recording."""
         if not self._quiet:
-            sys.stderr.write(f"{GOES_ON}\n")
+            say(GOES_ON)
         if self._count is not None and self._trace is not None:
             self._written = Written(self._trace.path)
             self._count.time()
@@ -255,16 +277,19 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
 @contextmanager
 def _before_each_call(act: Callable[[], None]) -> Iterator[None]:
     """Act before each call of a module: a global hook would be compiled with a model compiled in place."""
-    call = torch.nn.Module.__call__
+    call, is_over = torch.nn.Module.__call__, threading.Event()
 
     @functools.wraps(call)
     def after_it(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and not is_over.is_set():
             act()
         return call(self, *args, **kwargs)
 
     with replaced((torch.nn.Module, "__call__", after_it)):
-        yield
+        try:
+            yield
+        finally:
+            is_over.set()
 
 
 class _AtEnd:
@@ -278,3 +303,10 @@ class _AtEnd:
 
 
 _of_thread = threading.local()
+_running: list[record] = []
+
+
+@atexit.register
+def _end_running() -> None:
+    for block in [*_running]:
+        block._end("exit of the interpreter")

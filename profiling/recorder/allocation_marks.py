@@ -13,7 +13,6 @@ marks without parts say that alone, when the measured steps begin.
 from __future__ import annotations
 
 import base64
-import json
 import time
 import zlib
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ import numpy as np
 import torch
 
 from ..annotate import mark
+from ..harmless import json_text
 from .allocations import allocations_of
 from .seen import Allocated
 from .session import Session
@@ -86,5 +86,5 @@ def parts(of: Allocated) -> Iterator[tuple[str, int, int]]:
 
 
 def _text(data: str, *, part: int, parts: int) -> str:
-    content = json.dumps({"version": VERSION, "part": part, "parts": parts, "data": data})
+    content = json_text({"version": VERSION, "part": part, "parts": parts, "data": data})
     return f'{MARK}{{"now_ns": {time.time_ns()}, {content[1:]}'

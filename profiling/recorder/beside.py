@@ -15,20 +15,21 @@ the allocations on the GPU.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
 import torch
 from nvtx_kernels.analysis.vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER
 
+from ..annotate.given import count_values
+from ..harmless import json_text
 from .open_blocks import is_capturing
 from .session import detaches
 
@@ -103,7 +104,7 @@ class Follower:
         if self.whole:
             return
         self.autocast = self.autocast or _autocast()
-        self._step.sizes += _values(given)
+        self._step.sizes += count_values(given, DEEP, LONG)
         self._enter(FORWARD, "f" if torch.is_grad_enabled() else "n")
 
     def backward(self) -> None:
@@ -324,7 +325,7 @@ def mark(
         facts["sizes"] = round(median(sizes))
     if allocations := [step.allocations for step in alike if step.allocations is not None]:
         facts["allocations"] = [round(median(of_step[n] for of_step in allocations)) for n in range(2)]
-    return UNRECORDED + json.dumps(facts)
+    return UNRECORDED + json_text(facts)
 
 
 def recorded(steps: Sequence[Step]) -> str:
@@ -332,7 +333,7 @@ def recorded(steps: Sequence[Step]) -> str:
     sizes = [step.sizes for step in steps]
     facts = {"shapes": [step.shape for step in steps], "sizes": sizes if any(sizes) else []}
     allocations = [step.allocations for step in steps if step.allocations is not None]
-    return RECORDED + json.dumps({**facts, "allocations": allocations})
+    return RECORDED + json_text({**facts, "allocations": allocations})
 
 
 def wait_for_gpu() -> None:
@@ -386,15 +387,3 @@ def _compiled() -> int:
     """Return how many graphs Dynamo has compiled."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo is not None else 0
-
-
-def _values(given: object, depth: int = DEEP) -> int:
-    """Return the number of values in the tensors that a call was given; of long lists, in the first ones."""
-    if isinstance(given, torch.Tensor):
-        return given.numel()
-    if not given or not depth or not isinstance(given, (tuple, list, Mapping)):
-        return 0
-    count = 0
-    for part in islice(given.values() if isinstance(given, Mapping) else given, LONG):
-        count += _values(part, depth - 1)
-    return count

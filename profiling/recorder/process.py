@@ -8,15 +8,15 @@ import gc
 import os
 import resource
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Self
 
-from ..annotate.interrupts import HELD_SIGNALS, Held, is_main_thread
+from ..annotate.interrupts import is_main_thread, program_handler, set_handler, set_program_handler
+from ..harmless import forgive
 from .trace_file import TraceFileError
 
 _lock = threading.Lock()
@@ -42,66 +42,86 @@ def alone(path: str | Path) -> Iterator[None]:
             _running = None
 
 
-class Terminated(SystemExit):
-    """SIGTERM ended the program."""
+class _LikeDefault(int):
+    """A handler of SIGTERM that a program takes for SIG_DFL, which it equals, and does not keep."""
+
+    call: Callable[[], None]
+
+    def __new__(cls, call: Callable[[], None]) -> Self:
+        handler = super().__new__(cls, signal.SIG_DFL)
+        handler.call = call
+        return handler
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - a handler's
+        self.call()
 
 
-class Unwinding:
-    """Ctrl-C and SIGTERM unwind the program from `begin` on, and wait while one of the functions runs.
+class Termination:
+    """Calls a function when SIGTERM is about to end this process, as it does where a program does not handle it.
 
-    A with statement has moments, as when its `__exit__` has begun and done nothing, in which an exception would
-    leave the block without what leaving does. What waits is handled at the end of this block, or by `deliver`. A
-    SIGTERM that the program does not handle raises Terminated.
+    Afterwards the signal ends the process as if nothing had been recorded: no `finally` and no function of atexit
+    runs. A forked child ends at once.
     """
 
-    def __init__(self, *functions: Callable[..., object]) -> None:
-        self._codes = {function.__code__ for function in functions}
-        self._handlers: dict[int, Any] = {}
-        self._waiting: list[int] = []
+    def __init__(self, before: Callable[[], None]) -> None:
+        self._before, self._process = before, os.getpid()
+        self._handler = _LikeDefault(self._end)
 
     def begin(self) -> None:
-        """Take the signals over, if this is the main thread, which handles them, and no other has done so."""
-        if is_main_thread():
-            for number in HELD_SIGNALS:
-                handler = signal.getsignal(number)
-                is_default = number == signal.SIGTERM and handler is signal.SIG_DFL
-                is_taken = isinstance(getattr(handler, "__self__", None), Held | Unwinding)
-                if (callable(handler) and not is_taken) or is_default:
-                    self._handlers[number] = handler
-                    signal.signal(number, self._handle)
+        """Take the signal over, if this is the main thread, and the program leaves it to the system."""
+        global _terminating
+        handler = program_handler(signal.SIGTERM) if is_main_thread() else None
+        if handler == signal.SIG_DFL and not callable(handler):
+            set_program_handler(signal.SIGTERM, self._handler)
+            _terminating = self
 
-    def deliver(self) -> None:
-        """Handle the signals that waited."""
-        while self._waiting:
-            self._pass_on(self._waiting.pop(0), None)
+    def close(self) -> None:
+        """Leave the signal to the system again, unless the program has a handler by now."""
+        global _terminating
+        if _terminating is self and is_main_thread():
+            _terminating = None
+            if program_handler(signal.SIGTERM) is self._handler:
+                set_program_handler(signal.SIGTERM, signal.SIG_DFL)
 
-    def __enter__(self) -> None: ...
+    def _end(self) -> None:
+        try:
+            if self._process == os.getpid():
+                self._before()
+        except Exception:
+            forgive("the report is not written before SIGTERM ends the program")
+        finally:
+            set_handler(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    def __exit__(self, *_error: object) -> None:
-        for number, handler in self._handlers.items() if is_main_thread() else ():
-            if signal.getsignal(number) == self._handle:
-                signal.signal(number, handler)
-        self.deliver()
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        caller = frame
-        while caller is not None and caller.f_code not in self._codes:
-            caller = caller.f_back
-        if caller is not None:
-            self._waiting.append(number)
-        else:
-            self._pass_on(number, frame)
+_terminating: Termination | None = None
+_forking = threading.local()
 
-    def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        handler = self._handlers[number]
-        if not callable(handler):
-            raise Terminated(128 + number)
-        handler(number, frame)
+
+def _before_fork() -> None:
+    """Let SIGTERM wait until a forked child no longer has our handler."""
+    if _terminating is not None:
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _after_fork() -> None:
+    mask = vars(_forking).pop("mask", None)
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _after_fork_in_child() -> None:
+    if _terminating is not None:
+        _terminating.close()
+    _after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
 
 
 @contextmanager
 def reminding(call: Callable[[], None], every_s: float) -> Iterator[None]:
-    """Call a function that raises nothing on the main thread every so often, between two of its instructions.
+    """Call a function on the main thread every so often, between two of its instructions.
 
     The thread that waits is not one of `threading`'s, and is not waited for when the interpreter ends.
     """
@@ -110,7 +130,7 @@ def reminding(call: Callable[[], None], every_s: float) -> Iterator[None]:
 
     def wait() -> None:
         while not is_over.acquire(timeout=every_s):
-            ctypes.pythonapi.Py_AddPendingCall(_pending, None)
+            _add_pending_call(_is_true, _reminder)
 
     _reminded.append(call)
     _thread.start_new_thread(wait, ())
@@ -124,20 +144,25 @@ def reminding(call: Callable[[], None], every_s: float) -> Iterator[None]:
 _reminded: list[Callable[[], None]] = []
 
 
-# One for all recordings: the interpreter may still call it when a recording is over.
-def _remind(_: object) -> int:
-    for call in (*_reminded,):
-        try:
-            call()
-        except Exception as error:  # what a callback from C raises, the program never sees
-            sys.stderr.write(f"recording: {error!r}\n")
-        except BaseException as error:  # a signal's handler raised it: it comes again
-            number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
-            _thread.start_new_thread(_thread.interrupt_main, (number,))
-    return 0
+class _Reminder:
+    """Makes the calls when Python asks for its truth, which raises what a signal's handler raises meanwhile."""
+
+    def __bool__(self) -> bool:
+        for call in (*_reminded,):
+            try:
+                call()
+            except Exception:
+                forgive("a reminder of the recording failed")
+        return False
 
 
-_pending = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_remind)
+# One for all recordings: the interpreter may still ask it when a recording is over. The function is one of C, as
+# functions of ours that ctypes calls cannot raise.
+_reminder = _Reminder()
+_python = ctypes.PyDLL(None)
+_is_true = ctypes.cast(_python.PyObject_IsTrue, ctypes.c_void_p)
+_add_pending_call = _python.Py_AddPendingCall
+_add_pending_call.argtypes = (ctypes.c_void_p, ctypes.py_object)
 
 
 def collect_early() -> None:

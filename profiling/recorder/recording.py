@@ -5,7 +5,7 @@ import shlex
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from traceback import clear_frames
@@ -27,10 +27,13 @@ from .rows import CATEGORY_NAMED, DOMAIN_CREATED, Rows, spans_of, thread_name
 from .seen import Blocks, Seen, Spans
 from .session import LAST, Session, of_all_threads
 from .trace_file import (
+    NOTHING,
     AbandonedError,
+    Content,
     Row,
     TraceFile,
     TraceFileError,
+    content_of,
     export_metadata,
     global_tid,
     gpu_rows,
@@ -45,6 +48,7 @@ EVENT_BYTES = 250
 OVERHEAD = "nvtx-kernels recorder writes"
 OTHER_PROFILER = "another profiler of PyTorch runs"
 OPEN_BLOCK = "an operator or record_function block was open while the recording was written"
+NO_WORK, IN_BLOCK = "an empty recording: no work was seen", "run the training steps inside the block"
 UNWRITTEN = "the program was killed, or the report could not be written"
 TOO_LARGE = "no step had ended when the recording had grown by {}"
 BUFFERS_FULL = "the GPU's events had filled PyTorch's buffers"
@@ -53,13 +57,13 @@ BUFFERS_FULL = "the GPU's events had filled PyTorch's buffers"
 class Recording:
     """A report being recorded, by the thread that made it.
 
-    `ended_early` is the reason why recording stopped before the program did, or empty;
-    `is_written` says whether the report is in place, `began_ns` when recording began.
+    `ended_early` is the reason why recording stopped before the program did, or empty; `is_over` says whether
+    nothing more is written, `is_written` whether the report is in place, `began_ns` when recording began.
     """
 
     def __init__(self, trace: TraceFile, *, on_gpu: bool, operators: bool = False, memory: bool = False) -> None:
         self.ended_early = ""
-        self.is_written = False
+        self.is_over = self.is_written = False
         self._trace = trace
         self._read = nvtx_kernels.session_reader()
         self._on_gpu, self._memory = on_gpu, memory
@@ -77,7 +81,9 @@ class Recording:
 
     def _begin(self, operators: bool) -> None:
         self._rows = Rows(self._trace, self._origin_ns, on_gpu=self._on_gpu, operators=operators)
+        self.makes_way = False  # for a profiler of the program's that runs
         self._unrecorded_ns = 0
+        self._old: Path | None = None
         self._failure: TraceFileError | None = None
         self._saved: list[Path] = []
         self._sessions = 0
@@ -92,7 +98,10 @@ class Recording:
 
     @property
     def path(self) -> Path:
-        """Return where the report will be: with the rank of a distributed program, or another process's number."""
+        """Return where the report will be, or is: with the rank of a distributed program, or a process's number.
+
+        Where the report that was there has more steps, it is another once this one is written.
+        """
         return self._trace.path
 
     @property
@@ -108,15 +117,26 @@ class Recording:
         dropped = f"; {self.ranges.dropped:,} later ranges and their work are missing"
         return f"The recording ended early: {self.ended_early}{dropped if self.ranges.dropped else ''}."
 
+    def about_old(self, path: Path) -> str:
+        """Return a sentence on the report that was there and stays, given a path beside it; empty without one."""
+        if self._old is None:
+            return ""
+        old = path.with_name(self._old.name)
+        if not self.is_written:
+            return f"{old} is as it was."
+        return f"{old} has more, and is as it was: this recording is in {self.path.name}."
+
     def outcome(self, path: Path) -> str:
         """Return a sentence on what was written, what is missing, and the next command for this path."""
+        old = self.about_old(path)
         if not self.works:
-            return f"{path} is an empty recording: no work was seen. Next: run the training steps inside the block"
+            what = f"No report was written: no work was seen. {old}" if old else f"{path} is {NO_WORK}."
+            return f"{what} Next: {IN_BLOCK}"
         steps = self.ranges.steps
         counted = f"{steps} step{'' if steps == 1 else 's'}" if steps else "no range `step`"
         command = f"nvtx-kernels rank {shlex.quote(str(path))}"
         written = f"{path}, {bytes_text(path.stat().st_size)}, {counted}. Next: {command}"
-        return "\n".join(filter(None, (written, self.shortfall)))
+        return "\n".join(filter(None, (old, written, self.shortfall)))
 
     def step_ended(self) -> None:
         """Save what was recorded so far and go on, if that is more than memory should hold."""
@@ -168,6 +188,7 @@ class Recording:
 
     def pause(self) -> None:
         """Save what was recorded so far and stop, for a profiler that begins on this thread."""
+        self.makes_way = True
         if self._session is not None and self.is_owner():
             with self._surviving():
                 if is_open():
@@ -176,8 +197,9 @@ class Recording:
                 self._stop(OTHER_PROFILER)
 
     def resume(self) -> None:
-        """Go on after `pause`."""
-        if self._pause is not None and self.is_owner():
+        """Go on after `pause`, unless all that is wanted was recorded before."""
+        self.makes_way = False
+        if self._pause is not None and self.is_owner() and not self.ranges.is_over:
             with self._surviving():
                 self._go_on()
 
@@ -189,8 +211,11 @@ class Recording:
         self._began_bytes = resident_bytes()
         return count
 
-    def finish(self, interrupted_by: str = "") -> None:
-        """Write everything that is left; `interrupted_by` names the exception that ended the program."""
+    def finish(self, interrupted_by: str, measured: Callable[[], Content]) -> None:
+        """Write everything that is left, and put the report into place, unless the one that is there has more.
+
+        `interrupted_by` names the exception that ended the program, `measured` counts steps once ranges are known.
+        """
         if self._failure is not None:
             raise self._failure
         now_ns = time.time_ns()
@@ -198,7 +223,16 @@ class Recording:
             self._stop("")
         self._write(now_ns)
         heap.trim()
-        self._trace.commit(self._metadata(interrupted_by, self.ended_early))
+        content, self.is_over = measured(), True
+        self._trace.commit(self._metadata(interrupted_by, self.ended_early, content))
+        wanted = self._trace.path
+        if not self.works and content_of(wanted) is not None:
+            self._old = wanted
+            self._trace.discard()
+            return
+        self._trace.publish(content)
+        self._old = wanted if self._trace.path != wanted else None
+        self.is_written = True
 
     def leave(self, error: TraceFileError) -> None:
         """Leave what could be written, with the reason why it is no report, where the report was being written."""
@@ -248,13 +282,17 @@ class Recording:
         began_ns = time.time_ns()
         session, self._session = self._session, None
         assert session is not None
-        path = self._trace.beside(f"session{self._sessions}.pt.trace.json")
-        self._sessions += 1
+        path: Path | None = None
         try:
+            path = self._trace.session_path(self._sessions)
             failure = session.stop(path)
         except (OSError, MemoryError) as error:
-            path.unlink(missing_ok=True)
+            if path is None:
+                session.stop(None)
+            else:
+                path.unlink(missing_ok=True)
             raise TraceFileError(f"cannot write {self.path}: {_why(error)}") from error
+        self._sessions += 1
         self._saved.append(path)
         if failure:
             self._end_early(f"the GPU failed ({failure}) and its last work is missing")
@@ -353,7 +391,7 @@ class Recording:
         self._named.add((kind, name))
         return is_new
 
-    def _metadata(self, interrupted_by: str, ended_early: str) -> list[Row]:
+    def _metadata(self, interrupted_by: str, ended_early: str, content: Content = NOTHING) -> list[Row]:
         outcome = {
             "NVTX_KERNELS_INTERRUPTED_BY": interrupted_by,
             "NVTX_KERNELS_ENDED_EARLY": ended_early,
@@ -361,6 +399,7 @@ class Recording:
             "NVTX_KERNELS_UNRECORDED_NS": self._unrecorded_ns,
         }
         about = {**export_metadata(on_gpu=self._on_gpu), **{name: n for name, n in outcome.items() if n}}
+        about |= content.metadata()
         return [{"name": name, "value": str(value)} for name, value in about.items()]
 
 

@@ -1,11 +1,11 @@
 """One session of torch.profiler on the calling thread, from start to the file that Kineto saves of it."""
 
+import ctypes
 import os
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ from torch.torch_version import TorchVersion
 
 from ..annotate import others
 from ..annotate.replacing import replaced
+from ..harmless import forgiving
 
 LAST = "nvtx-kernels end of a session"
-# Else PyTorch 2.12 and later print `profiler_start` on stderr; no lower level holds that back.
-QUIET_KINETO = ("KINETO_LOG_LEVEL", "99")
+# Else PyTorch 2.12 and later print `profiler_start` on stderr. Kineto sets this variable of C++ when it begins:
+# by one of the environment, where that is set.
+LOG_LEVEL, VARIABLE, QUIET = "_ZN9libkineto6Logger14severityLevel_E", "KINETO_LOG_LEVEL", 99
 ENDED = "another profiler of PyTorch has ended the recording's session"
 NOT_SAVED = "PyTorch's profiler could not save its events next to it: is the disk full?"
 # Else Kineto leaves CUPTI attached when a session ends, and launches of the GPU stay slower.
@@ -37,17 +39,65 @@ def detaches() -> bool:
 def detaching() -> Iterator[None]:
     """Have sessions that end inside the block detach CUPTI, where that is safe and the user has not decided.
 
-    Kineto does so at the next call of CUDA after the end, and asks the environment until then.
+    torch.compile may decide against it meanwhile, with CUDA graphs. Kineto does so at the next call of CUDA after
+    the end, and asks the environment until then.
     """
-    name, value = DETACHING
     is_safe = TorchVersion(torch.version.cuda or "0") >= SAFE_TO_DETACH
-    is_ours = is_safe and name not in os.environ
+    with _set_for_now(*DETACHING) if is_safe else nullcontext():
+        yield
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Have Kineto print nothing on what it does for us, once it has begun; for the program it prints as before."""
+    level = _log_level()
+    if level is None:
+        yield
+        return
+    before, level.value = level.value, QUIET
+    try:
+        yield
+    finally:
+        level.value = before
+
+
+def _log_level() -> ctypes.c_int | None:
+    try:
+        return ctypes.c_int.in_dll(ctypes.PyDLL(torch._C.__file__), LOG_LEVEL)
+    except (OSError, ValueError):  # it is hidden
+        return None
+
+
+@contextmanager
+def _beginning_quietly() -> Iterator[None]:
+    """Have Kineto print nothing when it starts a session, and also when it begins itself before that."""
+    kind: Any = torch.autograd.profiler.profile
+    start = kind._start_trace
+
+    def started(self: Any) -> Any:
+        with _quietly():
+            return start(self)
+
+    is_hidden = _log_level() is None
+    with (
+        replaced((kind, "_start_trace", started)),
+        # Some releases warn that a second session drops the events of the first, which are saved by then.
+        replaced((torch.autograd.profiler, "warn", lambda *_, **__: None)),
+        _set_for_now(VARIABLE, str(QUIET)) if is_hidden else nullcontext(),
+    ):
+        yield
+
+
+@contextmanager
+def _set_for_now(name: str, value: str) -> Iterator[None]:
+    """Set a variable of the environment while the block runs, unless it is set."""
+    is_ours = name not in os.environ
     if is_ours:
         os.environ[name] = value
     try:
         yield
     finally:
-        if is_ours and detaches():  # torch.compile may have decided against it meanwhile, with CUDA graphs
+        if is_ours and os.environ.get(name) == value:  # nobody has decided otherwise meanwhile
             del os.environ[name]
 
 
@@ -68,6 +118,23 @@ def _setting(**switches: Any) -> Any:
 WAITS = {"enable_cuda_sync_events": True}
 
 
+def _leave_kineto_alone() -> None:
+    """Have a forked child that ends not wait for Kineto's thread, which it has not: its C++ hangs or aborts there.
+
+    What the system calls at the end, it calls in reverse order: our functions come first, and write what C has
+    buffered. A child of `multiprocessing` ends without them.
+    """
+    system = ctypes.CDLL(None)
+    if _has_begun and hasattr(system, "on_exit"):  # not so musl's
+        system.on_exit(system._exit, None)
+        system["__cxa_atexit"](system.fflush, None, None)
+
+
+#: Whether a session of ours has made Kineto start its thread.
+_has_begun = False
+os.register_at_fork(after_in_child=_leave_kineto_alone)
+
+
 class Session:
     """Profile from here to `stop`, on the calling thread and the autograd threads under it, or on all threads.
 
@@ -80,14 +147,13 @@ class Session:
     ) -> None:
         if torch._C._autograd._profiler_enabled() or torch.autograd.profiler._is_profiler_enabled:
             raise RuntimeError("another profiler of PyTorch is already running")
-        os.environ.setdefault(*QUIET_KINETO)
+        global _has_begun
+        _has_begun = True
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu and kernels else [])]
         threads = {"profile_all_threads": True} if all_threads else {}
         config = _setting(**threads, **(WAITS if on_gpu and kernels else {})) or _setting(**threads)
         self._profile = profile(activities=activities, experimental_config=config, profile_memory=memory)
-        with warnings.catch_warnings(), _ours():
-            # Some releases warn that a second session drops the events of the first, which are saved by then.
-            warnings.filterwarnings("ignore", ".*Profiler clears events")
+        with _ours(), _beginning_quietly():
             self._profile.start()
         others.spell(as_tokens=True)
         self.started_ns = time.time_ns()
@@ -95,15 +161,15 @@ class Session:
     def stop(self, path: Path | None) -> str:
         """End the session, after the GPU has finished its work, and save what it saw, if a path is given.
 
-        Return the GPU's error if waiting for it failed; its work is then missing. The file is for this user alone,
-        as it names the host and has addresses. Raises OSError if there is no whole file.
+        Return the GPU's error if waiting for it failed; its work is then missing. The file names the host and has
+        addresses, so its folder should be this user's alone. Raises OSError if there is no whole file.
         """
         others.spell(as_tokens=False)
         failure = ""
         with record_function(LAST):
             pass
         try:
-            with _ours():
+            with _ours(), _quietly():
                 self._profile.stop()
             results: Any = self._profile.profiler.kineto_results  # type: ignore[union-attr]
         except RuntimeError as error:
@@ -120,13 +186,11 @@ def _save(results: Any, path: Path) -> None:
     """Save once, as Kineto can; it raises nothing, so that what is there is looked at."""
     if results is None:
         raise OSError(ENDED)
-    mask = os.umask(0o077)
     try:
-        results.save(str(path))
+        with _quietly():
+            results.save(str(path))
     except Exception as error:  # as for a path that is no text
         raise OSError(NOT_SAVED) from error
-    finally:
-        os.umask(mask)
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 2))
@@ -158,6 +222,7 @@ def making_way(pause: Callable[[], None], resume: Callable[[], None]) -> Iterato
     """
     kind: Any = torch.autograd.profiler.profile
     prepare, leave = kind._prepare_trace, kind.__exit__
+    pause, resume = map(forgiving("the recording does not make way for a profiler"), (pause, resume))
 
     def prepared(self: Any) -> Any:
         if not getattr(_own, "depth", 0):

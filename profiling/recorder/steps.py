@@ -6,7 +6,6 @@ What a step is, the analysis decides; this is a picture of it, as good as can be
 from __future__ import annotations
 
 import functools
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,6 +19,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from ..annotate import nodes, optimizers
 from ..annotate.compiled import tracing
 from ..annotate.regions import in_backward
+from ..harmless import forgiving, json_text
 from ..machine import optimizer_flags, parameter_facts
 from .beside import Follower, Settling, recorded
 from .range_log import RangeLog
@@ -104,13 +104,19 @@ class StepCount:
     def note(self, log: RangeLog, at_ns: int) -> None:
         """Note how many steps are warm-up, if there are several, and what the measured ones did."""
         if max(self._ranges, *map(len, self._updates.values()), 0) > 1:
-            text = json.dumps({"event": "begin", "optimizers": [], **self._bounds.facts()})
+            text = json_text({"event": "begin", "optimizers": [], **self._bounds.facts()})
             log.note_mark(at_ns, f"{optimizers.TRAINING_MARK}{text}")
             steps = self._follower.steps
             unseen = len(self._updates.get(self._ended_by, ())) - len(steps)
             measured = steps[max(self._bounds.warmup - unseen, 0) :]
             if self._bounds.steps is not None and measured:
                 log.note_mark(at_ns, recorded(measured[: self._bounds.steps]))
+
+    @property
+    def measured(self) -> int:
+        """Return how many of the steps so far are no warm-up."""
+        ends = max(self._ranges, *map(len, self._updates.values()), 0)
+        return max(ends - self._bounds.warmup, int(ends > 1))
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -133,10 +139,12 @@ class StepCount:
         """Return the mark of the steps that were timed, "" without any."""
         return self._settling.mark() if self._settling is not None else ""
 
+    @forgiving("a step is not counted")
     def _range_begins(self) -> None:
         self._ranges += 1
         self._step_ended(self._ranges - 1)
 
+    @forgiving("an update is not counted")
     def _updated(self, optimizer: Any, *_: object) -> None:
         if self._settling is not None and self._settling.is_over:
             return
@@ -175,16 +183,17 @@ class StepCount:
 def _hearing_backward(follower: Follower) -> Iterator[None]:
     """Have every run of autograd's engine that is in no other followed."""
     run = torch.autograd.graph._engine_run_backward
+    begin, end = map(forgiving("a backward is not timed"), (follower.backward, follower.leave))
 
     @functools.wraps(run)
     def followed(*args: Any, **options: Any) -> Any:
         if torch.compiler.is_compiling() or in_backward():
             return run(*args, **options)
-        follower.backward()
+        begin()
         try:
             return run(*args, **options)
         finally:
-            follower.leave()
+            end()
 
     with nodes.running_backward(followed):
         yield

@@ -2,25 +2,34 @@
 
 One file is one `TraceFile`: rows go to a file next to the target, and only `publish` renames it into place, so a
 reader finds either the old report or the complete new one. If the process is killed, that file stays, and is a
-report of all that was committed. It contains the rows and metadata it is given and the strings they refer to:
-nothing about the environment, paths, host or user.
+report of all that was committed. What PyTorch saves is in a folder beside it that only this user can read.
+
+    report.sqlite.unfinished-1234              until it is published; locked while its process runs
+    report.sqlite.unfinished-1234-sessions/    what PyTorch saved, until it is read
+    report-2.sqlite                            a recording that has less than the report that is there
+
+A file that is no recording is never replaced. A report contains the rows and metadata it is given and the strings
+they refer to: nothing about the environment, paths, host or user.
 """
 
-import glob
+import fcntl
 import itertools
 import os
 import re
 import secrets
 import sqlite3
+import stat
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
+from urllib.parse import quote
 
 import torch
-from nvtx_kernels.analysis.support.files import Unfinished
+from nvtx_kernels.analysis.support.files import Unfinished, standard_numbers_taken
 
 import nvtx_kernels
 
@@ -80,8 +89,13 @@ BATCH = 10_000
 NONE_ALIKE: Mapping[str, int] = {}
 # Rows reach the file when they are committed, or are more than 16 MiB of pages: a journal would only cost time.
 PRAGMAS = ("journal_mode = OFF", "synchronous = OFF", "cache_size = 4096")
-# How the file is called until it is published: the report's name, this, and the number of the process.
-UNFINISHED = ".unfinished-"
+# How the file is called until it is published: the report's name, this, the number of the process, and a token
+# where another file has that name; and what its folder's name has besides.
+UNFINISHED, SESSIONS = ".unfinished-", "-sessions"
+NUMBER_AND_TOKEN = re.compile(r"([0-9]+)(?:-[0-9a-f]{4})?")
+OF_SESSIONS = re.compile(r"session[0-9]+\.pt\.trace\.json(?:\.tmp|\.escaped)?")
+# What the metadata says of how much was recorded.
+STEPS, INCOMPLETE = "NVTX_KERNELS_STEPS", "NVTX_KERNELS_INCOMPLETE"
 
 
 class TraceFileError(Exception):
@@ -90,6 +104,27 @@ class TraceFileError(Exception):
 
 class AbandonedError(TraceFileError):
     """The user pressed Ctrl-C again while the report was written."""
+
+
+class Content(NamedTuple):
+    """How much a recording has: its measured steps, and whether these are as many as were asked for."""
+
+    steps: int
+    is_complete: bool
+
+    def may_replace(self, old: "Content") -> bool:
+        """Return whether this recording may replace an old one: nothing may give way to less."""
+        if self.is_complete and (self.steps or not old.steps):
+            return True
+        return not old.is_complete and self.steps >= old.steps
+
+    def metadata(self) -> dict[str, int]:
+        """Return what a report's metadata has of this."""
+        return {STEPS: self.steps, **({} if self.is_complete else {INCOMPLETE: 1})}
+
+
+#: Of a recording that is not finished, and of a report that does not say it, as those of earlier versions.
+NOTHING, UNKNOWN = Content(0, is_complete=False), Content(1, is_complete=True)
 
 
 def creating(table: str) -> str:
@@ -128,15 +163,19 @@ class TraceFile:
         self._strings_written = 0
         self._tables: set[str] = set()
         self.is_abandoned = self._is_left = False
-        if self.path.is_dir():
-            raise TraceFileError(f"cannot write {path}: it is a folder")
-        with self._explained():
+        self._sessions: Path | None = None
+        _refuse_folder(path)
+        content_of(self.path)
+        with self._explained(), standard_numbers_taken():
             self._file = self._created()
-            self.other_writer = next((pid for pid, _ in self._leftovers() if _runs(pid)), 0)
+            _lock(self, self._file.path)
+            self.other_writer = next((pid for pid, file in self._leftovers() if _is_locked(file)), 0)
             if self.other_writer:
+                _unlock(self)
                 self._file.discard()
                 self.path = with_part(self.path, f"pid{self._pid}")
                 self._file = self._created()
+                _lock(self, self._file.path)
             self._db = sqlite3.connect(self._file.path)
             for pragma in PRAGMAS:
                 self._db.execute(f"PRAGMA {pragma}")
@@ -194,16 +233,23 @@ class TraceFile:
         with self._explained():
             self._db.commit()
 
-    def publish(self) -> None:
-        """Write what is left to disk and rename the file into place."""
+    def publish(self, content: Content = UNKNOWN) -> None:
+        """Write what is left to disk, and rename the file to `path`: another, if the report there has more."""
         self.commit()
         with self._explained():
             self._db.close()
-            self._file.publish()
+            _unlock(self)
+            old = content_of(self.path)
+            if old is None or content.may_replace(old):
+                self._file.publish()
+            else:
+                self.path = self._file.publish_beside()
+        self._remove_sessions(self._sessions)
         with suppress(OSError):
-            for pid, file in self._leftovers():
+            for _, file in self._leftovers():
                 # One on another machine has written meanwhile if it still runs.
-                if not _runs(pid) and file.stat().st_mtime < self._began_s:
+                if not _is_locked(file) and file.stat().st_mtime < self._began_s:
+                    self._remove_sessions(file.with_name(f"{file.name}{SESSIONS}"))
                     file.unlink(missing_ok=True)
 
     def _created(self) -> Unfinished:
@@ -219,26 +265,44 @@ class TraceFile:
 
     def _leftovers(self) -> Iterator[tuple[int, Path]]:
         """Yield the unfinished files of this report that other processes, running or killed, have written."""
-        target = self._file.target
-        for file in target.parent.glob(f"{glob.escape(target.name)}{UNFINISHED}*"):
-            pid = file.name.removeprefix(f"{target.name}{UNFINISHED}").partition("-")[0]
-            if pid.isdigit() and int(pid) != self._pid:
-                yield int(pid), file
+        beginning, ours = f"{self._file.target.name}{UNFINISHED}", {trace._file.path for trace in _locked}
+        for file in self._file.target.parent.iterdir():
+            ending = NUMBER_AND_TOKEN.fullmatch(file.name.removeprefix(beginning))
+            is_other = file.name.startswith(beginning) and file not in ours
+            if ending and is_other and stat.S_ISREG(file.lstat().st_mode):
+                yield int(ending[1]), file
 
     @property
     def unfinished(self) -> Path:
         """Return where the report is until it is published."""
         return self._file.path
 
-    def beside(self, part: str) -> Path:
-        """Return the path of a file next to the unfinished report, which goes with it."""
-        return self._file.path.with_name(f"{self._file.path.name}-{part}")
+    def session_path(self, number: int) -> Path:
+        """Return where PyTorch is to save a session: in a folder that only this user can read. Raises OSError."""
+        if self._sessions is None:
+            folder = self._file.path.with_name(f"{self._file.path.name}{SESSIONS}")
+            if os.path.lexists(folder):
+                folder = folder.with_name(f"{folder.name}-{secrets.token_hex(8)}")
+            folder.mkdir(0o700)
+            self._sessions = folder
+        return self._sessions / f"session{number}.pt.trace.json"
+
+    def _remove_sessions(self, folder: Path | None) -> None:
+        """Remove what PyTorch saved in a folder of ours, and the folder, unless it has something else."""
+        if folder is None or folder.is_symlink():
+            return
+        with suppress(OSError):
+            for file in folder.iterdir():
+                if OF_SESSIONS.fullmatch(file.name):
+                    file.unlink(missing_ok=True)
+            folder.rmdir()
 
     def leave(self) -> None:
         """Leave the unfinished file where it is, as far as it was committed."""
         if self._pid == os.getpid():
             with suppress(sqlite3.Error):
                 self._db.close()
+            _unlock(self)
             self._is_left = True
 
     def discard(self) -> None:
@@ -247,7 +311,9 @@ class TraceFile:
             return
         with suppress(sqlite3.Error):
             self._db.close()
+        _unlock(self)
         self._file.discard()
+        self._remove_sessions(self._sessions)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -261,7 +327,7 @@ class TraceFile:
 def of_rank(path: Path) -> Path:
     """Return the path for this process of a distributed program, which names its rank."""
     rank = os.environ.get("RANK", "")
-    if not rank.isdigit() or re.findall(r"\d+", path.stem)[-1:] == [rank]:
+    if not re.fullmatch("[0-9]+", rank) or re.findall("[0-9]+", path.stem)[-1:] == [rank]:
         return path
     return with_part(path, f"rank{rank}")
 
@@ -271,19 +337,91 @@ def with_part(path: Path, part: str) -> Path:
     return path.with_name(f"{path.stem}.{part}{path.suffix}")
 
 
-def _runs(pid: int) -> bool:
+# A number tells little of a process: that of a container is 1, and others are used again.
+_locked: weakref.WeakKeyDictionary[TraceFile, IO[bytes]] = weakref.WeakKeyDictionary()
+
+
+def _lock(trace: TraceFile, path: Path) -> None:
+    """Lock an unfinished file until its process ends, where the file system has locks."""
+    with suppress(OSError):
+        _locked[trace] = path.open("rb")
+        fcntl.flock(_locked[trace], fcntl.LOCK_EX)
+
+
+def _unlock(trace: TraceFile) -> None:
+    if (file := _locked.pop(trace, None)) is not None:
+        file.close()
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether a process that runs is writing an unfinished file."""
     try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # it has gone, or there are no locks
         return False
-    except OSError:  # it is another user's
-        pass
-    return True
+    return False
+
+
+def _forget_locks() -> None:
+    """Have a forked child keep no lock of its parent, which may end before it does."""
+    for file in _locked.values():
+        file.close()
+    _locked.clear()
+
+
+os.register_at_fork(after_in_child=_forget_locks)
+
+
+def _refuse_folder(path: str | Path) -> None:
+    if Path(path).is_dir():
+        raise TraceFileError(f"cannot write {path}: it is a folder")
+
+
+def content_of(path: Path) -> Content | None:
+    """Return how much the recording at a path has; None without a file, or for an empty one.
+
+    Raises TraceFileError for a file that is no recording, which is not to be replaced.
+    """
+    if not path.is_file() or not path.stat().st_size:
+        return None
+    query = f"SELECT name, value FROM {METADATA}"  # noqa: S608
+    where = f"file:{quote(str(path))}?mode=ro"
+    try:
+        with standard_numbers_taken(), closing(sqlite3.connect(where, uri=True)) as database:
+            rows: dict[str, str] = dict(database.execute(query))
+    except sqlite3.Error:
+        rows = {}
+    if rows.get("EXPORT_PRODUCT_NAME") != PRODUCT:
+        raise TraceFileError(f"cannot write {path}: that file is no recording, and stays. Name another one")
+    steps = rows.get(STEPS, "")
+    return Content(int(steps), INCOMPLETE not in rows) if re.fullmatch("[0-9]+", steps) else UNKNOWN
+
+
+def free_path(path: Path) -> Path:
+    """Return the path, with a number from 2 on (report-2.sqlite) where there is such a file."""
+    free, number = path, 2
+    while os.path.lexists(free):
+        free, number = path.with_stem(f"{path.stem}-{number}"), number + 1
+    return free
+
+
+def check_recordable(path: str | Path) -> None:
+    """Raise TraceFileError unless a report can be written there; leave everything as it is."""
+    TraceFile(path).discard()
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise TraceFileError unless a report can be written there; leave everything as it is."""
-    TraceFile(path).discard()
+    """Raise TraceFileError unless a file can be written there; leave everything as it is."""
+    _refuse_folder(path)
+    try:
+        file = Unfinished(Path(path))
+        file.create()
+        file.discard()
+    except OSError as error:
+        raise TraceFileError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def export_metadata(*, on_gpu: bool) -> dict[str, str]:

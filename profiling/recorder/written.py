@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
+from nvtx_kernels.analysis.support.files import standard_numbers_taken
+
+from ..harmless import say
 from .range_log import OUR_DOMAIN_ID
 from .rows import MARK
 from .trace_file import TraceFileError
@@ -31,7 +33,7 @@ class Written:
             if mark:
                 self.add_mark(mark)
         except TraceFileError as error:
-            sys.stderr.write(f"{error}: it lacks what a step takes without recording.\n")
+            say(f"{error}: it lacks what a step takes without recording.")
 
     def add_mark(self, text: str) -> None:
         """Add a mark at the moment and thread of the last one, unless another file is in place by now.
@@ -43,6 +45,7 @@ class Written:
             return
         try:
             with (
+                standard_numbers_taken(),
                 closing(sqlite3.connect(f"file:{quote(str(self._path))}?mode=rw", uri=True)) as database,
                 database,
             ):

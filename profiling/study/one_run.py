@@ -30,7 +30,7 @@ from ..machine import MARK, optimizer_flags, parameter_facts, pytorch_settings
 from ..recorder import Recording, record
 from ..recorder.beside import COLD, FIRST_TIMED, Follower, Settling, recorded
 from ..recorder.session import Session, detaching
-from ..recorder.trace_file import check_writable
+from ..recorder.trace_file import check_recordable, check_writable
 from ..recorder.written import Written
 from ..tool import captures_a_range, watcher
 from . import memory, probes, results
@@ -66,7 +66,7 @@ class Capture:
         if self.memory and self.record_to is None:
             raise SettingsError("--memory writes allocations into a recording: add --record FILE")
         if self.record_to is not None:
-            check_writable(self.record_to)
+            check_recordable(self.record_to)
         elif self.operators and settings.device_type != "cuda":
             raise SettingsError("without a GPU, ranges for operators need a recording: add --record FILE")
 

@@ -12,7 +12,6 @@ them.
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,11 +25,13 @@ from torch.optim import Optimizer
 
 from .. import annotate
 from ..annotate import optimizers
-from ..annotate.interrupts import Held
+from ..annotate.counting import leave_inert
+from ..annotate.interrupts import Held, Surely, entering
 from ..annotate.modules import Choice
+from ..harmless import say
 from ..machine import optimizer_flags, parameter_facts, pytorch_settings, versions
 from ..recorder import GOES_ON
-from ..recorder.process import Unwinding
+from ..recorder.recording import IN_BLOCK, NO_WORK
 from ..recorder.steps import STEPS, Bounds
 from .capture import Capture
 from .loop import FROM_FIRST_CALL, WHOLE_BLOCK, Phases
@@ -41,6 +42,7 @@ NO_WARM_UP = "flops counts the last step of warm-up: with it, warmup must be ≥
 CALL = 'profile(model, optimizer, "report.sqlite")'
 NO_MODEL = "No model was given: its phases are backward and optimizer, and its ranges the program's own."
 NO_STEP = "No optimizer step and no model call was seen."
+IN_PROGRAM = "let it train in this process before it ends; of several, torchrun --no-python nvtx-kernels record …"
 ALL_WARM_UP = "Every step was warm-up: run more, or measure from the first one (warmup=0, --warmup 0)."
 
 
@@ -97,7 +99,6 @@ class Profile:
         bounds = Bounds.of(warmup, steps, is_watched=self._capture.is_watched)
         bounds = bounds._replace(fewest=0) if self._capture.is_later else bounds  # all of warm-up is uncaptured
         self._phases = Phases(self._capture, bounds, optimizers.named(self._optimizers), self._say_goes_on)
-        self._signals = Unwinding(Profile.__enter__, Profile.__exit__)
         self._ranges, self._is_leaving = ExitStack(), False
 
     @property
@@ -116,7 +117,10 @@ class Profile:
         command = f"nvtx-kernels rank {report}"
         if capture.recording is None or not capture.recording.ended_early:
             command += "" if phases.measured else " --include-warmup"
-        remarks = []
+        recording = capture.recording
+        if recording is not None and recording.is_over and not recording.works:
+            return Outcome(path, size, 0, 0, NO_WORK, (), IN_PROGRAM if self._every_model else IN_BLOCK)
+        remarks = [recording.about_old(path)] if recording is not None and recording.is_over else []
         if not self._models and not self._every_model:
             remarks.append(NO_MODEL)
         if not phases.measured:
@@ -127,11 +131,13 @@ class Profile:
             from_first_call = phases.counted_by == FROM_FIRST_CALL
             remarks.append(no_step_text(unused, from_first_call=from_first_call, is_recording=True))
         remarks += [f"{name}.step() was never called." for name in phases.never_updated if name not in unused]
+        if capture.counting is not None and capture.counting.trouble:
+            remarks.append(f"The report has no FLOPs: {capture.counting.trouble}.")
         if capture.allocations.trouble:
             remarks.append(f"The report has no memory by range: {capture.allocations.trouble}.")
         if capture.recording is not None and capture.recording.shortfall:
             remarks.append(capture.recording.shortfall)
-        return Outcome(path, size, phases.warmed, phases.measured, steps, tuple(remarks), command)
+        return Outcome(path, size, phases.warmed, phases.measured, steps, tuple(filter(None, remarks)), command)
 
     def step(self) -> None:
         """End a step; where this is called, no optimizer's updates do."""
@@ -142,37 +148,58 @@ class Profile:
         self._phases.calls_by = trainer
 
     def __enter__(self) -> Self:
+        entering(self)
         try:
-            self._signals.begin()
             with Held():
-                self.path = self._capture.start(self.path)
+                self.path = self._capture.start(self.path, self._terminate, lambda: self._phases.content)
                 self._ranges.enter_context(self._phases.running())
                 for name, model in zip(self._names, self._models, strict=True):
                     self._ranges.enter_context(annotate.annotate_modules(model, name=name, **self._choice))
                 if self._every_model:
                     self._ranges.enter_context(annotating_roots(**self._choice))
-            self._signals.deliver()
         except BaseException:
-            with self._signals, Held(), self._capture.block, self._ranges:
+            with Held(), self._capture.block, self._ranges:
                 raise
         return self
 
+    @Surely
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._is_leaving = True
-        with self._signals, Held():
+        with Held():
             try:
                 self._ranges.__exit__(kind, error, trace)
             finally:
                 self._capture.stop(kind, error, trace)
+            leave_inert()
             self._capture.add(self._phases.unrecorded)
-            if self._capture.recording is None or self._capture.recording.is_written:
-                sys.stderr.write(f"{self.outcome.text()}\n")
+            self._say_outcome()
+
+    def _terminate(self) -> None:
+        """End the last step and write the report before SIGTERM ends the process."""
+        self._phases.interrupt("Terminated")
+        self._capture.terminate()
+        self._say_outcome()
+
+    def _say_outcome(self) -> None:
+        """Say what was written, where, and the next command; what went wrong was said before."""
+        recording = self._capture.recording
+        if recording is None:
+            say(self.outcome.text())
+        elif recording.is_written:
+            self.path = self.path.with_name(recording.path.name)
+            say(self.outcome.text())
+        elif recording.is_over and not recording.works:
+            why = f" before {self._phases.error}" if self._phases.error else ""
+            then = "" if why else f" Next: {self.outcome.next}"
+            say(f"No report was written: no work was seen{why}. {recording.about_old(self.path)}{then}")
 
     def _say_goes_on(self) -> None:
+        if self._capture.recording is not None:
+            self.path = self.path.with_name(self._capture.recording.path.name)
         if not self._is_leaving:
-            sys.stderr.write(f"{self.path}: {self.outcome.steps}. {GOES_ON}\n")
+            say(f"{self.path}: {self.outcome.steps}. {GOES_ON}")
 
     def _facts(self) -> dict[str, Any]:
         """Return the facts on the run for the report."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,11 +15,13 @@ from .. import annotate
 from ..annotate import range_stack
 from ..annotate.counting import Counting
 from ..annotate.range_stack import OpenRange, label
-from ..machine import MARK
+from ..harmless import json_text
+from ..machine import MARK, versions
 from ..recorder import Recording, record
 from ..recorder.allocation_marks import AllocationMarks
 from ..recorder.beside import wait_for_gpu
 from ..recorder.process import collect_early
+from ..recorder.trace_file import Content
 from ..recorder.written import Written
 from ..tool import captures_a_range, watcher
 
@@ -34,17 +35,25 @@ class Capture:
         self.recording: Recording | None = None
         self._recorder: record | None = None
         self._written: Written | None = None
+        self._write_at_once: Callable[[], None] = lambda: None
         self.counting = Counting() if flops else None
         self._memory, self._facts = memory, facts
         self.allocations, self.block = AllocationMarks(), ExitStack()
 
-    def start(self, path: Path) -> Path:
-        """Start to record unless nsys does; return the path, with the rank or process in its name."""
+    def start(self, path: Path, terminate: Callable[[], None], measured: Callable[[], Content]) -> Path:
+        """Start to record unless nsys does; return the path, with the rank or process in its name.
+
+        SIGTERM then calls `terminate` before it ends the process, unless the program handles it. When the report
+        is written, `measured` says how much was measured.
+        """
+        versions()  # while the program has not changed its paths yet
         if self.is_watched:
             collect_early()
             return path
         # Steps are counted here: the recorder need not.
         self._recorder = record(path, warmup=0, steps=None, memory=self._memory, quiet=True)
+        self._write_at_once, self._recorder.terminate = self._recorder.terminate, terminate
+        self._recorder.measured = lambda *_: measured()
         self.recording = self.block.enter_context(self._recorder)
         return path.with_name(self.recording.path.name)
 
@@ -53,6 +62,10 @@ class Capture:
     ) -> None:
         """Write the report if that is not done; raises TraceFileError if it could not be written."""
         self.block.__exit__(kind, error, trace)
+
+    def terminate(self) -> None:
+        """Write the report, before SIGTERM ends the process."""
+        self._write_at_once()
 
     def count(self) -> None:
         """Count FLOPs from here on; start again where another optimizer turns out to end the steps."""
@@ -71,7 +84,7 @@ class Capture:
         if is_captured:
             torch.cuda.cudart().cudaProfilerStart()  # type: ignore[no-untyped-call]
         with self.drawn("measure"):
-            annotate.mark(f"{MARK} {json.dumps(self._facts())}")
+            annotate.mark(f"{MARK} {json_text(self._facts())}")
             if self.counting is not None:
                 self.counting.send()
             self.allocations.tell_clock()

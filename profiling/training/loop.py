@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from nvtx_kernels.analysis.vocabulary import BACKWARD
@@ -27,8 +27,10 @@ from ..annotate.compiled import tracing
 from ..annotate.others import hear
 from ..annotate.range_stack import AutomaticRange, OpenRange, label
 from ..annotate.regions import in_backward
+from ..harmless import forgiving
 from ..recorder.beside import COLD, FIRST_TIMED, Follower, Settling, recorded
 from ..recorder.steps import Bounds, ends_are_known
+from ..recorder.trace_file import Content
 from . import own_steps
 from .capture import Capture
 from .own_steps import OwnSteps
@@ -112,6 +114,12 @@ class Phases:
         return 1 if self._is_whole else (own or len(self._ends())) - (0 if own_warmed else self.warmed)
 
     @property
+    def content(self) -> Content:
+        """Return how many steps were measured, and whether these are as many as were asked for."""
+        is_wanted = not self.error or (self._bounds.steps is None and not self._is_whole)
+        return Content(self.measured, self.measured > 0 and is_wanted)
+
+    @property
     def _own_steps(self) -> tuple[int, str]:
         """Return how many steps the program's own ranges are, and their name, where these count."""
         return (0, "") if self._calls else self._own.counted
@@ -149,6 +157,13 @@ class Phases:
                 self._is_left = True
                 self._settled()
 
+    @forgiving("the last step has no end")
+    def interrupt(self, error: str) -> None:
+        """End the last step, as an exception of this name does."""
+        self.error = self.error or error
+        self._finish()
+
+    @forgiving("a step has no end")
     def step(self) -> None:
         """End a step; from now on, no optimizer's updates do."""
         if self.is_over:
@@ -159,6 +174,7 @@ class Phases:
                 self._calls.append(next(self._moments))
                 self._step_ended()
 
+    @forgiving("a forward has no range")
     def before_forward(self, given: object) -> None:
         """Begin the phase."""
         if in_backward():
@@ -173,6 +189,7 @@ class Phases:
         if not is_open and optimizers.own_range(optimizers.WHOLE_PHASE) is None:
             self._forward = range_stack.push(AutomaticRange(label("forward", None, "phase")))
 
+    @forgiving("a forward has no end")
     def after_forward(self) -> None:
         """End the phase if no backward can follow."""
         if not torch.is_grad_enabled() and not calls.in_function():
@@ -180,17 +197,20 @@ class Phases:
                 self._follower.leave()
             self._end_forward()
 
+    @forgiving("a forward has no end")
     def before_update(self) -> None:
         """End the forward."""
         if not self._backwards:
             self._follower.update()
             self._end_forward()
 
+    @forgiving("an update has no end")
     def after_work(self) -> None:
         """Follow the end of an optimizer's work."""
         if not self._backwards:
             self._follower.leave()
 
+    @forgiving("an update is not noted")
     def after_update(self, name: str) -> None:
         """Count an update, and a step if this is the optimizer that ends them."""
         self._has_begun = self._trains = True
@@ -264,6 +284,7 @@ class Phases:
         self._capture.step_ended()
         self._begin_step()
 
+    @forgiving("a step has no end")
     def _own_step_begins(self) -> None:
         """Finish if the program's own ranges are the steps and all measured ones have ended."""
         if self._own_steps[0] and self._is_done():
@@ -381,31 +402,32 @@ class Phases:
         def in_range(outputs: Any, *args: Any, **options: Any) -> Any:
             if torch.compiler.is_compiling():
                 return run(outputs, *args, **options)
-            # Tensor.backward ends a forward; torch.autograd.grad hands out gradients, which may become part of a
-            # loss.
-            stores = bool(options.get("accumulate_grad"))
-            makes_graph = len(args) > _CREATE_GRAPH and bool(args[_CREATE_GRAPH])
-            kind = GRADIENT if makes_graph and not stores and _leads_on(outputs) else BACKWARD
-            # Gradients of weights end it, too: what is done with them is no part of a loss.
-            inputs = args[_INPUTS] if kind == BACKWARD and len(args) > _INPUTS else ()
-            of_weights = any(isinstance(one, torch.nn.Parameter) for one in inputs)
-            with self._backward(kind, ends_forward=stores or of_weights):
+            begun = self._backward_begins(outputs, args, options)
+            try:
                 return run(outputs, *args, **options)
+            finally:
+                self._backward_ends(begun)
 
         with nodes.running_backward(in_range):
             yield
 
-    @contextmanager
-    def _backward(self, kind: str, *, ends_forward: bool) -> Iterator[None]:
+    @forgiving("a backward has no range")
+    def _backward_begins(self, outputs: Any, args: tuple[Any, ...], options: dict[str, Any]) -> _Backward | None:
         """Tell of a run of the engine, by a range unless the program or a backward around it has one.
 
+        Tensor.backward ends a forward; torch.autograd.grad hands out gradients, which may become part of a loss.
         Inside another backward only a gradient has a range. One inside a model's call is nested in its forward.
         Optimizers that update in it are one, which updates at its end.
         """
+        stores = bool(options.get("accumulate_grad"))
+        makes_graph = len(args) > _CREATE_GRAPH and bool(args[_CREATE_GRAPH])
+        kind = GRADIENT if makes_graph and not stores and _leads_on(outputs) else BACKWARD
         if in_backward() and kind == BACKWARD:
-            yield
-            return
-        if ends_forward and range_stack.here().calls() is None:
+            return None
+        # Gradients of weights end it, too: what is done with them is no part of a loss.
+        inputs = args[_INPUTS] if kind == BACKWARD and len(args) > _INPUTS else ()
+        of_weights = any(isinstance(one, torch.nn.Parameter) for one in inputs)
+        if (stores or of_weights) and range_stack.here().calls() is None:
             self._end_forward()
         self._has_begun = self._trains = True
         opened = None
@@ -416,16 +438,26 @@ class Phases:
         if is_phase:
             self._follower.backward()
         self._backwards += 1
-        try:
-            yield
-        finally:
-            range_stack.close(opened)
-            self._backwards -= 1
-            if is_phase:
-                self._follower.leave()
-            if self._updated_in_backward and not self._backwards:
-                self._updated_in_backward = False
-                self._note_update(IN_BACKWARD)
+        return _Backward(opened, is_phase)
+
+    @forgiving("a backward has no end")
+    def _backward_ends(self, begun: _Backward | None) -> None:
+        if begun is None:
+            return
+        range_stack.close(begun.opened)
+        self._backwards -= 1
+        if begun.is_phase:
+            self._follower.leave()
+        if self._updated_in_backward and not self._backwards:
+            self._updated_in_backward = False
+            self._note_update(IN_BACKWARD)
+
+
+class _Backward(NamedTuple):
+    """A run of autograd's engine that has begun, with its range; `is_phase` unless it is inside another."""
+
+    opened: OpenRange | None
+    is_phase: bool
 
 
 #: Which of the engine's arguments after the outputs asks for a graph of the gradients, and which are the inputs.

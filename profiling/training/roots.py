@@ -13,7 +13,9 @@ from torch import nn
 
 from .. import annotate
 from ..annotate import optimizers
+from ..annotate.regions import in_backward
 from ..annotate.replacing import replaced
+from ..harmless import forgiving
 
 
 class _Thread(threading.local):
@@ -26,17 +28,26 @@ def _has_parameters(module: nn.Module) -> bool:
 
 @contextmanager
 def annotating_roots(**choice: Any) -> Iterator[None]:
-    """Annotate each module with parameters whose call is in no other module's, from its first call on."""
-    call, thread = nn.Module.__call__, _Thread()
+    """Annotate each module with parameters whose call is in no other module's, from its first call on.
+
+    What is called in a backward is no model: checkpoints call parts of one there again.
+    """
+    call, thread, is_over = nn.Module.__call__, _Thread(), threading.Event()
     annotated: weakref.WeakSet[nn.Module] = weakref.WeakSet()
     entered = ExitStack()
 
+    @forgiving("a model is not annotated")
+    def annotate_new(module: nn.Module) -> bool:
+        if module in annotated or not _has_parameters(module):
+            return False
+        annotated.add(module)
+        entered.enter_context(annotate.annotate_modules(module, **choice))
+        return True
+
     def seen(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if thread.is_inside or torch.compiler.is_compiling():
+        if thread.is_inside or torch.compiler.is_compiling() or in_backward() or is_over.is_set():
             return call(self, *args, **kwargs)
-        if self not in annotated and _has_parameters(self):
-            annotated.add(self)
-            entered.enter_context(annotate.annotate_modules(self, **choice))
+        if annotate_new(self):
             return nn.Module.__call__(self, *args, **kwargs)
         thread.is_inside = True
         try:
@@ -45,6 +56,7 @@ def annotating_roots(**choice: Any) -> Iterator[None]:
             thread.is_inside = False
 
     with replaced((nn.Module, "__call__", seen)), entered:
+        entered.callback(is_over.set)
         yield
 
 
@@ -54,11 +66,12 @@ def telling_roots(
     is_told: Callable[[nn.Module], bool] = _has_parameters,
 ) -> Iterator[None]:
     """Tell the phases of the calls of such modules, each inside `around()`, without annotating these."""
-    call, thread = nn.Module.__call__, _Thread()
+    call, thread, is_over = nn.Module.__call__, _Thread(), threading.Event()
+    is_model = forgiving("a model is not known")(is_told)
 
     def seen(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        is_root = not thread.is_inside and not torch.compiler.is_compiling()
-        if not is_root or not is_told(self):
+        is_inside = thread.is_inside or torch.compiler.is_compiling() or in_backward()
+        if is_inside or is_over.is_set() or not is_model(self):
             return call(self, *args, **kwargs)
         thread.is_inside = True
         optimizers.before_forward((args, kwargs))
@@ -70,4 +83,7 @@ def telling_roots(
             optimizers.after_forward()
 
     with replaced((nn.Module, "__call__", seen)):
-        yield
+        try:
+            yield
+        finally:
+            is_over.set()

@@ -105,7 +105,7 @@ def test_an_option_of_record_after_the_program_is_the_programs_and_said_so(tmp_p
     command = [sys.executable, "-m", "nvtx_kernels", "record", str(program), "-o", "mine.txt"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert "['-o', 'mine.txt']" in done.stdout
-    assert f"record: -o is given to {program}" in done.stderr
+    assert f"record: -o mine.txt is given to {program}" in done.stderr
 
 
 def test_a_program_is_recorded_and_short_forms_stand_for_commands(monkeypatch):

@@ -30,7 +30,7 @@ FLOORS = [
     ["analysis.compare", "analysis.doctor", "analysis.kernels", "analysis.questions"],
     ["analysis.page", "analysis.frames", "analysis.agent", "analysis.view", "analysis.join"],
     ["analysis"],
-    ["profiling.tool"],
+    ["profiling.tool", "profiling.harmless", "profiling.program"],
     ["profiling", "profiling.annotate"],
     ["profiling.cli"],
     ["profiling.machine", "profiling.nsys_program"],

@@ -6,7 +6,7 @@ import math
 import pytest
 from nvtx_kernels.profiling import benchmark
 from nvtx_kernels.profiling.cli import UsageError
-from nvtx_kernels.profiling.record import status_of
+from nvtx_kernels.profiling.program import status_of
 from nvtx_kernels.profiling.training.against import compared_losses, loss_text, rule_of, step_of
 from nvtx_kernels.profiling.training.step_ends import timed as timed_run
 
@@ -31,7 +31,7 @@ if "--fail" in sys.argv:
 
 def timed(words, warm_up, steps):
     """Time a run of a script in this process."""
-    return timed_run(lambda: status_of(words, is_module=False), warm_up, steps)
+    return timed_run(lambda: status_of(words), warm_up, steps)
 
 
 @pytest.fixture

@@ -70,10 +70,10 @@ def test_without_updates_each_forward_begins_a_step(program, tmp_path, monkeypat
 
 
 def run(monkeypatch, program, *words):
-    from nvtx_kernels.profiling.record import status_of
+    from nvtx_kernels.profiling.program import status_of
 
     arguments = [str(word) for word in (program, *words)]
-    return timed(lambda: status_of(arguments, is_module=False), 100)
+    return timed(lambda: status_of(arguments), 100)
 
 
 WRONG = [

@@ -31,7 +31,7 @@ import torch
 from nvtx_kernels.analysis.vocabulary import collapsed
 from torch import nn
 
-from .. import range_stack
+from ...harmless import say_once
 from ..replacing import replaced
 from . import inductor, names, ranges, tracing
 from .names import Names
@@ -61,6 +61,8 @@ class Registered:
         for key, entry in self._entries.items():
             if _names.get(key) is entry:
                 del _names[key]
+        if not _names:
+            restore()
 
 
 def _name_of(key: str, value: tuple[str, Any]) -> str | None:
@@ -125,7 +127,7 @@ def _install() -> None:
     lacking = inductor.missing()
     if lacking:
         _unknown = True
-        range_stack.say_once("inductor", "a compiled program is one piece: %s", lacking)
+        say_once(f"a compiled program is one piece: {lacking}")
         return
     generators = [
         (entry, "wrapper_codegen", _chained(entry.wrapper_codegen)) for entry in inductor.wrappers().values()
@@ -135,8 +137,9 @@ def _install() -> None:
 
 
 def restore() -> None:
-    """Put back what Inductor had registered."""
+    """Put back what Inductor had registered, and wait for it no more."""
     global _installed
+    inductor.stop_waiting()
     if _installed is not None:
         _installed.close()
         _installed = None

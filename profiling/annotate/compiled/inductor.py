@@ -71,7 +71,7 @@ class _Waiting(MetaPathFinder):
     ) -> ModuleSpec | None:
         if name != ENTRY:
             return None
-        sys.meta_path.remove(self)
+        stop_waiting()
         spec = find_spec(name)
         if spec is None or spec.loader is None:
             return spec
@@ -91,6 +91,11 @@ def after_import(act: Callable[[], None]) -> None:
         act()
     elif not any(isinstance(finder, _Waiting) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Waiting(act))
+
+
+def stop_waiting() -> None:
+    """Call nothing any more after the import of Inductor."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Waiting)]
 
 
 def wrappers() -> dict[str, Any]:

@@ -19,9 +19,11 @@ gets a range.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
+from types import FrameType
 from typing import Any
 
 import torch
@@ -48,6 +50,16 @@ _engine = torch.autograd.Variable._execution_engine
 def in_generated_code() -> bool:
     """Return whether this thread is inside generated code: PyTorch has blocks of its own open around it."""
     return range_stack.here().generated > 0
+
+
+def in_compiled_function() -> bool:
+    """Return whether this thread is inside a function that torch.compile runs, in or between its graphs."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "torch._dynamo.eval_frame":
+            return True
+        frame = frame.f_back
+    return False
 
 
 class CompiledCall(AutomaticRange):

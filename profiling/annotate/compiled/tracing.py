@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from ...harmless import is_the_programs, say_once
 from .. import range_stack
 from .names import REGIONS
 
@@ -128,7 +129,9 @@ def _harmless() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        range_stack.say_once("traced", "compiled code lacks ranges: PyTorch %s, %r", torch.__version__, error)
+        if is_the_programs(error):
+            raise
+        say_once(f"compiled code lacks ranges: PyTorch {torch.__version__}, {error!r}")
 
 
 def _tracer(context: Any) -> Any:
@@ -184,13 +187,20 @@ def keep_eager(module: ModuleType, *, and_what_it_calls: bool) -> None:
             frames.set_code_exec_strategy(code, strategy)
 
 
+def _and_inside(code: CodeType) -> Iterator[CodeType]:
+    """Yield a function's code, and that of the functions in it."""
+    yield code
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from _and_inside(part)
+
+
 def _codes(owner: ModuleType | type, module: str) -> Iterator[CodeType]:
     for member in vars(owner).values():
         function = (
             inspect.unwrap(member) if isinstance(member, FunctionType) else getattr(member, "__func__", None)
         )
         if isinstance(function, FunctionType) and function.__module__ == module:
-            yield function.__code__
-            yield from (part for part in function.__code__.co_consts if isinstance(part, CodeType))
+            yield from _and_inside(function.__code__)
         elif inspect.isclass(member) and member.__module__ == module:
             yield from _codes(member, module)

@@ -167,12 +167,12 @@ def test_threads_may_share_one_object_and_have_stacks_of_their_own(kind):
     assert sorted(heard_from(lambda: in_threads(work, work, work))) == ["shared"] * 60 + ["shared/shared"] * 60
 
 
-def test_asynchronous_generator_stays_as_it_is(caplog):
+def test_asynchronous_generator_stays_as_it_is(capsys):
     async def count():
         yield 1
 
     assert annotate.region("counting")(count) is count
-    assert "asynchronous generator" in caplog.text
+    assert "asynchronous generator" in capsys.readouterr().err
 
 
 def test_class_is_refused_with_what_to_do_instead():
@@ -205,7 +205,7 @@ def test_listener_hears_no_end_of_what_began_before_it():
 
 
 @pytest.mark.parametrize("failing", ["push", "pop", "mark"])
-def test_listener_that_raises_is_dropped_and_the_program_goes_on(failing, caplog):
+def test_listener_that_raises_is_dropped_and_the_program_goes_on(failing, capsys):
     def fail(*values):
         raise OSError("disk full")
 
@@ -217,7 +217,7 @@ def test_listener_that_raises_is_dropped_and_the_program_goes_on(failing, caplog
         with annotate.range("second"):
             pass
     assert heard.paths == ["first", "second"]
-    assert caplog.text.count("a listener of ranges failed") == 1
+    assert capsys.readouterr().err.count("a listener of ranges failed") == 1
 
 
 def test_nothing_is_heard_when_nobody_listens():

@@ -12,7 +12,7 @@ import pytest
 import torch
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.annotate import marks
-from nvtx_kernels.profiling.annotate.interrupts import HELD_SIGNALS
+from nvtx_kernels.profiling.annotate.interrupts import ENDING_SIGNALS
 from nvtx_kernels.profiling.annotate.modules import named_modules
 from torch import nn
 
@@ -325,7 +325,7 @@ def test_ctrl_c_while_a_model_is_annotated_or_freed_of_it_leaves_none_of_it(phas
 
 def interrupted_everywhere(phase):
     """A signal after so many lines of our code, however many there are."""
-    interrupted_at, handlers = 1, [signal.getsignal(number) for number in HELD_SIGNALS]
+    interrupted_at, handlers = 1, [signal.getsignal(number) for number in ENDING_SIGNALS]
     while interrupted_at:
         model, lines = Model(), 0
         annotation = annotate.annotate_modules(model) if phase == "remove" else None
@@ -346,7 +346,7 @@ def interrupted_everywhere(phase):
             interrupted_at += 17
         finally:
             sys.settrace(None)
-        assert [signal.getsignal(number) for number in HELD_SIGNALS] == handlers
+        assert [signal.getsignal(number) for number in ENDING_SIGNALS] == handlers
         if interrupted_at or annotation:
             assert heard_from(lambda model=model: step(model)) == []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from nvtx_kernels.profiling import annotate
-from nvtx_kernels.profiling.recorder.trace_file import TraceFile
+from nvtx_kernels.profiling.recorder.trace_file import NOTHING, Content, TraceFile, export_metadata
 
 REPOSITORY = Path(__file__).parents[3]
 KERNELS = "SELECT value, end - start FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = demangledName"
@@ -85,6 +85,19 @@ def train_on(x: torch.Tensor, model: torch.nn.Module, optimizer: torch.optim.Opt
         model(x).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
+
+
+def recorded_before(path: Path, content: Content = NOTHING) -> bytes:
+    """Put a recording at a path, as one before has left it, and return what is in the file."""
+    trace = TraceFile(path)
+    trace.commit(
+        [
+            {"name": name, "value": str(value)}
+            for name, value in (export_metadata(on_gpu=False) | content.metadata()).items()
+        ]
+    )
+    trace.publish()
+    return path.read_bytes()
 
 
 @contextmanager

@@ -6,10 +6,17 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from nvtx_kernels.profiling.recorder.trace_file import TABLES, TraceFile, TraceFileError, creating, global_tid
+from nvtx_kernels.profiling.recorder.trace_file import (
+    PRODUCT,
+    TABLES,
+    TraceFile,
+    TraceFileError,
+    creating,
+    global_tid,
+)
 
 from tests.analysis.making import nodes
-from tests.profiling.making.recordings import REPOSITORY, rows, writing
+from tests.profiling.making.recordings import REPOSITORY, recorded_before, rows, writing
 
 REPORT_OF_NSYS = REPOSITORY.parent / "shared" / "h200" / "train_fp32.sqlite"
 # Those that nsys has too, and whose shape is its own; that report recorded no events of CUDA.
@@ -82,18 +89,20 @@ def test_the_report_appears_only_when_it_is_whole(tmp_path):
 
 def test_an_error_in_the_block_leaves_the_old_report_and_nothing_else(tmp_path):
     path = tmp_path / "r.sqlite"
-    path.write_text("old")
+    old = recorded_before(path)
     with pytest.raises(ZeroDivisionError), writing(path) as trace:
         trace.add(RUNTIME, [{**CALL, "end": 1 // 0}])
-    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("r.sqlite", "old")]
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("r.sqlite", old)]
 
 
 def test_of_two_writers_the_last_to_publish_wins_whole(tmp_path):
     path = tmp_path / "r.sqlite"
+    product = {"name": "EXPORT_PRODUCT_NAME", "value": PRODUCT}
     with writing(path) as slow:
         slow.add(RUNTIME, [CALL] * 3)
         with writing(path) as quick:
             quick.add(RUNTIME, [CALL])
+            quick.commit([product])
         assert rows(path, f"SELECT count(*) FROM {RUNTIME}") == [(1,)]
     assert rows(path, f"SELECT count(*) FROM {RUNTIME}") == [(3,)]
 
@@ -135,10 +144,10 @@ def test_a_report_is_readable_by_whom_the_umask_lets(tmp_path):
 
 def test_a_kill_while_writing_leaves_the_old_report(tmp_path):
     path = tmp_path / "r.sqlite"
-    path.write_text("old")
+    old = recorded_before(path)
     command = [sys.executable, "-c", WRITE_FOREVER, str(path)]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         assert [writer.stdout.readline() for _ in range(5)] == ["0\n", "1\n", "2\n", "3\n", "4\n"]
         writer.send_signal(signal.SIGKILL)
-    assert path.read_text() == "old"
+    assert path.read_bytes() == old

@@ -1,0 +1,185 @@
+"""A process that has imported PyTorch, and forks a child for each program: plain, or under `nvtx-kernels record`.
+
+    python -m tests.profiling.making.zygote
+    {"folder": "/tmp/…", "words": ["train.py"], "recorded": true}      a line of JSON for each program
+
+The child becomes the program, writes what the process is like at its end to `state.json`, and ends as Python does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, ModuleType
+
+import torch
+import torch._inductor  # PyTorch's profiler imports it
+from nvtx_kernels.profiling import program, training  # noqa: F401 - what recording imports
+from nvtx_kernels.profiling.record import main as record
+
+from tests.profiling.making.strangers import PROGRAMS  # noqa: F401 - what most programs import
+
+#: Where patches would be; all of PyTorch, and what of Python a recording touches.
+WATCHED = ("torch", "nvtx", "multiprocessing", "signal", "os", "sys", "warnings", "threading", "json", "builtins")
+OURS = ("nvtx_kernels", "profiling", "analysis", "model", "tests")
+OPTIONS = ("-o", "report.sqlite")
+
+
+class Zygote:
+    """Runs programs in children of the process, each in a folder of its own."""
+
+    def __init__(self, repository: Path) -> None:
+        words = [sys.executable, "-m", "tests.profiling.making.zygote"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self._process = subprocess.Popen(words, cwd=repository, **pipes)
+
+    def run(self, folder: Path, words: list[str], *, recorded: bool) -> int:
+        """Run a program in a folder and return its status, negative for a signal."""
+        self._process.stdin.write(json.dumps({"folder": str(folder), "words": words, "recorded": recorded}) + "\n")
+        self._process.stdin.flush()
+        return os.waitstatus_to_exitcode(int(self._process.stdout.readline()))
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+
+def state() -> dict[str, object]:
+    """Return what a program could leave of its process, as plain data."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return {
+        "umask": mask,
+        "environment": dict(os.environ),
+        "folder": str(Path.cwd()),
+        "handlers": [str(signal.getsignal(number)) for number in signal.valid_signals()],
+        "timers": [signal.getitimer(signal.ITIMER_REAL)[1]],
+        "limits": [resource.getrlimit(resource.RLIMIT_NOFILE), sys.getrecursionlimit()],
+        "collector": [gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()],
+        "finders": [str(type(finder)) + str(finder)[:40] for finder in (*sys.meta_path, *sys.path_hooks)],
+        "arguments": [sys.argv, sys.path],
+        "main": sorted(vars(sys.modules["__main__"])),
+        "hooks": hooks(),
+        "threads": threads(),
+        "files": sorted(open_files()),
+        "warnings": [str(row) for row in warnings.filters],
+        "random": [
+            torch.initial_seed(),
+            torch.is_grad_enabled(),
+            torch.get_num_threads(),
+            str(torch.get_default_dtype()),
+        ],
+    }
+
+
+def hooks() -> dict[str, object]:
+    """Return how many functions wait for something of the process or of PyTorch."""
+    module, optimizer = torch.nn.modules.module, importlib.import_module("torch.optim.optimizer")
+    found = {
+        name: len(values)
+        for of in (module, optimizer)
+        for name, values in vars(of).items()
+        if name.startswith("_global") and hasattr(values, "__len__")
+    }
+    named = (
+        sys.excepthook,
+        sys.unraisablehook,
+        sys.displayhook,
+        threading.excepthook,
+        sys.gettrace(),
+        sys.getprofile(),
+    )
+    return found | {
+        "atexit": atexit._ncallbacks(),
+        "of sys": [getattr(one, "__qualname__", str(one)) for one in named],
+    }
+
+
+def threads() -> int:
+    """Return how many threads run Python; those that wait for a recording end just after it."""
+    for _ in range(40):
+        if len(sys._current_frames()) == 1:
+            break
+        time.sleep(0.05)
+    return len(sys._current_frames())
+
+
+def open_files() -> Iterator[str]:
+    """Yield what the process has open; of a pipe, its number."""
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that of the folder itself
+            if link.exists():
+                yield str(link.readlink())
+
+
+def attributes() -> dict[str, int]:
+    """Return the ids of all functions of the modules and classes in which patches would be."""
+    found: dict[str, int] = {}
+    for name, module in [*sys.modules.items()]:
+        if not isinstance(module, ModuleType) or name.partition(".")[0] not in WATCHED:
+            continue
+        for attribute, value in [*vars(module).items()]:
+            kind = type(value)  # some of PyTorch's warn when they are asked for their class
+            if kind in (FunctionType, BuiltinFunctionType):
+                found[f"{name}.{attribute}"] = id(value)
+            elif issubclass(kind, type) and value.__module__ == name:
+                members = [*vars(value).items()]
+                found |= {f"{name}.{attribute}.{of}": id(member) for of, member in members if callable(member)}
+    return found
+
+
+def run(folder: str, words: list[str], *, recorded: bool) -> None:
+    """Become the program, and note what it leaves."""
+    os.chdir(folder)
+    for number, name in ((1, "stdout.txt"), (2, "stderr.txt")):
+        os.dup2(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), number)
+    before, process = attributes(), os.getpid()
+    raised: BaseException | None = None
+    try:
+        if recorded:
+            record([*OPTIONS, *words], prog="nvtx-kernels record")
+        else:
+            program.run(words, is_module=words[:1] == ["-m"])
+    except BaseException as error:
+        raised = error
+    if os.getpid() == process:
+        after = attributes()
+        patched = sorted(name for name in before if before[name] != after.get(name))
+        left = state() | {"patched": patched}
+        if raised is not None and not isinstance(raised, SystemExit):  # which is reported by a hook
+            left["hooks"]["of sys"], left["patched"] = [], [name for name in patched if name != "sys.excepthook"]
+        Path(folder, "state.json").write_text(json.dumps(left, default=str))
+    if raised is not None:
+        if not recorded:
+            program.end_with(raised)
+        raise raised
+
+
+def serve() -> None:
+    """Fork a child for each line, and print its status."""
+    for line in sys.stdin:
+        child = os.fork()
+        if not child:
+            os.close(0)
+            os.open(os.devnull, os.O_RDONLY)
+            run(**json.loads(line))
+            return
+        sys.stdout.write(f"{os.waitpid(child, 0)[1]}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    serve()

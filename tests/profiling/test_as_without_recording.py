@@ -1,0 +1,56 @@
+"""A hundred programs run the same recorded as plain: what they compute, print, raise, write and leave behind."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.profiling.making.small_programs import SMALL
+from tests.profiling.making.zygote import Zygote
+
+pytestmark = pytest.mark.slow
+#: What `record` says, which the program does not.
+OURS = re.compile(
+    r"^(report(-\d)?\.sqlite\b|No (report|step boundary|optimizer step)|Every step was|\w+\.step\(\) was never"
+    r"|The recording ended early|record: \d|.* is being written; Ctrl-C).*\n",
+    re.MULTILINE,
+)
+ADDRESS = re.compile(
+    r"0x[0-9a-f]{6,}(?!\.)|(?<=USDT:)[^\n]*\d+:\d+|\[W[\d:. ]+|(?<=pid )\d+|(?<=pipe:\[)\d+|/dev/shm/\w+"
+)
+
+
+@pytest.fixture(scope="module")
+def zygote():
+    process = Zygote(Path(__file__).parents[2])
+    yield process
+    process.close()
+
+
+def outcome(zygote, folder, text, *, recorded):
+    """Return all that can be seen of a run, in which neither folders nor addresses differ."""
+    folder.mkdir()
+    (folder / "train.py").write_text(text, errors="surrogatepass")
+    status = zygote.run(folder, ["train.py"], recorded=recorded)
+    files = {file.name: file for file in folder.rglob("*") if file.is_file()}
+    printed = {
+        name: ADDRESS.sub("", files.pop(f"{name}.txt").read_text().replace(str(folder), ""))
+        for name in ("stdout", "stderr")
+    }
+    printed["stderr"] = OURS.sub("", printed["stderr"])
+    state = files.pop("state.json").read_text() if "state.json" in files else "{}"
+    left = json.loads(ADDRESS.sub("", state.replace(str(folder), "")))
+    made = {
+        name: file.read_bytes()
+        for name, file in files.items()
+        if not name.startswith("report") and file.suffix != ".pyc"
+    }
+    return {"status": status, **printed, **left, "made": made}
+
+
+@pytest.mark.parametrize("text", SMALL.values(), ids=SMALL)
+def test_a_recorded_program_is_the_same(zygote, tmp_path, text):
+    plain, recorded = (outcome(zygote, tmp_path / str(way), text, recorded=way) for way in (False, True))
+    differ = {name: (plain.get(name), value) for name, value in recorded.items() if value != plain.get(name)}
+    assert differ == {}
