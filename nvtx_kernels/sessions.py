@@ -14,8 +14,16 @@ import numpy as np
 
 from .analysis.errors import NotAReport
 from .analysis.readers import chrome_events
-from .analysis.readers.chrome_columns import Table, TraceColumns, integers, numbered, three_sizes, whole_number
+from .analysis.readers.chrome_columns import (
+    Table,
+    TraceColumns,
+    integers,
+    numbered,
+    three_sizes,
+    whole_number,
+)
 from .analysis.readers.columns import Interner
+from .analysis.readers.memory_kinds import UNKNOWN_MEMORY
 from .analysis.readers.pytorch_trace import Assembly
 from .analysis.trace import KERNEL, Int64s, Spots
 from .profiling.recorder.seen import (
@@ -36,7 +44,6 @@ class _Args(chrome_events.Args, gc=False, frozen=True):
     block: msgspec.Raw = msgspec.Raw()
     registers: Any = msgspec.field(default=None, name="registers per thread")
     context: Any = None
-    copied: Any = msgspec.field(default=None, name="bytes")
 
 
 class _Event(chrome_events.Event, gc=False):
@@ -182,6 +189,8 @@ def _work(columns: _Columns, base_ns: int) -> GpuWork:
     table, more = columns.work, columns.details
     start_ns = table["start"] + base_ns
     written = [(*three_sizes(grid), *three_sizes(block)) for grid, block in columns.sizes]
+    memory = np.full((2, len(start_ns)), UNKNOWN_MEMORY)
+    memory[:, columns.copies["work"]] = columns.copies["from_memory"], columns.copies["to_memory"]
     sizes = np.array(written, np.int64).reshape(-1, 6)[more["sizes"]]
     return GpuWork(
         start_ns,
@@ -197,6 +206,8 @@ def _work(columns: _Columns, base_ns: int) -> GpuWork:
         registers=more["registers"],
         bytes=more["bytes"],
         graph_node=more["graph_node"],
+        from_memory=memory[0],
+        to_memory=memory[1],
     )
 
 

@@ -64,6 +64,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     module: Any = msgspec.field(default=None, name="module_fqn")
     phase: Any = msgspec.field(default=None, name="autograd_phase")
     original_stream: Any = None
+    copied: Any = msgspec.field(default=None, name="bytes")  # of a copy
     # Of an allocation, with profile_memory=True.
     bytes: Any = msgspec.field(default=None, name="Bytes")
     address: Any = msgspec.field(default=None, name="Addr")

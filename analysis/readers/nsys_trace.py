@@ -45,6 +45,7 @@ from .allocations import allocations, marked, plausible
 from .calls import named_calls, overhead_of
 from .columns import Columns, Encoded, Interner, gather
 from .launches import RowsById, captures_of
+from .memory_kinds import PAGEABLE
 from .nccl_payloads import messages_of
 from .nsys_tables import (
     CALLS,
@@ -73,8 +74,6 @@ COPY_KINDS = (
 
 #: Of an API call: the classes of the runtime and the driver are 0 and 1; others' rows can have their ids.
 DRIVER_CLASS = 1
-#: Memory of the CPU that is not pinned, as CUPTI numbers kinds of memory.
-PAGEABLE = 0
 #: How the names of API calls end that nsys gives the version in which CUDA changed them.
 _VERSION = re.compile(r"_v\d+$")
 GREEN = (

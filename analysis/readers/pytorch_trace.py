@@ -27,6 +27,7 @@ from ..trace import (
     NO_CATEGORY,
     NO_GRADIENT,
     Allocations,
+    Copies,
     Domain,
     Frames,
     Int32s,
@@ -53,6 +54,7 @@ from .columns import Interner
 from .graph_annotations import THREAD_NAME, paths_in, push_pop_ranges, side_file_of, with_captures_at
 from .launches import RowsById
 from .marks import DistributedInfo, fitting
+from .memory_kinds import PAGEABLE
 from .module_calls import ModuleTree, innermost_calls, module_tree, without_gradient
 from .self_times import self_times, spots_of, with_inner
 from .stack_frames import FUNCTION_CALL, MODULE_CALL, UPDATE, Functions
@@ -179,6 +181,7 @@ class Assembly:
             notes=tuple(self.notes),
             messages=None if on_cpu else self.messages(work),
             memory=memory,
+            copies=None if on_cpu else self.copies(),
             calls=None if on_cpu else named_calls(self.columns.launches["call"], list(self.columns.calls)),
             overhead=None if on_cpu else self.overhead(),
             graph_node=None if on_cpu else self.graph_nodes(),
@@ -199,6 +202,15 @@ class Assembly:
         collective, group, ranks, sent, received = (table[name][rows] for name in MESSAGE)
         names, unknown = (collective.astype(np.int32), group.astype(np.int32)), np.full(len(rows), -1, np.int64)
         return Messages(launches[launches >= 0], *names, ranks, sent, received, root_or_peer=unknown)
+
+    def copies(self) -> Copies | None:
+        """Return the sizes of copies, and whose memory they are from and to; None where no size is known."""
+        table = self.columns.copies
+        size = table["bytes"]
+        if not table.rows or size.max() < 0:
+            return None
+        pageable = (table[name] == PAGEABLE for name in ("from_memory", "to_memory"))
+        return Copies(table["work"], size, *pageable)
 
     def overhead(self) -> Overhead | None:
         """Return when the profiler kept threads busy; Kineto does not always say which thread."""
