@@ -29,7 +29,7 @@ FLOORS = [
     ["analysis.page", "analysis.frames", "analysis.agent", "analysis.view"],
     ["analysis"],
     ["profiling.tool"],
-    ["profiling", "profiling.annotate"],
+    ["profiling", "profiling.annotate", "profiling.lines"],
     ["profiling.cli"],
     ["profiling.machine", "profiling.nsys_program"],
     ["profiling.recorder"],
