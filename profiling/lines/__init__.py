@@ -26,6 +26,7 @@ from types import FrameType
 from .by_monitoring import ByMonitoring
 from .by_settrace import BySettrace
 from .line_log import LineLog
+from .user_code import working_folder
 
 __all__ = ["SWITCH", "StepLines"]
 
@@ -49,33 +50,36 @@ WAITING, TRACING, DONE = range(3)
 
 
 class StepLines:
-    """Traces the step of a number, and notes when each step begins.
+    """Traces one step by line, and notes when each step begins.
 
     Nothing is traced unless it `is_wanted`; `packages` names installed packages whose code is the user's too.
-    `log` is that of the step, once it was traced; `reason` says why there is none, or not of all of it.
+    `log` is that of the step, once it was traced; `reason` says why there is none, or not of all of it. Files are
+    called as from `folder`.
     """
 
-    def __init__(
-        self, step: int, *, is_wanted: bool = True, packages: Callable[[], Collection[str]] = tuple
-    ) -> None:
+    def __init__(self, *, is_wanted: bool = True, packages: Callable[[], Collection[str]] = tuple) -> None:
         self.log: LineLog | None = None
         self.reason = ""
         self.begun = array("q")  # when each step began, ns
         self.span_ns = (0, 0)
-        self._step, self._packages = step, packages
+        self.folder = ""
+        self._packages = packages
         self._state = WAITING
         self._tracer: BySettrace | ByMonitoring | None = None
         self._limits: tuple[int, int] | None = None  # of recursion: before, and ours
         if not is_wanted or os.environ.get(SWITCH) == "0":
             self._refuse("off")
-        elif step < 1:  # the program's first step does what no other does
-            self._state = DONE
 
-    def step_begins(self, number: int) -> None:
-        """Note that a step begins here, and trace it if it is the one; it raises nothing."""
+    @property
+    def is_done(self) -> bool:
+        """Whether no line will be logged any more."""
+        return self._state == DONE
+
+    def step_begins(self, *, is_last_of_warm_up: bool) -> None:
+        """Note that a step begins here, and trace it if it is the one, and not the first; it raises nothing."""
         if len(self.begun) < MOST_STEPS:
             self.begun.append(time_ns())
-        if self._state == WAITING and number == self._step:
+        if self._state == WAITING and is_last_of_warm_up and len(self.begun) > 1:
             try:
                 self._begin(sys._getframe(1))
             except Exception:
@@ -92,10 +96,10 @@ class StepLines:
             self._refuse("traced")
             return
         now_ns = time_ns()
-        usual_ns = now_ns - self.begun[-2] if len(self.begun) > 1 else 0
+        usual_ns = now_ns - self.begun[-2]
         self.log = LineLog(frozenset(self._packages()))
         self._tracer = kind(self.log, now_ns + max(LONGEST_NS, LONGEST_STEPS * usual_ns), self._over)
-        self._state, self.span_ns = TRACING, (now_ns, now_ns)
+        self._state, self.span_ns, self.folder = TRACING, (now_ns, now_ns), working_folder()
         _tracing.append(self)
         limit = sys.getrecursionlimit()
         self._limits = limit, limit + HEADROOM

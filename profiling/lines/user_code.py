@@ -57,3 +57,11 @@ def kind_of(filename: str, packages: Collection[str] = ()) -> int:
     if any(folder in path for folder in _GENERATED) or filename.startswith(_OTHERS):
         return LIBRARY
     return USER
+
+
+def working_folder() -> str:
+    """Return the folder that the program works in, "" if it is gone."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return ""

@@ -81,6 +81,7 @@ class Profile:
         skip: Choice = (),
         flops: bool = False,
         memory: bool = False,
+        lines: bool = True,
         every_model: bool = False,
     ) -> None:
         self.path = Path(path)
@@ -93,7 +94,7 @@ class Profile:
             raise ValueError(NO_WARM_UP)
         self._choice: dict[str, Any] = {"depth": depth, "only": only, "skip": skip}
         self._every_model = every_model
-        self._capture = Capture(flops=flops, memory=memory, facts=self._facts)
+        self._capture = Capture(flops=flops, memory=memory, lines=lines, facts=self._facts)
         bounds = Bounds.of(warmup, steps, is_watched=self._capture.is_watched)
         bounds = bounds._replace(fewest=0) if self._capture.is_later else bounds  # all of warm-up is uncaptured
         self._phases = Phases(self._capture, bounds, optimizers.named(self._optimizers), self._say_goes_on)

@@ -16,6 +16,7 @@ from .. import annotate
 from ..annotate import range_stack
 from ..annotate.counting import Counting
 from ..annotate.range_stack import OpenRange, label
+from ..lines import StepLines
 from ..machine import MARK
 from ..recorder import Recording, record
 from ..recorder.allocation_marks import AllocationMarks
@@ -28,13 +29,14 @@ from ..tool import captures_a_range, watcher
 class Capture:
     """Records a block; `facts` describe the run in the report, and `counting` counts FLOPs if asked for."""
 
-    def __init__(self, *, flops: bool, memory: bool, facts: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, *, flops: bool, memory: bool, lines: bool, facts: Callable[[], dict[str, Any]]) -> None:
         self.is_watched = bool(watcher(os.environ))  # nsys records, and we do not
         self.is_later = self.is_watched and captures_a_range()  # but not yet in warm-up
         self.recording: Recording | None = None
         self._recorder: record | None = None
         self._written: Written | None = None
         self.counting = Counting() if flops else None
+        self.lines = StepLines(is_wanted=lines and not self.is_watched)
         self._memory, self._facts = memory, facts
         self.allocations, self.block = AllocationMarks(), ExitStack()
 
@@ -46,6 +48,7 @@ class Capture:
         # Steps are counted here: the recorder need not.
         self._recorder = record(path, warmup=0, steps=None, memory=self._memory, quiet=True)
         self.recording = self.block.enter_context(self._recorder)
+        self.recording.lines = self.lines
         return path.with_name(self.recording.path.name)
 
     def stop(

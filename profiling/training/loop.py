@@ -344,8 +344,13 @@ class Phases:
         is_last_of_warm_up = number == last_heard or (not number and self._bounds.fewest)
         if (is_last_of_warm_up or self._is_own_warm_up) and not self._is_measuring:
             self._capture.count()
+        # The step whose FLOPs are counted calls each operator from Python: lines are of the one before.
+        traced = self._bounds.warmup - (2 if self._capture.counting is not None else 1)
+        is_traced = number == traced or (self._is_own_warm_up and self._own_warmed == 1)
+        self._capture.lines.step_begins(is_last_of_warm_up=is_traced and not self._is_measuring)
 
     def _end_step(self) -> None:
+        self._capture.lines.step_ends()
         self._end_forward()
         if self._capture.counting is not None:
             self._capture.counting.end()
