@@ -196,6 +196,28 @@ class FlopsMark(msgspec.Struct):
     peaks: Peaks | None = None
 
 
+#: A line of a program: its file, its number and its function.
+Frame: TypeAlias = tuple[Text, Annotated[int, Meta(ge=0, le=2**31)], Text]
+MOST_LINES, MOST_FRAMES = 200_000, 16
+#: A moment, ns from that of its mark.
+Moment: TypeAlias = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+
+
+class LinesMark(msgspec.Struct):
+    """The lines of one step, which was traced: see line_marks.py of the recorder."""
+
+    version: Count = 0
+    reason: Text = ""
+    frames: Annotated[list[Frame], Meta(max_length=MOST_LINES)] = []
+    stacks: Annotated[
+        list[Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=MOST_FRAMES)]],
+        Meta(max_length=MOST_LINES),
+    ] = []
+    begun: Annotated[list[Moment], Meta(max_length=MOST_LINES)] = []
+    span: tuple[Moment, Moment] = (0, 0)
+    data: str = ""
+
+
 class MemoryMark(msgspec.Struct):
     """A part of the allocator's events, and the program's clock: see allocation_marks.py of the recorder."""
 
@@ -211,12 +233,23 @@ MARKS: dict[str, type[msgspec.Struct]] = {
     "nvtx-kernels annotation: ": ModelMark,
     "nvtx-kernels flops: ": FlopsMark,
     "nvtx-kernels memory: ": MemoryMark,
+    "nvtx-kernels lines: ": LinesMark,
     "nvtx-kernels training: ": TrainingMark,
     "nvtx-kernels call: ": CallMark,
     "nvtx-kernels unrecorded: ": UnrecordedMark,
     "nvtx-kernels recorded: ": RecordedMark,
 }
-RUN_MARK, MODEL_MARK, FLOPS_MARK, MEMORY_MARK, TRAINING_MARK, CALL_MARK, UNRECORDED_MARK, RECORDED_MARK = MARKS
+(
+    RUN_MARK,
+    MODEL_MARK,
+    FLOPS_MARK,
+    MEMORY_MARK,
+    LINES_MARK,
+    TRAINING_MARK,
+    CALL_MARK,
+    UNRECORDED_MARK,
+    RECORDED_MARK,
+) = MARKS
 
 
 @lru_cache(maxsize=64)  # annotation sends the same mark ten times a second

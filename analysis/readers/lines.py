@@ -1,0 +1,118 @@
+"""Which line of the program made each call, by the mark of a step that was traced by line, or by Python stacks."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+
+from ..trace import Int32s, Int64s, Launches, Line, Lines, Source
+from .columns import Interner
+from .marks import MOST_LINES, LinesMark
+
+#: Of a row: the thread, the moment, where the thread was, and of what it was in the backward (-1 for nothing).
+COLUMNS = 4
+NOWHERE = -1
+
+
+def marked_lines(
+    mark: LinesMark, at_ns: int, thread_number: Callable[[int], int | None], launches: Launches
+) -> tuple[Lines | None, list[str]]:
+    """Return the lines of a mark that the report has at a moment, and notes on what cannot be read.
+
+    `thread_number` numbers the system's threads as the report does, None for those that it lacks.
+    """
+    try:
+        table = _unpacked(mark.data)
+        thread_id, when_ns, stack, forward = table
+        if (
+            (stack < NOWHERE) | (stack >= len(mark.stacks)) | (forward < NOWHERE) | (forward >= len(mark.stacks))
+        ).any():
+            raise ValueError("they name stacks that it lacks")
+        lines = [Line(*frame) for frame in mark.frames]
+        stacks = [tuple(lines[place] for place in places) for places in mark.stacks]
+    except (ValueError, IndexError) as error:
+        return None, [f"The lines of code in the report cannot be read and are left out: {error}."]
+    sources: Interner[Source] = Interner()
+    pairs, pair = np.unique(np.stack([stack, forward]), axis=1, return_inverse=True)
+    of_pair = [_source(stacks, *both) for both in pairs.T.tolist()]
+    numbers = np.array([NOWHERE if one is None else sources(one) for one in of_pair] or [NOWHERE], np.int32)
+    log = _Log(np.cumsum(when_ns) + at_ns, numbers[pair.ravel()], thread_id)
+    span_ns = (mark.span[0] + at_ns, mark.span[1] + at_ns)
+    of_launch, after_launch = log.of_calls(launches, span_ns, thread_number)
+    begun_ns = np.array(mark.begun, np.int64) + at_ns
+    return Lines(tuple(sources), of_launch, after_launch, begun_ns, span_ns, mark.reason), []
+
+
+def _unpacked(data: str) -> Int64s:
+    """Return the columns of a mark's data, int64 (4, rows); raises ValueError for damaged ones."""
+    unpacking = zlib.decompressobj()
+    try:
+        raw = (
+            unpacking.decompress(base64.b64decode(data, validate=True), MOST_LINES * COLUMNS * 8) if data else b""
+        )
+    except (ValueError, zlib.error) as error:
+        raise ValueError("their data is damaged") from error
+    is_whole = not data or (unpacking.eof and not unpacking.unconsumed_tail)
+    if not is_whole or len(raw) % (COLUMNS * 8):
+        raise ValueError("their data is damaged")
+    return np.frombuffer(raw, "<i8").reshape(COLUMNS, -1).astype(np.int64)
+
+
+def _source(stacks: list[tuple[Line, ...]], stack: int, forward: int) -> Source | None:
+    here = stacks[stack] if stack != NOWHERE else ()
+    if forward != NOWHERE and stacks[forward]:
+        return Source(stacks[forward], here[0] if here else None)
+    return Source(here) if here else None
+
+
+class _Log:
+    """What threads were at from which moment on."""
+
+    def __init__(self, at_ns: Int64s, source: Int32s, thread_id: Int64s) -> None:
+        self._at_ns, self._source, self._thread_id = at_ns, source, thread_id
+
+    def of_calls(
+        self, launches: Launches, span_ns: tuple[int, int], thread_number: Callable[[int], int | None]
+    ) -> tuple[Int32s, Int32s]:
+        """Return where each call in the span was made, and where its thread was the longest until the next call.
+
+        The next call can be of another of the threads: while autograd's works, the one that called it waits.
+        """
+        of_launch, after_launch = np.full((2, len(launches)), NOWHERE, np.int32)
+        logged = {thread_number(tid): tid for tid in np.unique(self._thread_id).tolist()}
+        logged.pop(None, None)
+        in_span = (launches.start_ns >= span_ns[0]) & (launches.start_ns < span_ns[1])
+        rows = np.flatnonzero(in_span & np.isin(launches.thread, [*logged]))
+        rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
+        next_ns = np.append(launches.start_ns[rows[1:]], span_ns[1])
+        for thread, tid in logged.items():
+            mine = np.flatnonzero(launches.thread[rows] == thread)
+            of_thread = np.flatnonzero(self._thread_id == tid)
+            at_ns, source = self._at_ns[of_thread], self._source[of_thread]
+            if not len(mine):
+                continue
+            calls, until_ns = rows[mine], next_ns[mine]
+            of_launch[calls] = _at(at_ns, source, launches.start_ns[calls])
+            since_ns = np.minimum(launches.end_ns[calls], until_ns)
+            after_launch[calls] = _longest(at_ns, source, since_ns, until_ns)
+        return of_launch, after_launch
+
+
+def _at(at_ns: Int64s, source: Int32s, moments_ns: Int64s) -> Int32s:
+    """Return where a thread was at each moment."""
+    return np.append(source, np.int32(NOWHERE))[np.searchsorted(at_ns, moments_ns, "right") - 1]
+
+
+def _longest(at_ns: Int64s, source: Int32s, since_ns: Int64s, until_ns: Int64s) -> Int32s:
+    """Return where a thread stayed the longest in each interval."""
+    first = np.searchsorted(at_ns, since_ns, "right") - 1
+    last = np.maximum(np.searchsorted(at_ns, until_ns, "left") - 1, first)
+    longest = np.append(source, np.int32(NOWHERE))[first]
+    for row in np.flatnonzero(last > first).tolist():
+        edges = at_ns[first[row] : last[row] + 1].clip(since_ns[row])
+        stays = np.diff(edges, append=until_ns[row])
+        longest[row] = source[first[row] + int(stays.argmax())] if first[row] >= 0 else longest[row]
+    return longest
