@@ -265,12 +265,21 @@ class Fact:
     mark: object
 
 
+#: What Python calls the code of a file outside of functions.
+MODULE_BODY = "<module>"
+
+
 class Line(NamedTuple):
     """A line of the program; of a trace with stacks, the line of the function's `def`."""
 
     file: str
     line: int
     function: str
+
+    @property
+    def called(self) -> str:
+        """What people read: `train.py:65 (train)`."""
+        return f"{self.file}:{self.line}" + (f" ({self.function})" if self.function != MODULE_BODY else "")
 
 
 @dataclass(frozen=True, slots=True)

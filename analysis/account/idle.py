@@ -383,7 +383,7 @@ class _LogicalThread:
         return name
 
     def lines_at(self, at_ns: Int64s) -> Int32s:
-        """Return where the program then was: at the innermost call then open, else where it was after the last one."""
+        """Return where the program then was: at the innermost call then open, else where it was after the last."""
         causes, launches = self.causes, self.causes.launches
         if causes.attribution.lines is None:
             return np.full(len(at_ns), -1, np.int32)

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..report import account as data
-from ..report.account import Cause, Difference, GpuAccount, Outlying, Part, Pause, Rhythm, StepRow
+from ..report.account import Cause, Difference, GpuAccount, LineTime, Outlying, Part, Pause, Rhythm, StepRow
 from ..support.small_numbers import grouped_rows, summed
-from ..trace import Int64s, Path
+from ..trace import Int64s, Line, Path
 from ..vocabulary import PHASES
 from ..vocabulary.calls import plain_name
 from . import Partition
@@ -30,6 +30,8 @@ from .taken_out import BETWEEN
 WIDEST = 32
 #: From this share of all idle time on, a single gap of a report without steps is told as a pause.
 PAUSE_FROM = 0.5
+#: Lines are told if they are known for this share of a place's time; and so many of them.
+KNOWN_FROM, MOST_LINES = 0.9, 5
 Naming = Callable[[Path], Path]
 
 
@@ -190,7 +192,25 @@ def _place(partition: Partition, cells: Cells, naming: Naming) -> dict[str, Any]
     for number, ns in sums_by(cells.function, cells.ns):
         if number >= 0 and 2 * ns >= total_ns:
             function = trace.frame_names[number]
-    return {"path": most, "after": _after(partition, cells, total_ns), "function": function}
+    after, lines = _after(partition, cells, total_ns), line_times(partition, cells)
+    return {"path": most, "after": after, "function": function, "lines": lines}
+
+
+def line_times(partition: Partition, cells: Cells) -> tuple[LineTime, ...]:
+    """Return the lines at which the program was for most of some idle time; none if too few are known."""
+    lines = partition.attribution.lines
+    if lines is None:
+        return ()
+    known: dict[tuple[Line, Line | None], int] = {}
+    for number, ns in sums_by(cells.line, cells.ns):
+        if number >= 0:
+            source = lines.sources[number]
+            key = source.lines[0], source.backward
+            known[key] = known.get(key, 0) + ns
+    if sum(known.values()) < KNOWN_FROM * cells.ns.sum():
+        return ()
+    most = sorted(known.items(), key=lambda item: (-item[1], item[0][0]))[:MOST_LINES]
+    return tuple(LineTime(*key, ns) for key, ns in most)
 
 
 def sums_by(key: NDArray[Any], ns: Int64s) -> Iterator[tuple[int, int]]:
@@ -203,7 +223,7 @@ def sums_by(key: NDArray[Any], ns: Int64s) -> Iterator[tuple[int, int]]:
 class IdlePlace:
     """The idle time of one cause in one range and function, over the counted steps of all GPUs, ns.
 
-    `after` is the call that waited for the GPU before most of it, empty if none did.
+    `after` is the call that waited for the GPU before most of it, empty if none did. `lines` are as in `Cause`.
     """
 
     cause: str
@@ -211,6 +231,7 @@ class IdlePlace:
     function: str
     after: str
     total_ns: int
+    lines: tuple[LineTime, ...] = ()
 
 
 def idle_places(partition: Partition, naming: Naming, phases: Collection[str] = PHASES) -> list[IdlePlace]:
@@ -228,7 +249,7 @@ def idle_places(partition: Partition, naming: Naming, phases: Collection[str] = 
         of_place = idle.take(group == place)
         after = _after(partition, of_place, ns)
         key = causes[cause[place]], paths[path[place]], functions[function[place] + 1]
-        places.append(IdlePlace(*key, after, ns))
+        places.append(IdlePlace(*key, after, ns, line_times(partition, of_place)))
     return sorted(places, key=lambda place: (-place.total_ns, place.path, place.function))
 
 

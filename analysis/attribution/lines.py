@@ -13,11 +13,18 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..errors import ReportError
+from ..readers.columns import Names
 from ..support.small_numbers import grouped_rows
-from ..trace import Int64s, Lines, Trace, marked, range_order
+from ..trace import KERNEL, Int64s, Lines, Trace, marked, range_order
 from .places import Attribution
 
 UNKNOWN = -1
+UNKNOWN_LINE = "(line unknown)"
+HOW_TO_GET_LINES = (
+    "Record with nk.profile or nvtx-kernels record, which trace a step of warm-up by line, or a PyTorch trace "
+    "with with_stack=True."
+)
 
 
 def with_lines(attribution: Attribution) -> Attribution:
@@ -30,6 +37,24 @@ def with_lines(attribution: Attribution) -> Attribution:
         np.where(like >= 0, column[like], column) for column in (trace.lines.of_launch, trace.lines.after_launch)
     )
     return replace(attribution, lines=replace(trace.lines, of_launch=of_launch, after_launch=after_launch))
+
+
+def named_by_line(attribution: Attribution) -> Attribution:
+    """Return the attribution with its kernels named by the lines that launch them: `train.py:65 (train)`.
+
+    Raises ReportError if no line is known.
+    """
+    lines, trace = attribution.lines, attribution.trace
+    if lines is None or not (lines.of_launch[trace.work.launch[trace.work.launch >= 0]] >= 0).any():
+        reason = f": {lines.reason}" if lines is not None and lines.reason else ""
+        raise ReportError(f"No kernel's line is known{reason}. {HOW_TO_GET_LINES}")
+    number = Names(trace.names)
+    called = [number(source.lines[0].called) for source in lines.sources]
+    of_work = np.append(lines.of_launch, np.int32(UNKNOWN))[trace.work.launch]
+    named = np.array([*called, number(UNKNOWN_LINE)], np.int32)[of_work]
+    is_kernel = trace.work.kind == KERNEL
+    work = replace(trace.work, name_id=np.where(is_kernel, named, trace.work.name_id))
+    return replace(attribution, trace=replace(trace, work=work, names=number.all))
 
 
 def _kinds(attribution: Attribution) -> Int64s:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_or
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from ..vocabulary.lines import REASONS
 from ..vocabulary.settings import CHOICES, DIMENSIONS, SETTINGS, Setting
 
 Text: TypeAlias = Annotated[str, Meta(max_length=1024)]
@@ -140,6 +141,7 @@ CHOSEN |= {
     "autocast": r"off|bfloat16|float16",
     "float32_matmul_precision": r"highest|high|medium",
     "watched_by": r"nsys",
+    "reason": "|".join(map(re.escape, REASONS.values())),
     "flops_convention": r"2 per multiply-add; softmax 5 per score forward, 4 backward; scale 1; one step",
 }
 #: Names of arithmetic, and of types of PyTorch that have none.

@@ -30,6 +30,7 @@ from ..readers.marks import (
     CHOSEN,
     MARKS,
     CallMark,
+    LinesMark,
     Peaks,
     RecordedMark,
     TrainingMark,
@@ -92,6 +93,7 @@ OF_SCHEMA = {
     UnrecordedMark: {*UnrecordedMark.__struct_fields__} - {"dropped"},
     CallMark: {*CallMark.__struct_fields__},
     RecordedMark: {*RecordedMark.__struct_fields__},
+    LinesMark: {"stacks", "begun", "span"},
 }
 # The facts of an export that the analysis reads by their text.
 EXPORT_FACTS = (

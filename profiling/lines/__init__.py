@@ -23,6 +23,8 @@ from contextlib import suppress
 from time import time_ns
 from types import FrameType
 
+from nvtx_kernels.analysis.vocabulary.lines import REASONS
+
 from .by_monitoring import ByMonitoring
 from .by_settrace import BySettrace
 from .line_log import LineLog
@@ -37,15 +39,6 @@ LONGEST_NS, LONGEST_STEPS = 500_000_000, 5
 #: Frames that a tracer itself may need on top of the program's deepest ones.
 HEADROOM = 50
 MOST_STEPS = 100_000
-#: Why there are no lines, or not of the whole step.
-REASONS = {
-    "off": "lines were switched off",
-    "traced": "another tracer was running, such as a debugger or coverage",
-    "compiles": "the step in which lines were traced compiled code",
-    "late": "the step in which lines were traced took too long",
-    "failed": "tracing failed",
-    "forked": "the process was forked",
-}
 WAITING, TRACING, DONE = range(3)
 
 

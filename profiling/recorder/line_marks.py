@@ -34,6 +34,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from nvtx_kernels.analysis.vocabulary.lines import REASONS
 
 from ..lines import StepLines
 from ..lines.line_log import MOST_FRAMES, MOST_ROWS, NOWHERE, Line, LineLog
@@ -85,8 +86,8 @@ def mark_of(lines: StepLines, seen: Seen | None) -> list[Event]:
     at_ns = time.time_ns()
     try:
         text = text_of(lines, seen, at_ns)
-    except Exception as error:
-        text = MARK + json.dumps({"version": VERSION, "reason": f"lines could not be written: {error!r}"})
+    except Exception:
+        text = MARK + json.dumps({"version": VERSION, "reason": REASONS["unwritten"]})
     return [Event(at_ns, None, threading.get_native_id(), text, None, is_mark=True)]
 
 
