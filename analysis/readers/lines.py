@@ -87,7 +87,8 @@ class _Log:
         in_span = (launches.start_ns >= span_ns[0]) & (launches.start_ns < span_ns[1])
         rows = np.flatnonzero(in_span & np.isin(launches.thread, [*logged]))
         rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
-        next_ns = np.append(launches.start_ns[rows[1:]], span_ns[1])
+        starts_ns = np.append(launches.start_ns[rows], span_ns[1])
+        next_ns = starts_ns[np.minimum(np.searchsorted(starts_ns, launches.end_ns[rows]), len(rows))]
         for thread, tid in logged.items():
             mine = np.flatnonzero(launches.thread[rows] == thread)
             of_thread = np.flatnonzero(self._thread_id == tid)

@@ -8,7 +8,9 @@ from tests.profiling.making.small_programs import result
 
 
 def recorded(number, path, *, lines):
-    return result(number, lambda model, optimizer: nk.profile(model, optimizer, path, warmup=3, steps=2, lines=lines))
+    return result(
+        number, lambda model, optimizer: nk.profile(model, optimizer, path, warmup=3, steps=2, lines=lines)
+    )
 
 
 def is_unchanged(number, folder):

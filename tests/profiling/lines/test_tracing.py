@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 from nvtx_kernels.profiling import lines as lines_room
@@ -75,7 +76,7 @@ def test_lines_of_the_users_functions_are_logged(tracer):
 def test_a_caller_is_where_it_was_after_its_call_has_returned_or_raised(tracer):
     lines = traced(does_much)
     stacks = [lines.log.stack(node) for node in lines.log.rows[1::2]]
-    after = [nxt for one, nxt in zip(stacks, stacks[1:], strict=False) if one[0].function == "fails"]
+    after = [following for stack, following in pairwise(stacks) if stack[0].function == "fails"]
     assert [stack[0].function for stack in after] == ["does_much"]
     inner = next(stack for stack in stacks if stack[0].function == "<genexpr>")
     assert [line.function for line in inner[:4]] == ["<genexpr>", "generates", "does_much", "traced"]
@@ -182,7 +183,7 @@ def test_a_step_that_compiles_is_not_traced_on(tracer, tmp_path):
     module = tmp_path / "torch/_dynamo/convert_frame.py"
     code = compile("def compiles(): return 1", str(module), "exec")
     names = {}
-    exec(code, names)  # noqa: S102
+    exec(code, names)
     lines = traced(names["compiles"])
     assert (lines.log, lines.reason) == (None, "the step in which lines were traced compiled code")
 

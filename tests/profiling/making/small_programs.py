@@ -1,7 +1,7 @@
 """Small training programs, made of parts that a number chooses: what they compute must not depend on a recording.
 
-A part is a function of a program's state and the step's number; what it returns is compared. Parts do what a tracer
-could disturb: they recurse, raise, yield, wait, finalize, fork, draw random numbers and look at their own lines.
+A part is a function of a program's state and the step's number; what it returns is compared. Parts do what a
+tracer could disturb: they recurse, raise, yield, wait, finalize, fork, draw random numbers and look at their lines.
 """
 
 import asyncio
@@ -212,7 +212,7 @@ def reads(state, step):
 
 
 def randomness(state, step):
-    return torch.rand(2).tolist(), float(np.random.rand()), random.random()  # noqa: NPY002, S311
+    return torch.rand(2).tolist(), float(np.random.rand()), random.random()
 
 
 def loading(state, step):
@@ -235,7 +235,7 @@ def functions(state, step):
         return n * n
 
     words = sorted(["bb", "a", "ccc"], key=lambda word: (-len(word), word))
-    return [cached(n % 3) for n in range(6)], words, {n: m for n, m in zip("ab", (x for x in (1, 2)), strict=True)}
+    return [cached(n % 3) for n in range(6)], words, {name: len(name) * m for m, name in enumerate("ab")}
 
 
 def classes(state, step):
@@ -267,15 +267,19 @@ def contexts(state, step):
         finally:
             state.log.append("out")
 
-    with contextlib.suppress(ZeroDivisionError), around() as value, contextlib.redirect_stdout(io.StringIO()) as said:
-        print(value)
+    with (
+        contextlib.suppress(ZeroDivisionError),
+        around() as value,
+        contextlib.redirect_stdout(io.StringIO()) as said,
+    ):
+        sys.stdout.write(str(value))
         value / 0
     return said.getvalue()
 
 
 def copies(state, step):
     twin = copy.deepcopy(state.model)
-    again = pickle.loads(pickle.dumps(twin.state_dict()))  # noqa: S301 - its own
+    again = pickle.loads(pickle.dumps(twin.state_dict()))
     return again["first.weight"].tolist()
 
 
@@ -314,9 +318,9 @@ OPTIMIZERS = (torch.optim.SGD, torch.optim.AdamW, torch.optim.RMSprop)
 
 def program(number):
     """Return the model, the optimizer and the function of a step of the program with a number."""
-    chooses = random.Random(number)  # noqa: S311
+    chooses = random.Random(number)
     torch.manual_seed(number)
-    np.random.seed(number)  # noqa: NPY002
+    np.random.seed(number)
     random.seed(number)
     parts = chooses.sample(PARTS, 5)
     model = Net(chooses.choice(KINDS))
