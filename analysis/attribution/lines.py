@@ -10,6 +10,7 @@ calls, which is looked at first; in others the k-th call of a kind in the step i
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -120,11 +121,10 @@ def _like_calls(trace: Trace, lines: Lines, kind: Int64s) -> Int64s:
         start_ns = launches.start_ns[of_thread]
         first, last = np.searchsorted(start_ns, lines.span_ns)
         traced = _Step(of_thread[first:last], kind)
-        edges = np.searchsorted(start_ns, lines.begun_ns).tolist()
-        for begin, end in zip(edges, [*edges[1:], len(of_thread)], strict=True):
+        edges = np.unique(np.searchsorted(start_ns, lines.begun_ns)).tolist() if len(traced.rows) else []
+        for begin, end in pairwise([*edges, len(of_thread)]):
             rows = of_thread[begin:end]
-            if len(rows) and len(traced.rows):
-                like[rows] = traced.like(kind[rows])
+            like[rows] = traced.like(kind[rows])
     return like
 
 

@@ -15,6 +15,8 @@ from .marks import MOST_LINES, LinesMark
 #: Of a row: the thread, the moment, where the thread was, and of what it was in the backward (-1 for nothing).
 COLUMNS = 4
 NOWHERE = -1
+#: Beyond any clock in nanoseconds.
+FAR_NS = 1 << 62
 
 
 def marked_lines(
@@ -40,7 +42,8 @@ def marked_lines(
     of_pair = [_source(stacks, *both) for both in pairs.T.tolist()]
     numbers = np.array([NOWHERE if one is None else sources(one) for one in of_pair] or [NOWHERE], np.int32)
     log = _Log(np.cumsum(when_ns) + at_ns, numbers[pair.ravel()], thread_id)
-    span_ns = (mark.span[0] + at_ns, mark.span[1] + at_ns)
+    begin_ns, end_ns = (max(-FAR_NS, min(FAR_NS, moment + at_ns)) for moment in mark.span)
+    span_ns = begin_ns, end_ns
     of_launch, after_launch = log.of_calls(launches, span_ns, thread_number)
     begun_ns = np.array(mark.begun, np.int64) + at_ns
     return Lines(tuple(sources), of_launch, after_launch, begun_ns, span_ns, mark.reason), []
@@ -109,11 +112,37 @@ def _at(at_ns: Int64s, source: Int32s, moments_ns: Int64s) -> Int32s:
 
 def _longest(at_ns: Int64s, source: Int32s, since_ns: Int64s, until_ns: Int64s) -> Int32s:
     """Return where a thread stayed the longest in each interval."""
+    if not len(at_ns):
+        return np.full(len(since_ns), NOWHERE, np.int32)
     first = np.searchsorted(at_ns, since_ns, "right") - 1
     last = np.maximum(np.searchsorted(at_ns, until_ns, "left") - 1, first)
-    longest = np.append(source, np.int32(NOWHERE))[first]
-    for row in np.flatnonzero(last > first).tolist():
-        edges = at_ns[first[row] : last[row] + 1].clip(since_ns[row])
-        stays = np.diff(edges, append=until_ns[row])
-        longest[row] = source[first[row] + int(stays.argmax())] if first[row] >= 0 else longest[row]
-    return longest
+    best, edges_ns = first.copy(), np.append(at_ns, at_ns[-1])
+    best_ns = np.where(last > first, edges_ns[first + 1] - since_ns, until_ns - since_ns)
+    stays_ns = np.diff(edges_ns)
+    inside, later = np.flatnonzero(last > first + 1), np.flatnonzero(last > first)
+    longest = _greatest(stays_ns, first[inside] + 1, last[inside])
+    others = [
+        (inside, longest, stays_ns[longest]),
+        (later, last[later], until_ns[later] - at_ns[last[later]]),
+    ]
+    for rows, place, stay_ns in others:
+        is_longer = stay_ns > best_ns[rows]
+        best[rows[is_longer]], best_ns[rows[is_longer]] = place[is_longer], stay_ns[is_longer]
+    return np.append(source, np.int32(NOWHERE))[best]
+
+
+def _greatest(values: Int64s, begin: Int64s, end: Int64s) -> Int64s:
+    """Return the position of the greatest value from each `begin` to before each `end`, which follows it."""
+    levels = [np.arange(len(values))]
+    longest = int((end - begin).max(initial=1))
+    while 1 << len(levels) <= longest:
+        half, level = 1 << (len(levels) - 1), levels[-1]
+        left, right = level[:-half], level[half:]
+        levels.append(np.where(values[right] > values[left], right, left))
+    greatest = np.empty(len(begin), np.int64)
+    size = np.log2(np.maximum(end - begin, 1)).astype(np.int64)
+    for number in np.unique(size).tolist():
+        rows = np.flatnonzero(size == number)
+        left, right = levels[number][begin[rows]], levels[number][end[rows] - (1 << number)]
+        greatest[rows] = np.where(values[right] > values[left], right, left)
+    return greatest

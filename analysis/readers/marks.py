@@ -102,6 +102,14 @@ def _type_of(setting: Setting) -> Any:
     return of_text if setting.least is None else MaybeCount
 
 
+class LoaderFacts(msgspec.Struct):
+    """How a data loader of the program was set."""
+
+    num_workers: Count = 0
+    pin_memory: bool = False
+    persistent_workers: bool = False
+
+
 #: The facts of a program on its settings, its machine and its model's costs, by type.
 _RUN_FACTS: tuple[tuple[Any, str], ...] = (
     *((_type_of(setting), setting.name) for setting in SETTINGS.values()),
@@ -119,6 +127,12 @@ _RUN_FACTS: tuple[tuple[Any, str], ...] = (
     (MaybeFlag, "cudnn_tf32 cudnn_benchmark optimizer_fused optimizer_foreach optimizer_capturable"),
     (MaybeCount, "parameter_tensors"),
     (dict[Text, Count] | UnsetType, "parameter_dtypes"),
+    (MaybeFlag, "anomaly_mode deterministic cudnn_enabled cudnn_deterministic emit_nvtx memory_history"),
+    (MaybeFlag, "expandable_segments launch_blocking no_memory_caching saved_tensor_hooks"),
+    (MaybeText, "distributed_debug"),
+    (MaybeCount, "memory_peak_bytes memory_reserved_bytes memory_retries"),
+    (Annotated[list[LoaderFacts], Meta(max_length=64)] | UnsetType, "loaders"),
+    (dict[Text, Annotated[list[Count], Meta(max_length=8)]] | UnsetType, "odd_sizes"),
     (MaybeText, "watched_by flops_convention"),
     (dict[Text, Amount] | UnsetType, "flops bytes"),
 )
@@ -141,6 +155,7 @@ CHOSEN |= {
     "autocast": r"off|bfloat16|float16",
     "float32_matmul_precision": r"highest|high|medium",
     "watched_by": r"nsys",
+    "distributed_debug": r"INFO|DETAIL",
     "reason": "|".join(map(re.escape, REASONS.values())),
     "flops_convention": r"2 per multiply-add; softmax 5 per score forward, 4 backward; scale 1; one step",
 }

@@ -49,8 +49,8 @@ class Written:
         """Read a mark that a thread of the report pushed; those of other programs are ignored."""
         mark, unfit = read_mark(text)
         self._unfit |= dict.fromkeys(unfit)
-        if isinstance(mark, RunMark):
-            self.run = msgspec.to_builtins(mark)
+        if isinstance(mark, RunMark):  # the program's end adds what was not known at its beginning
+            self.run |= msgspec.to_builtins(mark)
         match mark:
             case FlopsMark():  # the parts of a step come in any order, and again
                 empty: dict[str, Any] = {"calls": {}, "uncounted": {}, "peaks": {}}

@@ -33,6 +33,7 @@ from ..readers.marks import (
     LinesMark,
     Peaks,
     RecordedMark,
+    RunMark,
     TrainingMark,
     UnrecordedMark,
     decoded,
@@ -94,6 +95,7 @@ OF_SCHEMA = {
     CallMark: {*CallMark.__struct_fields__},
     RecordedMark: {*RecordedMark.__struct_fields__},
     LinesMark: {"stacks", "begun", "span"},
+    RunMark: {"loaders"},
 }
 # The facts of an export that the analysis reads by their text.
 EXPORT_FACTS = (

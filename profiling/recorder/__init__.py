@@ -39,6 +39,7 @@ from .. import annotate
 from ..annotate import others
 from ..annotate.interrupts import Held
 from ..annotate.replacing import replaced
+from ..costly_settings import costly_settings, memory_facts
 from ..machine import MARK, pytorch_settings, versions
 from .beside import let_cupti_detach
 from .open_blocks import is_capturing, is_open
@@ -234,7 +235,8 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         """Note how the program is set, unless it wrote that itself, and what is known of its steps."""
         count, log = self._count, recording.ranges
         if not log.says_run:
-            facts = {**(count.facts if count else {}), **pytorch_settings(), **self._versions}
+            settings = {**pytorch_settings(), **costly_settings(), **memory_facts()}
+            facts = {**(count.facts if count else {}), **settings, **self._versions}
             log.note_mark(recording.began_ns, f"{MARK} {json.dumps(facts)}")
         if count is not None:
             count.note(log, recording.began_ns)

@@ -28,6 +28,7 @@ from .. import annotate
 from ..annotate import optimizers
 from ..annotate.interrupts import Held
 from ..annotate.modules import Choice
+from ..costly_settings import costly_settings, odd_sizes
 from ..machine import optimizer_flags, parameter_facts, pytorch_settings, versions
 from ..recorder import GOES_ON
 from ..recorder.process import Unwinding
@@ -184,7 +185,9 @@ class Profile:
             facts |= {"optimizer": type(optimizer).__name__, **optimizer_flags(optimizer)}
         if autocast := self._phases.autocast:
             facts["autocast"] = autocast
-        return facts | pytorch_settings() | versions()
+        if odd := odd_sizes(self._models):
+            facts["odd_sizes"] = odd
+        return facts | pytorch_settings() | costly_settings() | versions()
 
 
 def _several(value: T | Iterable[T] | None, kind: type[T], sentence: str, remedy: str) -> list[T]:

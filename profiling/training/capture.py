@@ -16,6 +16,7 @@ from .. import annotate
 from ..annotate import range_stack
 from ..annotate.counting import Counting
 from ..annotate.range_stack import OpenRange, label
+from ..costly_settings import Loaders, memory_facts
 from ..lines import StepLines
 from ..machine import MARK
 from ..recorder import Recording, record
@@ -36,6 +37,7 @@ class Capture:
         self._recorder: record | None = None
         self._written: Written | None = None
         self.counting = Counting() if flops else None
+        self.loaders = Loaders()
         self.lines = StepLines(is_wanted=lines and not self.is_watched)
         self._memory, self._facts = memory, facts
         self.allocations, self.block = AllocationMarks(), ExitStack()
@@ -79,6 +81,8 @@ class Capture:
                 self.counting.send()
             self.allocations.tell_clock()
             yield
+            if facts := {**memory_facts(), **self.loaders.facts}:
+                annotate.mark(f"{MARK} {json.dumps(facts)}")
             self.allocations.send()
         if is_captured:
             torch.cuda.cudart().cudaProfilerStop()  # type: ignore[no-untyped-call]

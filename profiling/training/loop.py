@@ -131,6 +131,7 @@ class Phases:
         """Emit marks while the block runs."""
         with optimizers.guided(self), self._until_timed, self._until_written:
             self._until_timed.enter_context(self._hearing_of_backward())
+            self._until_written.enter_context(self._capture.loaders.noting())
             self._until_written.enter_context(hear(self._own))
             optimizers.tell("begin", optimizers=self._given, **self._bounds.facts())
             if self._bounds.warmup:
@@ -166,6 +167,7 @@ class Phases:
         self._follower.forward(given)
         if self.is_over:
             return
+        self._capture.loaders.note_forward()
         self._has_begun = True
         if not self._is_in_own_warm_up():
             self._own.note(updates=False)

@@ -31,7 +31,7 @@ FLOORS = [
     ["profiling.tool"],
     ["profiling", "profiling.annotate", "profiling.lines"],
     ["profiling.cli"],
-    ["profiling.machine", "profiling.nsys_program"],
+    ["profiling.costly_settings", "profiling.machine", "profiling.nsys_program"],
     ["profiling.recorder"],
     ["profiling.training"],
     ["profiling.record", "profiling.doctor"],
