@@ -42,7 +42,17 @@ class BySettrace:
         sys.settrace(self._global)
 
     def end(self) -> None:
-        """Stop; what others have set meanwhile stays."""
+        """Stop; what others have set meanwhile stays. From another thread, that is at the next line."""
+        self._until_ns = 0
+        self._leave()
+
+    def _stop(self, reason: str) -> None:
+        """Tell that tracing is over, on the thread that is traced."""
+        self._over(reason)
+        self._leave()
+
+    def _leave(self) -> None:
+        """Trace the calling thread no more."""
         if sys.gettrace() is self._global:
             sys.settrace(None)
         for frame in frames_above(sys._getframe()):
@@ -55,11 +65,11 @@ class BySettrace:
             if kind == USER:
                 return self._trace_of(self._log.context(self._log.current, frame.f_code))
             if kind == COMPILER:
-                self._over("compiles")
+                self._stop("compiles")
             elif time_ns() > self._until_ns:
-                self._over("late")
+                self._stop("late")
         except Exception:
-            self._over("failed")
+            self._stop("failed")
         return None
 
     def _trace_of(self, context: Context) -> Trace:
@@ -67,7 +77,7 @@ class BySettrace:
         if context.trace is not None:
             made: Trace = context.trace
             return made
-        log, rows, note, nodes, until_ns = self._log, self._log.rows, self._log.note, context.nodes, self._until_ns
+        log, rows, note, nodes = self._log, self._log.rows, self._log.note, context.nodes
 
         def trace(frame: FrameType, event: str, argument: Any) -> Trace | None:  # noqa: ARG001
             try:
@@ -81,11 +91,11 @@ class BySettrace:
                     return trace
                 log.current, now = node, time_ns()
                 note((now, node))
-                if now > until_ns or len(rows) >= 2 * MOST_ROWS:
-                    self._over("late")
+                if now > self._until_ns or len(rows) >= 2 * MOST_ROWS:
+                    self._stop("late")
                     return None
             except Exception:
-                self._over("failed")
+                self._stop("failed")
                 return None
             return None if event == "return" else trace
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sysconfig
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 LIBRARY, USER, COMPILER = range(3)
@@ -57,6 +57,11 @@ def kind_of(filename: str, packages: Collection[str] = ()) -> int:
     if any(folder in path for folder in _GENERATED) or filename.startswith(_OTHERS):
         return LIBRARY
     return USER
+
+
+def packages_of(modules: Iterable[object]) -> set[str]:
+    """Return the packages whose classes some modules are, PyTorch's apart: whose lines tell what a model does."""
+    return {type(module).__module__.partition(".")[0] for module in modules} - {"torch"}
 
 
 def working_folder() -> str:

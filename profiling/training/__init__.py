@@ -29,6 +29,7 @@ from ..annotate import optimizers
 from ..annotate.interrupts import Held
 from ..annotate.modules import Choice
 from ..costly_settings import costly_settings, odd_sizes
+from ..lines.user_code import packages_of
 from ..machine import optimizer_flags, parameter_facts, pytorch_settings, versions
 from ..recorder import GOES_ON
 from ..recorder.process import Unwinding
@@ -148,9 +149,10 @@ class Profile:
                 self.path = self._capture.start(self.path)
                 self._ranges.enter_context(self._phases.running())
                 for name, model in zip(self._names, self._models, strict=True):
+                    self._sees_root(model)
                     self._ranges.enter_context(annotate.annotate_modules(model, name=name, **self._choice))
                 if self._every_model:
-                    self._ranges.enter_context(annotating_roots(**self._choice))
+                    self._ranges.enter_context(annotating_roots(self._sees_root, **self._choice))
             self._signals.deliver()
         except BaseException:
             with self._signals, Held(), self._capture.block, self._ranges:
@@ -169,6 +171,9 @@ class Profile:
             self._capture.add(self._phases.unrecorded)
             if self._capture.recording is None or self._capture.recording.is_written:
                 sys.stderr.write(f"{self.outcome.text()}\n")
+
+    def _sees_root(self, model: nn.Module) -> None:
+        self._capture.packages |= packages_of(model.modules())
 
     def _say_goes_on(self) -> None:
         if not self._is_leaving:

@@ -38,7 +38,8 @@ class Capture:
         self._written: Written | None = None
         self.counting = Counting() if flops else None
         self.loaders = Loaders()
-        self.lines = StepLines(is_wanted=lines and not self.is_watched)
+        self.packages: set[str] = set()  # whose modules the models are made of
+        self.lines = StepLines(is_wanted=lines and not self.is_watched, packages=lambda: self.packages)
         self._memory, self._facts = memory, facts
         self.allocations, self.block = AllocationMarks(), ExitStack()
 

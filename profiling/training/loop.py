@@ -268,6 +268,10 @@ class Phases:
 
     def _own_step_begins(self) -> None:
         """Finish if the program's own ranges are the steps and all measured ones have ended."""
+        if not self._updates and not self._calls and not self.is_over:  # these may be the steps
+            lines = self._capture.lines
+            lines.step_ends()
+            lines.step_begins(is_last_of_warm_up=len(lines.begun) == self._bounds.warmup)
         if self._own_steps[0] and self._is_done():
             self._finish()
 

@@ -25,8 +25,11 @@ def _has_parameters(module: nn.Module) -> bool:
 
 
 @contextmanager
-def annotating_roots(**choice: Any) -> Iterator[None]:
-    """Annotate each module with parameters whose call is in no other module's, from its first call on."""
+def annotating_roots(told: Callable[[nn.Module], None] = lambda _: None, **choice: Any) -> Iterator[None]:
+    """Annotate each module with parameters whose call is in no other module's, from its first call on.
+
+    `told` is called with each such module then.
+    """
     call, thread = nn.Module.__call__, _Thread()
     annotated: weakref.WeakSet[nn.Module] = weakref.WeakSet()
     entered = ExitStack()
@@ -36,6 +39,7 @@ def annotating_roots(**choice: Any) -> Iterator[None]:
             return call(self, *args, **kwargs)
         if self not in annotated and _has_parameters(self):
             annotated.add(self)
+            told(self)
             entered.enter_context(annotate.annotate_modules(self, **choice))
             return nn.Module.__call__(self, *args, **kwargs)
         thread.is_inside = True

@@ -3,7 +3,6 @@
 import json
 import runpy
 
-import numpy as np
 import pytest
 from nvtx_kernels.analysis import kernels, view
 from nvtx_kernels.analysis.opened import opened
@@ -79,16 +78,19 @@ def number_of(part):
     return number
 
 
-@pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    """Record the program."""
-    folder = tmp_path_factory.mktemp("lines")
-    (folder / "train.py").write_text(PROGRAM)
+def recorded(folder, program=PROGRAM):
+    """Record a program."""
+    (folder / "train.py").write_text(program)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr("sys.argv", ["train.py", "r.sqlite"])
         runpy.run_path(str(folder / "train.py"), run_name="__main__")
     return folder / "r.sqlite"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    return recorded(tmp_path_factory.mktemp("lines"))
 
 
 def calls_in_steps(report):
@@ -156,21 +158,47 @@ def test_json_has_the_lines_of_kernels_and_of_idle_time(report, capsys):
 
 
 def test_a_report_without_lines_says_how_to_get_some(tmp_path, capsys):
-    (tmp_path / "train.py").write_text(PROGRAM.replace("sys.argv[1])", "sys.argv[1], lines=False)"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path)
-        patch.setattr("sys.argv", ["train.py", "r.sqlite"])
-        runpy.run_path("train.py", run_name="__main__")
+    path = recorded(tmp_path, PROGRAM.replace("sys.argv[1])", "sys.argv[1], lines=False)"))
     capsys.readouterr()
-    assert kernels.main([str(tmp_path / "r.sqlite"), "--by", "line"]) == 1
+    assert kernels.main([str(path), "--by", "line"]) == 1
     assert "No kernel's line is known: lines were switched off." in capsys.readouterr().err
 
 
+def traced_step(path):
+    """Return the number of the step that was traced."""
+    lines = analysis.read(path).lines
+    return int((lines.span_ns[0] >= lines.begun_ns).sum()) - 1
+
+
 def test_a_step_whose_flops_are_counted_is_not_the_one_that_is_traced(tmp_path):
-    (tmp_path / "train.py").write_text(PROGRAM.replace("sys.argv[1])", "sys.argv[1], flops=True)"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path)
-        patch.setattr("sys.argv", ["train.py", "r.sqlite"])
-        runpy.run_path("train.py", run_name="__main__")
-    lines = analysis.read(tmp_path / "r.sqlite").lines
-    assert (lines.span_ns[0] >= np.array(lines.begun_ns)).sum() == 2
+    assert traced_step(recorded(tmp_path, PROGRAM.replace("sys.argv[1])", "sys.argv[1], flops=True)"))) == 1
+
+
+def test_record_traces_a_step_by_line_too(tmp_path):
+    block = "nk.profile(model, optimizer, sys.argv[1])"
+    path = recorded(tmp_path, PROGRAM.replace(block, 'nk.record(sys.argv[1], device="cpu")'))
+    assert traced_step(path) == 2
+    known = {source.lines[0].line for name, source in calls_in_steps(path) if name == "aten::log1p"}
+    assert known == {number_of("torch.log1p(")}
+
+
+def test_ranges_of_the_program_are_steps_where_nothing_trains(tmp_path):
+    text = PROGRAM.replace("    loss = ", "    with nk.annotate.range('step'), torch.no_grad():\n        loss = ")
+    text = text.split("    loss.backward()")[0] + text[text.index("with nk.profile") :]
+    path = recorded(tmp_path, text.replace("nk.profile(model, optimizer,", "nk.profile(model, None,"))
+    lines = analysis.read(path).lines
+    assert lines.reason == ""
+    assert len(lines.begun_ns) >= 10
+    assert (lines.of_launch >= 0).sum() > 5
+
+
+def test_lines_of_an_installed_model_are_the_users(tmp_path, monkeypatch):
+    package = tmp_path / "site-packages" / "made_up_models"
+    package.mkdir(parents=True)
+    head, model, rest = PROGRAM.partition("class Part")[0], "class Part", PROGRAM.partition("class Part")[2]
+    body, _, program = rest.partition("def batches")
+    (package / "__init__.py").write_text(f"import torch\nfrom torch import nn\n{model}{body}")
+    monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
+    path = recorded(tmp_path, f"{head}from made_up_models import Part\ndef batches{program}")
+    files = {source.lines[0].file for name, source in calls_in_steps(path) if name == "aten::tanh"}
+    assert files == {"made_up_models/__init__.py"}

@@ -204,6 +204,19 @@ def test_other_threads_are_not_traced(tracer):
     assert told == [None] * 3
 
 
+def test_a_step_may_end_on_another_thread(tracer):
+    lines = StepLines()
+    for number in range(2):
+        lines.step_begins(is_last_of_warm_up=number == 1)
+    ending = threading.Thread(target=lines.step_ends)
+    ending.start()
+    ending.join()
+    does_much()
+    assert lines.log.rows
+    assert sys.gettrace() is None
+    assert sys._getframe().f_trace is None
+
+
 def test_a_forked_child_is_not_traced(tracer):
     def step():
         reading, writing = os.pipe()
