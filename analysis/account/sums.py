@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..report import account as data
 from ..report.account import Cause, Difference, GpuAccount, LineTime, Outlying, Part, Pause, Rhythm, StepRow
 from ..support.small_numbers import grouped_rows, summed
-from ..trace import Int64s, Line, Path
+from ..trace import Int64s, Path
 from ..vocabulary import PHASES
 from ..vocabulary.calls import plain_name
 from . import Partition
@@ -23,6 +23,7 @@ from .gaps import gaps_of
 from .generation import divided
 from .idle import CAUSES, pieces_of
 from .intervals import union
+from .lines import longest_lines
 from .step_table import Loop, usual_ns
 from .taken_out import BETWEEN
 
@@ -30,8 +31,6 @@ from .taken_out import BETWEEN
 WIDEST = 32
 #: From this share of all idle time on, a single gap of a report without steps is told as a pause.
 PAUSE_FROM = 0.5
-#: Lines are told if they are known for this share of a place's time; and so many of them.
-KNOWN_FROM, MOST_LINES = 0.9, 5
 Naming = Callable[[Path], Path]
 
 
@@ -192,25 +191,8 @@ def _place(partition: Partition, cells: Cells, naming: Naming) -> dict[str, Any]
     for number, ns in sums_by(cells.function, cells.ns):
         if number >= 0 and 2 * ns >= total_ns:
             function = trace.frame_names[number]
-    after, lines = _after(partition, cells, total_ns), line_times(partition, cells)
-    return {"path": most, "after": after, "function": function, "lines": lines}
-
-
-def line_times(partition: Partition, cells: Cells) -> tuple[LineTime, ...]:
-    """Return the lines at which the program was for most of some idle time; none if too few are known."""
-    lines = partition.attribution.lines
-    if lines is None:
-        return ()
-    known: dict[tuple[Line, Line | None], int] = {}
-    for number, ns in sums_by(cells.line, cells.ns):
-        if number >= 0:
-            source = lines.sources[number]
-            key = source.lines[0], source.backward
-            known[key] = known.get(key, 0) + ns
-    if sum(known.values()) < KNOWN_FROM * cells.ns.sum():
-        return ()
-    most = sorted(known.items(), key=lambda item: (-item[1], item[0][0]))[:MOST_LINES]
-    return tuple(LineTime(*key, ns) for key, ns in most)
+    lines = longest_lines(partition.attribution, cells.line, cells.ns)
+    return {"path": most, "after": _after(partition, cells, total_ns), "function": function, "lines": lines}
 
 
 def sums_by(key: NDArray[Any], ns: Int64s) -> Iterator[tuple[int, int]]:
@@ -249,7 +231,8 @@ def idle_places(partition: Partition, naming: Naming, phases: Collection[str] = 
         of_place = idle.take(group == place)
         after = _after(partition, of_place, ns)
         key = causes[cause[place]], paths[path[place]], functions[function[place] + 1]
-        places.append(IdlePlace(*key, after, ns, line_times(partition, of_place)))
+        lines = longest_lines(partition.attribution, of_place.line, of_place.ns)
+        places.append(IdlePlace(*key, after, ns, lines))
     return sorted(places, key=lambda place: (-place.total_ns, place.path, place.function))
 
 
