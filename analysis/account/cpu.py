@@ -12,11 +12,12 @@ import numpy as np
 
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
+from ..support.layers import Layers
 from ..support.small_numbers import grouped_rows, summed
 from ..trace import Columns, Int8s, Int32s, Int64s
 from ..vocabulary.loading import loads_data, waits
 from .idle import logical_threads
-from .intervals import Intervals, Layers, cut_at, union
+from .intervals import Intervals, cut_at, union
 
 #: What the thread does outside of operators: by the name of the innermost range or function with a meaning.
 CPU_CAUSES = ("Python", "data loading", "waiting")

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.causes import HOW, Attribution
+from ..support.layers import Layers
 from ..support.small_numbers import bounds, distinct, grouped_rows, ordered, rows_of_each
 from ..trace import GRAPH, KERNEL, Bools, Columns, Int8s, Int32s, Int64s, Launches, Spots, Trace, marked
 from ..vocabulary.calls import (
@@ -40,7 +41,7 @@ from ..vocabulary.calls import (
 )
 from ..vocabulary.loading import loads_data
 from .gaps import Gaps
-from .intervals import Intervals, Layers, cut_at, touching, union
+from .intervals import Intervals, cut_at, touching, union
 
 #: Why a GPU is idle.
 CAUSES = (

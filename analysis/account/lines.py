@@ -27,7 +27,7 @@ def lines_of_calls(
 ) -> tuple[LineTime, ...]:
     """Return the lines that make some calls, those with the most of `ns` first; none if too few are known.
 
-    `calls` are positions in `Launches`, -1 for none. With `after`, the lines at which their threads are afterwards.
+    `calls` are positions in `Launches`, -1 for none. With `after`, lines are those where their threads then are.
     """
     lines = attribution.lines
     if lines is None:

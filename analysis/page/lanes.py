@@ -17,10 +17,11 @@ from ..account.cells import Gpus
 from ..account.cpu import CPU_CAUSES, outside_operators, program_thread
 from ..account.gaps import gaps_between, within
 from ..account.idle import CAUSES, Pieces, pieces_of
-from ..account.intervals import Intervals, Layers, cut_at
+from ..account.intervals import Intervals, cut_at
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..summary.selection import naming_of
+from ..support.layers import Layers
 from ..support.small_numbers import distinct, grouped_rows, summed
 from ..support.text import fit
 from ..trace import Bools, Int32s, Int64s

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import base64
+import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..trace import Int32s, Int64s, Launches, Line, Lines, Source
+from ..support.layers import Layers
+from ..support.small_numbers import rows_of_each
+from ..trace import Bools, Frames, Int32s, Int64s, Launches, Line, Lines, Source, Spots
 from .columns import Interner
 from .marks import MOST_LINES, LinesMark
+from .stack_frames import FUNCTION_CALL, kind_of
 
 #: Of a row: the thread, the moment, where the thread was, and of what it was in the backward (-1 for nothing).
 COLUMNS = 4
 NOWHERE = -1
+_FRAME = re.compile(r"(.+)\((\d{1,9})\): (.+)", re.DOTALL)
 #: Beyond any clock in nanoseconds.
 FAR_NS = 1 << 62
 
@@ -146,3 +152,94 @@ def _greatest(values: Int64s, begin: Int64s, end: Int64s) -> Int64s:
         left, right = levels[number][begin[rows]], levels[number][end[rows] - (1 << number)]
         greatest[rows] = np.where(values[right] > values[left], right, left)
     return greatest
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """Operators of a trace with stacks: their times, autograd's numbers, and which are nodes of autograd."""
+
+    spots: Spots
+    sequence: Int64s
+    is_node: Bools
+
+
+def stack_lines(
+    frames: Frames | None, names: Sequence[str], operators: Operators, launches: Launches
+) -> Lines | None:
+    """Return which functions of the program made the calls of a trace with stacks; None without stacks.
+
+    A frame has the line of its function's `def`. In a node of autograd it is that of the operator which made the
+    node, unless a function of the program runs inside the node.
+    """
+    if frames is None:
+        return None
+    line_of_name = [_line_of(name) if kind_of(name, "own") == FUNCTION_CALL else None for name in names]
+    is_own = np.array([line is not None for line in line_of_name] or [False])
+    own = frames.take(is_own[frames.name_id])
+    if not len(own):
+        return None
+    inside = _Innermost(own)
+    made, nodes = np.flatnonzero(~operators.is_node), np.flatnonzero(operators.is_node & (operators.sequence >= 0))
+    made = made[operators.sequence[made] >= 0]
+    made = made[
+        np.argsort(operators.spots.start_ns[made], kind="stable")
+    ]  # of one number, the last is the operator
+    maker = dict(zip(operators.sequence[made].tolist(), made.tolist(), strict=True))
+    of_node = np.array([maker.get(number, -1) for number in operators.sequence[nodes].tolist()], np.int64)
+    in_node = _Innermost(operators.spots.take(nodes))
+    sources: Interner[Source] = Interner()
+
+    def at(thread: Int32s, moments_ns: Int64s) -> Int32s:
+        frame, node = inside.at(thread, moments_ns), in_node.at(thread, moments_ns)
+        operator = np.append(of_node, -1)[node]
+        node_start_ns = np.append(operators.spots.start_ns[nodes], 0)[node]
+        is_backward = (operator >= 0) & (np.append(own.start_ns, 0)[frame] < node_start_ns)
+        operator_spots = operators.spots.take(np.maximum(operator, 0))
+        forward = inside.at(operator_spots.thread, operator_spots.start_ns)
+        calling = inside.at(operator_spots.thread, moments_ns)
+        name = np.append(own.name_id, np.int32(-1))
+        rows = np.stack([name[np.where(is_backward, forward, frame)], np.where(is_backward, name[calling], -2)])
+        pairs, pair = np.unique(rows, axis=1, return_inverse=True)
+        numbers = [_named_source(line_of_name, sources, *both) for both in pairs.T.tolist()]
+        return np.array(numbers or [NOWHERE], np.int32)[pair.ravel()]
+
+    return Lines(*_both(at, launches, sources))
+
+
+def _both(
+    at: Callable[[Int32s, Int64s], Int32s], launches: Launches, sources: Interner[Source]
+) -> tuple[tuple[Source, ...], Int32s, Int32s]:
+    of_launch, after_launch = at(launches.thread, launches.start_ns), at(launches.thread, launches.end_ns)
+    return tuple(sources), of_launch, after_launch
+
+
+def _named_source(lines: Sequence[Line | None], sources: Interner[Source], name: int, calling: int) -> int:
+    """Return the number of the source of a function, in a backward that another one called if that is known."""
+    line = lines[name] if name >= 0 else None
+    if line is None:
+        return NOWHERE
+    return sources(Source((line,), lines[calling] if calling >= 0 else None))
+
+
+def _line_of(frame: str) -> Line | None:
+    """Return the line of a frame's name, `train.py(12): main`; None for another name."""
+    match = _FRAME.fullmatch(frame)
+    return Line(match[1], int(match[2]), match[3]) if match else None
+
+
+class _Innermost:
+    """Finds the innermost of some spots at a moment on a thread."""
+
+    def __init__(self, spots: Spots) -> None:
+        self._layers = {}
+        for (thread,), rows in rows_of_each(spots.thread):
+            self._layers[thread] = rows, Layers(spots.start_ns[rows], spots.end_ns[rows])
+
+    def at(self, thread: Int32s, moments_ns: Int64s) -> Int64s:
+        """Return the position of the innermost spot at each moment, -1 for none."""
+        innermost = np.full(len(thread), -1, np.int64)
+        for (number,), rows in rows_of_each(thread):
+            if number in self._layers:
+                own, layers = self._layers[number]
+                innermost[rows] = np.append(own, -1)[layers.innermost(moments_ns[rows])]
+        return innermost

@@ -53,6 +53,7 @@ from .chrome_events import Envelope, TraceFile
 from .columns import Interner
 from .graph_annotations import THREAD_NAME, paths_in, push_pop_ranges, side_file_of, with_captures_at
 from .launches import RowsById
+from .lines import Operators, stack_lines
 from .marks import DistributedInfo, fitting
 from .memory_kinds import PAGEABLE
 from .module_calls import ModuleTree, innermost_calls, module_tree, without_gradient
@@ -185,8 +186,9 @@ class Assembly:
             calls=None if on_cpu else named_calls(self.columns.launches["call"], list(self.columns.calls)),
             overhead=None if on_cpu else self.overhead(),
             graph_node=None if on_cpu else self.graph_nodes(),
-            frames=self.frames(),
-            frame_names=tuple(self.columns.functions),
+            frames=(frames := self.frames()),
+            frame_names=(functions := tuple(self.columns.functions)),
+            lines=stack_lines(frames, functions, self.operators(ranges), launches),
         )
         return self.with_annotated_graphs(trace) if self.columns.nodes.rows and not on_cpu else trace
 
@@ -211,6 +213,13 @@ class Assembly:
             return None
         pageable = (table[name] == PAGEABLE for name in ("from_memory", "to_memory"))
         return Copies(table["work"], size, *pageable)
+
+    def operators(self, ranges: Ranges) -> Operators:
+        """Return the operators, and which of them are nodes of autograd, with the numbers of their makers."""
+        is_operator = self.columns.ranges["is_operator"] == 1
+        is_node = self.columns.ranges["forward"] > 0
+        spots = Spots(ranges.start_ns, ranges.end_ns, ranges.thread)
+        return Operators(spots.take(is_operator), ranges.seq[is_operator], is_node[is_operator])
 
     def overhead(self) -> Overhead | None:
         """Return when the profiler kept threads busy; Kineto does not always say which thread."""

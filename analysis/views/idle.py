@@ -205,7 +205,7 @@ def _places(subject: Subject, account: Account, places: list[IdlePlace]) -> Tabl
     columns = (
         *headed("cause", "range"),
         function_column(has_functions),
-        Column("line", "line", seen_by="all" if has_lines else "programs"),
+        Column("line", "line", seen_by="all" if has_lines and not has_functions else "programs"),
         *headed(idle_ns="idle", share="%", after="after"),
     )
     what = "Time outside of operators" if account.on_cpu else "Idle time"

@@ -166,6 +166,7 @@ def lines(report: Report, detail: Detail) -> Table:
     columns = headed("line", "phase", total_ns="time", share="%", count="launches")
     title = f"Lines by the time of the kernels that they launch, {{unit}} {headings.scope(report)}"
     caption = f"% is of {headings.kernels(report)}. In backward: the line of the forward that it is of."
+    caption += " Lines: of `def`." if report.provenance.is_of_pytorch else ""
     return Table("lines", title, columns, tuple(map(Row, cells)), caption + more(ranked, detail.top, "row"))
 
 

@@ -178,7 +178,8 @@ def place(cause: Cause, report: Report) -> list[str]:
     inner = max((depth for depth, name in enumerate(cause.path, 1) if is_step(name.replace("*", "0"))), default=0)
     parts = [f"most in {label(cause.path[inner:] or cause.path)}"] if cause.path else []
     parts += [f"{'in' if parts else 'most in'} {fit(cause.function, LONGEST_FUNCTION)}"] if cause.function else []
-    parts += [f"{'at' if parts else 'most at'} {line_said(cause)}"] if line_said(cause) else []
+    line = "" if cause.function else line_said(cause)
+    parts += [f"{'at' if parts else 'most at'} {line}"] if line else []
     return parts + ([f"after {cause.after}"] if cause.after else [])
 
 
