@@ -181,9 +181,8 @@ def stack_lines(
     inside = _Innermost(own)
     made, nodes = np.flatnonzero(~operators.is_node), np.flatnonzero(operators.is_node & (operators.sequence >= 0))
     made = made[operators.sequence[made] >= 0]
-    made = made[
-        np.argsort(operators.spots.start_ns[made], kind="stable")
-    ]  # of one number, the last is the operator
+    # Of several operators with one number, the last made the node.
+    made = made[np.argsort(operators.spots.start_ns[made], kind="stable")]
     maker = dict(zip(operators.sequence[made].tolist(), made.tolist(), strict=True))
     of_node = np.array([maker.get(number, -1) for number in operators.sequence[nodes].tolist()], np.int64)
     in_node = _Innermost(operators.spots.take(nodes))
