@@ -43,8 +43,8 @@ class BySettrace:
 
     def end(self) -> None:
         """Stop; what others have set meanwhile stays. From another thread, that is at the next line."""
-        self._until_ns = 0
         self._leave()
+        self._until_ns = 0
 
     def _stop(self, reason: str) -> None:
         """Tell that tracing is over, on the thread that is traced."""
