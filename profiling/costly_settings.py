@@ -39,7 +39,7 @@ def costly_settings() -> dict[str, Any]:
             "cudnn_enabled": lambda: bool(torch.backends.cudnn.enabled),
             "cudnn_deterministic": lambda: bool(torch.backends.cudnn.deterministic),
             "emit_nvtx": lambda: torch._C._autograd._profiler_type().name == "NVTX",
-            "memory_history": lambda: bool(torch._C._cuda_isHistoryEnabled()),  # type: ignore[attr-defined]
+            "memory_history": lambda: bool(torch._C._cuda_isHistoryEnabled()),
             "expandable_segments": _has_expandable_segments,
             "distributed_debug": _distributed_debug,
             **{fact: functools.partial(_is_set, name) for name, fact in FLAGS.items()},
@@ -93,7 +93,7 @@ class Loaders:
     def note_forward(self) -> None:
         """Look for hooks on saved tensors, where a model is called."""
         with suppress(Exception):
-            hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)  # type: ignore[attr-defined]
+            hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
             self.saved_tensor_hooks |= hooks is not None
 
     @contextmanager

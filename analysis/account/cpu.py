@@ -90,7 +90,8 @@ def _lines_after(attribution: Attribution, thread: int, at_ns: Int64s) -> Int32s
     rows = np.flatnonzero(np.isin(launches.thread, _in_turn(attribution, thread)))
     rows = rows[np.argsort(launches.end_ns[rows], kind="stable")]
     before = np.searchsorted(launches.end_ns[rows], at_ns, "right") - 1
-    return np.append(lines.after_launch, np.int32(-1))[np.append(rows, -1)[before]]
+    after: Int32s = np.append(lines.after_launch, np.int32(-1))[np.append(rows, -1)[before]]
+    return after
 
 
 def _causes(attribution: Attribution, node: Int32s, function: Int32s) -> Int8s:

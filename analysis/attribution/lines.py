@@ -98,14 +98,16 @@ def _paths_in_steps(attribution: Attribution) -> Int64s:
     depth[-1] = -1
     for nodes in forest.by_depth():
         parent = forest.parent[nodes]
-        above[nodes] = np.where((parent >= 0) & is_step[parent], above[parent], parent)
+        above[nodes] = parent
+        below_step = nodes[(parent >= 0) & is_step[parent]]
+        above[below_step] = above[forest.parent[below_step]]
         depth[nodes] = depth[above[nodes]] + 1
     number, count = np.full(len(forest) + 1, UNKNOWN, np.int64), 0
     names = ranges.name_id[forest.range]
     for level in range(int(depth.max()) + 1):
-        nodes = np.flatnonzero((depth[:-1] == level) & ~is_step)
-        keys, group = grouped_rows(number[above[nodes]], names[nodes])
-        number[nodes] = count + group
+        of_level = np.flatnonzero((depth[:-1] == level) & ~is_step)
+        keys, group = grouped_rows(number[above[of_level]], names[of_level])
+        number[of_level] = count + group
         count += len(keys[0])
     steps = np.flatnonzero(is_step)
     number[steps] = number[above[steps]]

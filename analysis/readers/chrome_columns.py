@@ -61,8 +61,11 @@ COPY_ENDS = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
 # Columns whose numbers are positions or kinds, in the bytes that they need.
 _SMALL = ("kind", "is_operator", "is_end", "loads", "frame")
 _TINY = ("from_memory", "to_memory")
-WIDTHS = {"name": np.int32, "place": np.int32, "weight": np.int32}
-WIDTHS |= dict.fromkeys(_SMALL, np.uint8) | dict.fromkeys(_TINY, np.int8)
+WIDTHS = {
+    **dict.fromkeys(("name", "place", "weight"), np.int32),
+    **dict.fromkeys(_SMALL, np.uint8),
+    **dict.fromkeys(_TINY, np.int8),
+}
 
 # What Kineto writes into kernels that communicate is by PyTorch's torch/csrc/distributed/c10d/ParamCommsUtils.hpp,
 # and libkineto's output_json.cpp before it: elements and their type; bytes are their product. Types are named as

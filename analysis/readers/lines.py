@@ -91,8 +91,8 @@ class _Log:
         The next call can be of another of the threads: while autograd's works, the one that called it waits.
         """
         of_launch, after_launch = np.full((2, len(launches)), NOWHERE, np.int32)
-        logged = {thread_number(tid): tid for tid in np.unique(self._thread_id).tolist()}
-        logged.pop(None, None)
+        numbered = ((thread_number(tid), tid) for tid in np.unique(self._thread_id).tolist())
+        logged = {number: tid for number, tid in numbered if number is not None}
         in_span = (launches.start_ns >= span_ns[0]) & (launches.start_ns < span_ns[1])
         rows = np.flatnonzero(in_span & np.isin(launches.thread, [*logged]))
         rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]

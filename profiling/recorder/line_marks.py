@@ -157,11 +157,11 @@ def _merged(thread: int, own: Sequence[Row], nodes: Sequence[_Node], *, is_own: 
 
     Python that runs in a node of the main thread, as in a function of the user's, is at its own line.
     """
-    begins = [(node.start_ns, 1, node) for node in nodes]
-    ends = [(node.end_ns, 0, node) for node in nodes]
-    logged = [(row.at_ns, 2, row) for row in own]
+    events: list[tuple[int, int, _Node | Row]] = [(node.start_ns, 1, node) for node in nodes]
+    events += [(node.end_ns, 0, node) for node in nodes]
+    events += [(row.at_ns, 2, row) for row in own]
     stack, running = -1, list[tuple[_Node, int]]()
-    for at_ns, kind, what in sorted([*begins, *ends, *logged], key=lambda event: event[:2]):
+    for at_ns, kind, what in sorted(events, key=lambda event: event[:2]):
         if isinstance(what, Row):
             stack = what.stack
             if not is_own:

@@ -30,7 +30,9 @@ from ..tool import captures_a_range, watcher
 class Capture:
     """Records a block; `facts` describe the run in the report, and `counting` counts FLOPs if asked for."""
 
-    def __init__(self, *, flops: bool, memory: bool, lines: bool, facts: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self, *, flops: bool, memory: bool, facts: Callable[[], dict[str, Any]], lines: bool = False
+    ) -> None:
         self.is_watched = bool(watcher(os.environ))  # nsys records, and we do not
         self.is_later = self.is_watched and captures_a_range()  # but not yet in warm-up
         self.recording: Recording | None = None

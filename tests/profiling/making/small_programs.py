@@ -1,7 +1,7 @@
 """Small training programs, made of parts that a number chooses: what they compute must not depend on a recording.
 
 A part is a function of a program's state and the step's number; what it returns is compared. Parts do what a
-tracer could disturb: they recurse, raise, yield, wait, finalize, fork, draw random numbers and look at their lines.
+tracer could disturb: they recurse, raise, yield, wait, finalize, fork, draw random numbers, look at their lines.
 """
 
 import asyncio
