@@ -5,7 +5,7 @@
     stack   train:5  model:31  model:32  train:6         node 2 is line 31 of model.py, called from node 0
                      train:5   train:5
 
-A *node* is a line and the node that called it; a *context* is a function as it was called from one node, and
+A *node* is a line with the few that called it; a *context* is a function as it was called from one node, and
 numbers the nodes of its lines. Both are made once, so noting a line takes a look into a dictionary and 16 bytes.
 """
 
@@ -60,12 +60,12 @@ class LineLog:
     def __init__(self, packages: Collection[str] = ()) -> None:
         self.thread, self.ident = threading.get_native_id(), threading.get_ident()
         self.current = NOWHERE
+        self.stacks: list[tuple[Line, ...]] = []  # of each node, innermost first
         self.rows = array("q")  # pairs of a time and a node
         self.note: Callable[[tuple[int, int]], None] = self.rows.extend
         self._packages = packages
         self._kinds: dict[str, int] = {}
-        self._callers: list[int] = []
-        self._lines: list[Line] = []
+        self._stacks: dict[tuple[Line, ...], int] = {}
         # By the id of a code object, which its context keeps alive: comparing code objects compares their code.
         self._contexts: dict[tuple[int, int], Context] = {}
 
@@ -91,10 +91,13 @@ class LineLog:
         return [context.code for context in self._contexts.values()]
 
     def new_node(self, caller: int, code: CodeType, line: int) -> int:
-        """Make the node of a line that a node calls, and return it."""
-        self._callers.append(caller)
-        self._lines.append(Line(code.co_filename, line, code.co_name))
-        return len(self._callers) - 1
+        """Return the node of a line that a node calls: that of the same lines, however deep a recursion is."""
+        callers = self.stacks[caller][: MOST_FRAMES - 1] if caller != NOWHERE else ()
+        stack = (Line(code.co_filename, line, code.co_name), *callers)
+        node = self._stacks.setdefault(stack, len(self.stacks))
+        if node == len(self.stacks):
+            self.stacks.append(stack)
+        return node
 
     def enter(self, frames: list[FrameType]) -> list[Context]:
         """Make the innermost line of frames that run, outermost first, the current one; return their contexts."""
@@ -104,19 +107,6 @@ class LineLog:
             self.current = context.node(frame.f_lineno)
             contexts.append(context)
         return contexts
-
-    def stack(self, node: int) -> tuple[Line, ...]:
-        """Return the lines of a node, innermost first."""
-        lines: list[Line] = []
-        while node != NOWHERE and len(lines) < MOST_FRAMES:
-            lines.append(self._lines[node])
-            node = self._callers[node]
-        return tuple(lines)
-
-    @property
-    def count(self) -> int:
-        """How many nodes there are."""
-        return len(self._callers)
 
 
 def frames_above(frame: FrameType | None) -> list[FrameType]:

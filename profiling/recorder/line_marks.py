@@ -30,6 +30,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +38,7 @@ from numpy.typing import NDArray
 from nvtx_kernels.analysis.vocabulary.lines import REASONS
 
 from ..lines import StepLines
-from ..lines.line_log import MOST_FRAMES, MOST_ROWS, NOWHERE, Line, LineLog
+from ..lines.line_log import MOST_ROWS, NOWHERE, Line, LineLog
 from .range_log import Event
 from .seen import SEQUENCE_BITS, Blocks, Column, Seen
 
@@ -109,34 +110,29 @@ def text_of(lines: StepLines, seen: Seen | None, at_ns: int) -> str:
 
 
 class _Stacks:
-    """Numbers the stacks of a log, which nodes share, and their lines."""
+    """The stacks of a log, one a node and an empty one, and their lines."""
 
     def __init__(self, log: LineLog) -> None:
-        self._number: dict[tuple[Line, ...], int] = {}
-        self._of_node = [self._number.setdefault(log.stack(node), len(self._number)) for node in range(log.count)]
+        self._stacks = [*log.stacks, ()]
 
     def of(self, node: int) -> int:
         """Return the stack of a node."""
-        return self._of_node[node] if node != NOWHERE else self._number.setdefault((), len(self._number))
+        return node if node != NOWHERE else len(self._stacks) - 1
 
     def _lines(self) -> dict[Line, int]:
-        return {
-            line: place
-            for place, line in enumerate(dict.fromkeys(line for stack in self._number for line in stack))
-        }
+        lines = dict.fromkeys(chain.from_iterable(self._stacks))
+        return {line: place for place, line in enumerate(lines)}
 
     def frames(self, folder: str) -> list[tuple[str, int, str]]:
         """Return the lines, with files as they are called from a folder."""
-        cells = _cells()
-        shown = {
-            file: cells.get(file) or short_name(file, folder) for file in {line.file for line in self._lines()}
-        }
-        return [(shown[line.file], line.line, line.function) for line in self._lines()]
+        lines, cells = self._lines(), _cells()
+        shown = {line.file: cells.get(line.file) or short_name(line.file, folder) for line in lines}
+        return [(shown[line.file], line.line, line.function) for line in lines]
 
     def positions(self) -> list[list[int]]:
         """Return each stack as positions of its lines."""
         place = self._lines()
-        return [[place[line] for line in stack[:MOST_FRAMES]] for stack in self._number]
+        return [[*map(place.__getitem__, stack)] for stack in self._stacks]
 
 
 def _rows(lines: StepLines, stacks: _Stacks, seen: Seen | None) -> Iterator[Row]:

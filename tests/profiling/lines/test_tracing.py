@@ -40,7 +40,7 @@ def traced(step, *, packages=tuple):
 def reached(lines):
     """Return the lines of this file that were reached, in turn, as their functions and places in these."""
     log = lines.log
-    stacks = [log.stack(node) for node in log.rows[1::2]]
+    stacks = [log.stacks[node] for node in log.rows[1::2]]
     return [stack[0].function for stack in stacks if stack and stack[0].file == HERE]
 
 
@@ -75,7 +75,7 @@ def test_lines_of_the_users_functions_are_logged(tracer):
 
 def test_a_caller_is_where_it_was_after_its_call_has_returned_or_raised(tracer):
     lines = traced(does_much)
-    stacks = [lines.log.stack(node) for node in lines.log.rows[1::2]]
+    stacks = [lines.log.stacks[node] for node in lines.log.rows[1::2]]
     after = [following for stack, following in pairwise(stacks) if stack[0].function == "fails"]
     assert [stack[0].function for stack in after] == ["does_much"]
     inner = next(stack for stack in stacks if stack[0].function == "<genexpr>")
@@ -87,7 +87,16 @@ def test_a_stack_has_few_frames_from_the_inside(tracer):
         return n if n == 0 else deep(n - 1)
 
     lines = traced(lambda: deep(30))
-    assert max(len(lines.log.stack(node)) for node in lines.log.rows[1::2]) == MOST_FRAMES
+    assert max(len(lines.log.stacks[node]) for node in lines.log.rows[1::2]) == MOST_FRAMES
+
+
+def test_a_recursion_takes_no_more_room_than_its_lines(tracer):
+    def fibonacci(n):
+        return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+    lines = traced(lambda: fibonacci(14))
+    assert len(lines.log.rows) > 2000
+    assert len(lines.log.stacks) < 40
 
 
 def test_nothing_is_left_behind(tracer):
