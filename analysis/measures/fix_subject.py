@@ -14,8 +14,10 @@ from nvtx_kernels import DOMAIN
 
 from ..account.gaps import Gaps, gaps_of
 from ..account.idle import Pieces, pieces_of
+from ..account.lines import lines_of_calls, lines_of_work
 from ..attribution.causes import Attribution
 from ..kernel_names.categories import classify
+from ..report.account import LineTime
 from ..support.small_numbers import distinct, ordered, rows_of_each
 from ..trace import KERNEL, Bools, Int32s, Int64s, Path
 from ..vocabulary import BACKWARD, PHASES, SETTING_HOOKS
@@ -91,6 +93,20 @@ class FixSubject:
         _, first, group = np.unique(self.path_id[rows], return_index=True, return_inverse=True)
         order = np.lexsort((first, -np.bincount(group, self.duration_ns[rows])))
         return tuple(self.path(node) for node in self.node[rows[first[order[:MOST_PLACES]]]].tolist())
+
+    def lines_of(self, work: Bools) -> tuple[LineTime, ...]:
+        """Return the lines that launch some work, those with the most time first; none if unknown."""
+        return lines_of_work(self.attribution, self.work.row[work])
+
+    def lines_of_calls(self, calls: NDArray[np.int64], *, after: bool = False) -> tuple[LineTime, ...]:
+        """Return the lines that make some calls, those with the most of their time first; none if unknown.
+
+        With `after`, they are those at which the program is after a call, by how long it is until its next one.
+        """
+        rows, following = self.host.row[calls], np.minimum(calls + 1, len(self.host.row) - 1)
+        launches = self.trace.launches
+        ns = self.timeline.before_ns[following] if after else (launches.end_ns - launches.start_ns)[rows]
+        return lines_of_calls(self.attribution, rows, np.maximum(ns.astype(np.int64), 1), after=after)
 
     @cached_property
     def path_id(self) -> Int64s:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..account import Partition
+from ..report.account import LineTime
 from ..report.recording import Recording
 from ..support.units import time_in_digits
 from ..trace import Bools, Path
@@ -67,6 +68,8 @@ class Fix:
     measured: tuple[int, int, int] | None = None
     same_as: tuple[str, ...] = ()
     evidence: Mapping[str, float] = field(default_factory=dict)
+    #: The lines of the program that launch the work concerned, over the replayed steps; empty if unknown.
+    lines: tuple[LineTime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +321,7 @@ class _Weighed:
             rule=rule.name,
             sentence=found.sentence + self._more(place),
             where=subject.places(found.work),
+            lines=subject.lines_of(found.work),
             count=subject.per_step(found.work),
             alone_ns=float(self.high_ns[place]),
             alone_low_ns=float(self.low_ns[place]),

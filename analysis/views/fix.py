@@ -110,7 +110,11 @@ def as_object(found: Fixes) -> dict[str, Any]:
     basis |= {"factors": found.factors, "steps": found.steps}
     basis |= {"host_times_used": found.host_times_used, "host_times_error": found.host_times_error}
     basis |= {"silent": [asdict(tried) for tried in found.silent], "unjudged": list(found.unjudged)}
-    return {"fixes": [asdict(fix) for fix in found.fixes], "fix_basis": basis}
+    fixes = [
+        asdict(replace(fix, lines=())) | {"lines": [line.as_json(found.steps) for line in fix.lines]}
+        for fix in found.fixes
+    ]
+    return {"fixes": fixes, "fix_basis": basis}
 
 
 def fix_table(found: Fixes, fixes: Sequence[Fix]) -> Table:
@@ -198,7 +202,9 @@ def _then(found: Fixes, number: int) -> str:
 
 def _evidence(found: Fixes) -> Table:
     """Show which work each change concerns, how much of it a step has, and the least that it could take."""
+    has_lines = any(fix.lines for fix in found.fixes)
     columns = headed("rule", range="range with the most of it", ranges="ranges")
+    columns += (Column("line", "line", seen_by="all" if has_lines else "programs"),)
     columns += (Column("calls", "pieces", "count"), *headed(kernels_ns="time", floor_ns="least"))
     rows = [
         Row(
@@ -206,6 +212,7 @@ def _evidence(found: Fixes) -> Table:
                 fix.rule,
                 label(fix.where[0][-2:]) if fix.where else "",
                 len(fix.where),
+                fix.lines[0].called if fix.lines else "",
                 fix.evidence["calls"],
                 fix.evidence["kernels_ns"],
                 fix.evidence["floor_ns"] or None,
