@@ -105,6 +105,12 @@ class Cause:
     alone_step: int | None
     lines: tuple[LineTime, ...] = ()
 
+    @property
+    def line(self) -> str:
+        """What people read of the line with half of it or more; empty if none has."""
+        is_most = bool(self.lines) and 2 * self.lines[0].total_ns >= self.total_ns
+        return self.lines[0].called if is_most else ""
+
 
 @dataclass(frozen=True, slots=True)
 class GpuAccount:
