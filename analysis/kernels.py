@@ -35,8 +35,10 @@ from .vocabulary import PHASES
 if TYPE_CHECKING:
     from .document import Document
     from .measures.exchanges import Exchanges
+    from .opened import Opened
     from .report import Report
     from .summary.parallel import Ranked
+    from .views.overview import ByLine
 
     #: A report, and what communicates in all its steps if it may be of a job.
     Held: TypeAlias = tuple[Report, Exchanges | None]
@@ -57,8 +59,9 @@ def parser(prog: str = AS_MODULE) -> argparse.ArgumentParser:
     part = add_part(parser)
     part.add_argument(
         "--by",
-        choices=("kernel", "category", "range", "function"),
-        help="one ranking instead of the overview; function needs a PyTorch trace with stacks",
+        choices=("kernel", "category", "range", "line", "function"),
+        help="one ranking instead of the overview; function needs a PyTorch trace with stacks, line that or a "
+        "recording with lines",
     )
     part.add_argument(
         "--kernels",
@@ -144,18 +147,32 @@ def answer(options: argparse.Namespace) -> str | bytes:
         from .views.overview import overview
         from .views.verdict import commands
 
-        found = None
+        found = lines = None
         if paths[0].suffix == ".parquet":
+            if options.by == "line":
+                raise UsageError(f"{paths[0]} is a summary, which has no lines: rank the report.")
             report = scaled(report_of(paths[0], options), choices_of(options).per_step)
         else:
             opened = opened_by(paths[0], options)
             report = opened.report
             found = None if options.by or options.range or options.phase else opened.fixes
+            lines = _by_line(opened, options)
         report = part_of(report, options.range, options.phase)
-        document = overview(report, detail_of(options), by=options.by, found=found, with_kernels=options.kernels)
+        document = overview(
+            report, detail_of(options), by=options.by, found=found, with_kernels=options.kernels, by_line=lines
+        )
         if document.verdict and paths[0].suffix != ".parquet":  # of a summary, no view can be shown
             document = replace(document, next=commands(report, as_typed(paths[0], options)))
     return presented(document, options)
+
+
+def _by_line(opened: Opened, options: argparse.Namespace) -> ByLine | None:
+    """Return what gives the part to look at with its kernels named by lines; None without lines."""
+    from .summary.selection import part_of
+
+    if options.by != "line" and not opened.has_lines:
+        return None
+    return lambda: (part_of(opened.by_line, options.range, options.phase), opened.lines_called)
 
 
 def reports_to_read(options: argparse.Namespace) -> list[Path]:

@@ -7,7 +7,7 @@ report gives the same figures everywhere.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from . import report as reports
 from .account import Partition
 from .attribution.causes import Attribution, Rules, attribute
+from .attribution.lines import named_by_line
 from .measures.fix_list import Fixes
 from .measures.fixes import fixes_beside
 from .measures.steps import StepTimes, step_times
@@ -22,7 +23,7 @@ from .readers import read
 from .readers.requirements import require_work
 from .report import Report
 from .summary.totals import accounted
-from .trace import Trace
+from .trace import Line, Trace
 
 if TYPE_CHECKING:
     from .readers.stack_frames import Functions
@@ -78,6 +79,24 @@ class Opened:
     def report(self) -> Report:
         """The sums, divided by the steps if figures are per step; raises ReportError if there are no steps."""
         return scaled(self.whole, self.asked_per_step)
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether the lines of some calls are known."""
+        return self.attribution.lines is not None and bool(self.attribution.lines.sources)
+
+    @property
+    def lines_called(self) -> dict[str, Line]:
+        """The lines by what people read."""
+        lines = self.attribution.lines
+        return {source.lines[0].called: source.lines[0] for source in lines.sources} if lines else {}
+
+    @cached_property
+    def by_line(self) -> Report:
+        """The same with kernels named by the lines that launch them; raises ReportError if no line is known."""
+        named = named_by_line(self.attribution)
+        _, whole = accounted(named, include_warm_up=self.whole.warm_up_included)
+        return scaled(replace(whole, notes=self.whole.notes), self.asked_per_step)
 
     @cached_property
     def counted(self) -> Attribution:

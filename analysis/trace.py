@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -265,6 +265,51 @@ class Fact:
     mark: object
 
 
+#: What Python calls the code of a file outside of functions.
+MODULE_BODY = "<module>"
+
+
+class Line(NamedTuple):
+    """A line of the program; of a trace with stacks, the line of the function's `def`."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def called(self) -> str:
+        """What people read: `train.py:65 (train)`."""
+        return f"{self.file}:{self.line}" + (f" ({self.function})" if self.function != MODULE_BODY else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where in the program something was called: `lines`, innermost first.
+
+    If it is in the backward of what was called there, `backward` is the line that called backward.
+    """
+
+    lines: tuple[Line, ...]
+    backward: Line | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Which lines of the program made its calls: positions in `sources` by row of `Launches`, -1 where unknown.
+
+    `of_launch` is where a call was made, `after_launch` where its thread was the longest until the next call. If
+    only one step was traced by line, `span_ns` is that step's time, and `begun_ns` are the moments at which the
+    steps began that make the same calls. `reason` says why lines are missing.
+    """
+
+    sources: tuple[Source, ...]
+    of_launch: Int32s
+    after_launch: Int32s
+    begun_ns: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    span_ns: tuple[int, int] = (0, 0)
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Thread:
     """One CPU thread; `name` is empty if unknown."""
@@ -318,6 +363,7 @@ class Trace:
     frames: Frames | None = None  # only of a trace with stacks
     frame_names: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()  # in the order of time
+    lines: Lines | None = None  # only where calls are known by line, or why they are not
     pauses: Spots = field(default_factory=lambda: NO_SPOTS)  # in which the recorder kept a thread waiting
     launch_times_known: bool = True  # else a launch only says on which thread, and in which range, it was
 

@@ -17,6 +17,7 @@ from .analysis.errors import NotAReport
 from .analysis.readers import chrome_events, stream_waits
 from .analysis.readers.chrome_columns import Table, TraceColumns, integers, numbered, three_sizes, whole_number
 from .analysis.readers.columns import Interner
+from .analysis.readers.memory_kinds import UNKNOWN_MEMORY
 from .analysis.readers.pytorch_trace import Assembly
 from .analysis.trace import KERNEL, Int64s, Spots
 from .profiling.recorder.seen import (
@@ -37,7 +38,6 @@ from .profiling.recorder.seen import (
 class _Args(chrome_events.Args, gc=False, frozen=True):
     block: msgspec.Raw = msgspec.Raw()
     registers: Any = msgspec.field(default=None, name="registers per thread")
-    copied: Any = msgspec.field(default=None, name="bytes")
 
 
 class _Event(chrome_events.Event, gc=False):
@@ -187,6 +187,8 @@ def _work(columns: _Columns, base_ns: int) -> GpuWork:
     table, more = columns.work, columns.details
     start_ns = table["start"] + base_ns
     written = [(*three_sizes(grid), *three_sizes(block)) for grid, block in columns.sizes]
+    memory = np.full((2, len(start_ns)), UNKNOWN_MEMORY)
+    memory[:, columns.copies["work"]] = columns.copies["from_memory"], columns.copies["to_memory"]
     sizes = np.array(written, np.int64).reshape(-1, 6)[more["sizes"]]
     return GpuWork(
         start_ns,
@@ -202,6 +204,8 @@ def _work(columns: _Columns, base_ns: int) -> GpuWork:
         registers=more["registers"],
         bytes=more["bytes"],
         graph_node=more["graph_node"],
+        from_memory=memory[0],
+        to_memory=memory[1],
     )
 
 

@@ -61,6 +61,7 @@ def parser(prog: str = "python -m profiling.record") -> argparse.ArgumentParser:
     add("--depth", type=int, metavar="N", help="levels of submodules that have ranges (all)")
     add("--flops", action="store_true", help="count FLOPs and bytes in the last step of warm-up")
     add("--memory", action="store_true", help="record what each range allocates and frees")
+    add("--no-lines", action="store_true", help="trace no step for the lines of code that make calls")
     add("--warmup", type=int, metavar="N", help="steps before measuring (3; of fewer than six steps, one)")
     add("--steps", type=_steps, default=10, metavar="N", help="steps to measure, or `all` (%(default)s)")
     add("-m", dest="module", metavar="MODULE", help="run a module instead of a script, as python -m")
@@ -142,6 +143,7 @@ def _record(
             depth=0 if options.no_modules else options.depth,
             flops=options.flops,
             memory=options.memory,
+            lines=not options.no_lines,
             every_model=True,
         )
     except ValueError as error:

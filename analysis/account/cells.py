@@ -51,7 +51,7 @@ class Cells(Columns):
     """Time of a step on a GPU in one state: the rows of a step and a GPU add up to the step's own time.
 
     `what` is a position in CATEGORIES, in COPIES or in the causes of idle time, by `kind`. The phase of work is
-    its own, that of idle time is of the range then open. The last three columns are of idle time, else -1.
+    its own, that of idle time is of the range then open. The last four columns are of idle time, else -1.
     """
 
     row: Int32s  # position in the table of steps
@@ -63,6 +63,7 @@ class Cells(Columns):
     path: Int32s  # position in Paths.names: the ranges then open
     after: Int32s  # the call that waited for the GPU before: a position in Trace.calls.names
     function: Int32s  # the Python function then running: a position in Trace.frame_names
+    line: Int32s  # where the program then was: a position in Attribution.lines.sources
 
 
 class Gpus:
@@ -198,7 +199,7 @@ def _idle_cells(attribution: Attribution, paths: Paths, idle: Idle, timeline: _T
         after = np.append(calls.of_launch.astype(np.int64), -1)[idle.exposed_by]
     phase = np.append(attribution.node_phase, np.int8(_NO_PHASE))[idle.node]
     state = np.full(len(idle), IDLE, np.int8), idle.cause, phase
-    place = paths.names_of_node[idle.node], after.astype(np.int32), idle.function
+    place = paths.names_of_node[idle.node], after.astype(np.int32), idle.function, idle.line
     return _added_up(timeline.pieces.row[piece], timeline.gpu, *state, end_ns - start_ns, *place)
 
 
@@ -223,17 +224,19 @@ def _added_up(
     path: Int32s | None = None,
     after: Int32s | None = None,
     function: Int32s | None = None,
+    line: Int32s | None = None,
 ) -> Cells:
     """Return cells with the time of each step, state and place added up; without places, these are unknown."""
     nowhere = np.full(len(row), -1, np.int32)
-    places, place = grouped_rows(*(nowhere if column is None else column for column in (path, after, function)))
+    columns = (nowhere if column is None else column for column in (path, after, function, line))
+    places, place = grouped_rows(*columns)
     states, state = grouped_rows(kind, what, phase)
     (row, state, place), cell = grouped_rows(row, state, place)
     total_ns = summed(cell, ns, len(row))
     gpus = np.full(len(row), gpu, np.int16)
     kinds, whats, phases = (column[state] for column in states)
-    paths, afters, functions = (column[place] for column in places)
-    cells = Cells(row.astype(np.int32), gpus, kinds, whats, phases, total_ns, paths, afters, functions)
+    of_places = (column[place] for column in places)
+    cells = Cells(row.astype(np.int32), gpus, kinds, whats, phases, total_ns, *of_places)
     return cells.take(total_ns > 0)
 
 
@@ -249,7 +252,8 @@ def _of_cpu(attribution: Attribution, paths: Paths, table: StepTable, loop: Loop
     outside = outside_operators(attribution, thread, Intervals(pieces.start_ns, pieces.end_ns))
     phase = np.append(attribution.node_phase, np.int8(_NO_PHASE))[outside.node]
     state = np.full(len(outside), IDLE, np.int8), outside.cause, phase
-    place = paths.names_of_node[outside.node], np.full(len(outside), -1, np.int32), outside.function
+    after = np.full(len(outside), -1, np.int32)
+    place = paths.names_of_node[outside.node], after, outside.function, outside.line
     idle_ns = outside.end_ns - outside.start_ns
     idle = _added_up(pieces.row[outside.window], gpu, *state, idle_ns, *place)
 

@@ -12,11 +12,12 @@ import numpy as np
 
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
+from ..support.layers import Layers
 from ..support.small_numbers import grouped_rows, summed
 from ..trace import Columns, Int8s, Int32s, Int64s
 from ..vocabulary.loading import loads_data, waits
 from .idle import logical_threads
-from .intervals import Intervals, Layers, cut_at, union
+from .intervals import Intervals, cut_at, union
 
 #: What the thread does outside of operators: by the name of the innermost range or function with a meaning.
 CPU_CAUSES = ("Python", "data loading", "waiting")
@@ -31,6 +32,7 @@ class Outside(Columns):
     cause: Int8s  # position in CPU_CAUSES
     node: Int32s  # of the attribution: the innermost range of the program's thread; -1 for none
     function: Int32s  # position in Trace.frame_names; -1 for none
+    line: Int32s  # position in Attribution.lines.sources: where the program was; -1 where unknown
     start_ns: Int64s
     end_ns: Int64s
 
@@ -49,9 +51,13 @@ def program_thread(attribution: Attribution, process: int, step_ranges: Int64s) 
 def operators_of(attribution: Attribution, thread: int) -> Intervals:
     """Return when a thread, or one that runs in turn with it, runs operators."""
     launches = attribution.trace.launches
-    group = (thread, *logical_threads(attribution).get(thread, ()))
-    rows = np.flatnonzero(np.isin(launches.thread, group))
+    rows = np.flatnonzero(np.isin(launches.thread, _in_turn(attribution, thread)))
     return union(launches.start_ns[rows], launches.end_ns[rows])
+
+
+def _in_turn(attribution: Attribution, thread: int) -> tuple[int, ...]:
+    """Return a thread and those that run in turn with it."""
+    return (thread, *logical_threads(attribution).get(thread, ()))
 
 
 def outside_operators(attribution: Attribution, thread: int, windows: Intervals) -> Outside:
@@ -72,8 +78,20 @@ def outside_operators(attribution: Attribution, thread: int, windows: Intervals)
     if running is not None:
         place = Layers(running.start_ns, running.end_ns).innermost(start_ns)
         function = np.append(running.name_id, np.int32(-1))[place]
-    cause = _causes(attribution, node, function)
-    return Outside(window[is_free][piece], cause, node, function, start_ns, end_ns)
+    cause, line = _causes(attribution, node, function), _lines_after(attribution, thread, start_ns)
+    return Outside(window[is_free][piece], cause, node, function, line, start_ns, end_ns)
+
+
+def _lines_after(attribution: Attribution, thread: int, at_ns: Int64s) -> Int32s:
+    """Return where a thread was at moments outside of operators, by the last one that ended before."""
+    lines, launches = attribution.lines, attribution.trace.launches
+    if lines is None:
+        return np.full(len(at_ns), -1, np.int32)
+    rows = np.flatnonzero(np.isin(launches.thread, _in_turn(attribution, thread)))
+    rows = rows[np.argsort(launches.end_ns[rows], kind="stable")]
+    before = np.searchsorted(launches.end_ns[rows], at_ns, "right") - 1
+    after: Int32s = np.append(lines.after_launch, np.int32(-1))[np.append(rows, -1)[before]]
+    return after
 
 
 def _causes(attribution: Attribution, node: Int32s, function: Int32s) -> Int8s:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.causes import HOW, Attribution
+from ..support.layers import Layers
 from ..support.small_numbers import bounds, distinct, grouped_rows, ordered, rows_of_each
 from ..trace import GRAPH, KERNEL, Bools, Columns, Int8s, Int32s, Int64s, Launches, Spots, Trace, marked
 from ..vocabulary.calls import (
@@ -40,7 +41,7 @@ from ..vocabulary.calls import (
 )
 from ..vocabulary.loading import loads_data
 from .gaps import Gaps
-from .intervals import Intervals, Layers, cut_at, touching, union
+from .intervals import Intervals, cut_at, touching, union
 
 #: Why a GPU is idle.
 CAUSES = (
@@ -104,6 +105,7 @@ class Pieces(Columns):
     end_ns: Int64s
     exposed_by: Int32s  # position in Launches: the call that waited for the GPU before host code; -1 for none
     function: Int32s  # position in Trace.frame_names: the innermost Python function then running; -1 for none
+    line: Int32s  # position in Attribution.lines.sources: where the program then was; -1 where unknown
 
     @property
     def duration_ns(self) -> Int64s:
@@ -113,7 +115,7 @@ class Pieces(Columns):
 
 #: No idle time.
 _NONE, _NOWHEN = np.empty(0, np.int32), np.empty(0, np.int64)
-NO_PIECES = Pieces(_NONE, np.empty(0, np.int8), _NONE, _NOWHEN, _NOWHEN, _NONE, _NONE)
+NO_PIECES = Pieces(_NONE, np.empty(0, np.int8), _NONE, _NOWHEN, _NOWHEN, _NONE, _NONE, _NONE)
 
 
 def pieces_of(
@@ -218,8 +220,19 @@ class _Causes:
         waited_ns = (gaps.end_ns - self.cut)[after]
         begun_soon = np.where(self.launched_before[after], BETWEEN_KERNELS, LATENCY)
         cause = np.where(waited_ns <= LATENCY_NS, begun_soon, QUEUE)
-        parts.append(self._piece(after, cause, node[self.decides[after]], self.cut[after], gaps.end_ns[after]))
+        decides = self.decides[after]
+        launched_at = self.lines_of(self.trace.work.launch[decides])
+        parts.append(
+            self._piece(after, cause, node[decides], self.cut[after], gaps.end_ns[after], line=launched_at)
+        )
         return Pieces.joined(parts)
+
+    def lines_of(self, calls: Int64s | Int32s, *, after: bool = False) -> Int32s:
+        """Return where some calls were made, by their rows among all, or where their threads were afterwards."""
+        lines = self.attribution.lines
+        if lines is None:
+            return np.full(len(calls), -1, np.int32)
+        return np.append(lines.after_launch if after else lines.of_launch, np.int32(-1))[calls]
 
     def _piece(
         self,
@@ -230,12 +243,11 @@ class _Causes:
         end_ns: Int64s,
         exposed_by: NDArray[np.integer] | int = -1,
         function: NDArray[np.integer] | int = -1,
+        line: NDArray[np.integer] | int = -1,
     ) -> Pieces:
         causes = np.broadcast_to(np.asarray(cause, np.int8), len(gap))
-        exposed, functions = (
-            np.broadcast_to(np.asarray(column, np.int32), len(gap)) for column in (exposed_by, function)
-        )
-        return Pieces(self.gaps.gpu[gap], causes, node.astype(np.int32), start_ns, end_ns, exposed, functions)
+        others = (np.broadcast_to(np.asarray(of, np.int32), len(gap)) for of in (exposed_by, function, line))
+        return Pieces(self.gaps.gpu[gap], causes, node.astype(np.int32), start_ns, end_ns, *others)
 
     @cached_property
     def kinds(self) -> NDArray[np.uint8]:
@@ -301,7 +313,7 @@ class _Causes:
         overhead = group.overhead_at(start)
         cause[overhead >= 0] = np.where(overhead[overhead >= 0] == 1, MODULE_LOADING, PROFILER)
         waited = np.where(cause == HOST_CODE, group.waited_before(start, last_launch_ns), -1)
-        return self._piece(gap, cause, node, start, end, waited, group.functions_at(start))
+        return self._piece(gap, cause, node, start, end, waited, group.functions_at(start), group.lines_at(start))
 
 
 class _LogicalThread:
@@ -370,6 +382,23 @@ class _LogicalThread:
                 is_new = (name < 0) & (place >= 0)
                 name[is_new] = frames.name_id[rows[place[is_new]]]
         return name
+
+    def lines_at(self, at_ns: Int64s) -> Int32s:
+        """Return where the program then was: at the innermost call then open, else where it was after the last."""
+        causes, launches = self.causes, self.causes.launches
+        if causes.attribution.lines is None:
+            return np.full(len(at_ns), -1, np.int32)
+        rows = self.mine[np.argsort(launches.end_ns[self.mine], kind="stable")]
+        before = np.searchsorted(launches.end_ns[rows], at_ns, "right") - 1
+        last = np.append(rows + causes.first, -1)[before]
+        line = causes.lines_of(last, after=True)
+        is_open = np.zeros(len(at_ns), np.bool_)
+        for calls in self.calls:
+            place = Layers(launches.start_ns[calls], launches.end_ns[calls]).innermost(at_ns)
+            is_new = ~is_open & (place >= 0)
+            line[is_new] = causes.lines_of(calls[place[is_new]] + causes.first)
+            is_open |= is_new
+        return line
 
     def overhead_at(self, at_ns: Int64s) -> Int64s:
         """Return whether the profiler then did something (0) or loaded code (1); -1 for neither."""

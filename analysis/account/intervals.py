@@ -9,9 +9,6 @@ from numpy.typing import NDArray
 
 from ..trace import Columns, Int64s
 
-#: Intervals that nest deeper are damaged, and are passed over.
-MAX_DEPTH = 1_000
-
 
 @dataclass(frozen=True, slots=True)
 class Intervals(Columns):
@@ -63,29 +60,6 @@ def union(start_ns: Int64s, end_ns: Int64s) -> Intervals:
     first = np.flatnonzero(np.concatenate([[len(start) > 0], start[1:] > reach[:-1]]))
     last = np.append(first[1:], len(start))[: len(first)] - 1
     return Intervals(start[first], reach[last])
-
-
-class Layers:
-    """Intervals as layers of disjoint ones, outermost first. An interval contains its start, not its end."""
-
-    def __init__(self, start_ns: Int64s, end_ns: Int64s) -> None:
-        self._layers: list[tuple[Int64s, Int64s, Int64s]] = []
-        rest = np.lexsort((-end_ns, start_ns))
-        while len(rest) and len(self._layers) < MAX_DEPTH:
-            start, end = start_ns[rest], end_ns[rest]
-            reach = np.maximum.accumulate(end)
-            is_outer = np.append(True, start[1:] >= reach[:-1])
-            self._layers.append((start[is_outer], end[is_outer], rest[is_outer]))
-            rest = rest[~is_outer]
-
-    def innermost(self, at_ns: Int64s) -> Int64s:
-        """Return the position of the innermost interval that contains each moment; -1 for none: int64 (n,)."""
-        innermost = np.full(len(at_ns), -1, np.int64)
-        for start, end, position in self._layers:
-            before = np.searchsorted(start, at_ns, "right") - 1
-            inside = (before >= 0) & (end[before] > at_ns)
-            innermost[inside] = position[before[inside]]
-        return innermost
 
 
 def touching(start_ns: Int64s, end_ns: Int64s, others: Intervals) -> Int64s:

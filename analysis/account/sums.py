@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..report import account as data
-from ..report.account import Cause, Difference, GpuAccount, Outlying, Part, Pause, Rhythm, StepRow
+from ..report.account import Cause, Difference, GpuAccount, LineTime, Outlying, Part, Pause, Rhythm, StepRow
 from ..support.small_numbers import grouped_rows, summed
 from ..trace import Int64s, Path
 from ..vocabulary import PHASES
@@ -23,6 +23,7 @@ from .gaps import gaps_of
 from .generation import divided
 from .idle import CAUSES, pieces_of
 from .intervals import union
+from .lines import longest_lines
 from .step_table import Loop, usual_ns
 from .taken_out import BETWEEN
 
@@ -194,7 +195,8 @@ def _place(partition: Partition, cells: Cells, naming: Naming) -> dict[str, Any]
     for number, ns in sums_by(cells.function, cells.ns):
         if number >= 0 and 2 * ns >= total_ns:
             function = trace.frame_names[number]
-    return {"path": most, "after": _after(partition, cells, total_ns), "function": function}
+    lines = longest_lines(partition.attribution, cells.line, cells.ns)
+    return {"path": most, "after": _after(partition, cells, total_ns), "function": function, "lines": lines}
 
 
 def sums_by(key: NDArray[Any], ns: Int64s) -> Iterator[tuple[int, int]]:
@@ -207,7 +209,7 @@ def sums_by(key: NDArray[Any], ns: Int64s) -> Iterator[tuple[int, int]]:
 class IdlePlace:
     """The idle time of one cause in one range and function, over the counted steps of all GPUs, ns.
 
-    `after` is the call that waited for the GPU before most of it, empty if none did.
+    `after` is the call that waited for the GPU before most of it, empty if none did. `lines` are as in `Cause`.
     """
 
     cause: str
@@ -215,6 +217,7 @@ class IdlePlace:
     function: str
     after: str
     total_ns: int
+    lines: tuple[LineTime, ...] = ()
 
 
 def idle_places(partition: Partition, naming: Naming, phases: Collection[str] = PHASES) -> list[IdlePlace]:
@@ -232,7 +235,8 @@ def idle_places(partition: Partition, naming: Naming, phases: Collection[str] = 
         of_place = idle.take(group == place)
         after = _after(partition, of_place, ns)
         key = causes[cause[place]], paths[path[place]], functions[function[place] + 1]
-        places.append(IdlePlace(*key, after, ns))
+        lines = longest_lines(partition.attribution, of_place.line, of_place.ns)
+        places.append(IdlePlace(*key, after, ns, lines))
     return sorted(places, key=lambda place: (-place.total_ns, place.path, place.function))
 
 

@@ -24,6 +24,7 @@ from ..vocabulary import OPTIMIZER, PHASES
 from .adoption import Adoption
 from .between_calls import with_gaps_named
 from .capture import below_launches
+from .lines import with_lines
 from .nesting import Nesting
 from .phases import IN_BACKWARD, NOTHING, Unnamed, of_nodes
 from .places import Attribution, Rules
@@ -48,7 +49,7 @@ def attribute(trace: Trace, rules: Rules | None = None) -> Attribution:
         attribution.facts.phase[updates], attribution.facts.step[updates] = PHASES.index(OPTIMIZER), False
         attribution = replace(attribution, **attributing.phases(attribution.node))
     copying = attributing.threads.launching - attributing.threads.launching_kernels
-    attribution = with_steps(attribution, updates, copying)
+    attribution = with_lines(with_steps(attribution, updates, copying))
     give_back(len(trace.ranges))
     return attribution
 

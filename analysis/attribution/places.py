@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..report.evidence import FOUND, NOT_ASKED, StepEvidence
 from ..support.small_numbers import bounds, grouped_rows, summed
-from ..trace import Bools, Columns, Int8s, Int32s, Int64s, Path, Ranges, Trace
+from ..trace import Bools, Columns, Int8s, Int32s, Int64s, Lines, Path, Ranges, Trace
 from ..vocabulary import PhaseNames
 from .forest import Forest
 from .user_ranges import NameFacts
@@ -85,6 +85,7 @@ class Attribution:
             np.empty(0, np.int32), np.empty(0, np.bool_), np.empty(0, np.bool_), np.empty(0, np.int64)
         )
     )
+    lines: Lines | None = None  # of the calls of all steps, if the trace has those of one
     # If this has only a part of another attribution's work: that one, and positions in its `Work`.
     part_of: tuple[Attribution, Int64s] | None = None
 

@@ -69,8 +69,9 @@ def idle(source: Source, *, pieces: bool = False, **options: Unpack[Options]) ->
 
     With `pieces`, return a row for each stretch of one cause in the steps that count, or without steps in all that
     was recorded: `gpu`, `cause`, `range` (open on the CPU then; None for none), `function` (the innermost Python
-    function then running, of a trace with stacks; None where unknown), `start_ns`, `end_ns`, and `exposed_by`, the
-    call that waited for the GPU before host code, else None.
+    function then running, of a trace with stacks; None where unknown), `line` (where the program then was, as
+    `train.py:65 (train)`; None where unknown), `start_ns`, `end_ns`, and `exposed_by`, the call that waited for
+    the GPU before host code, else None.
     """
     if not pieces:
         return _view("idle", source, options)
@@ -156,12 +157,15 @@ def _pieces(partition: Partition) -> pd.DataFrame:
     called = [plain_name(calls.names, place) or None for place in range(len(calls.names))] if calls else []
     of_launch = np.append(calls.of_launch.astype(np.int64), -1) if calls else np.full(1, -1)
     exposed_by = of_launch[np.minimum(pieces.exposed_by, len(of_launch) - 1)]
+    known = partition.attribution.lines
+    lines = [source.lines[0].called for source in known.sources] if known else []
     return pd.DataFrame(
         {
             "gpu": np.array(partition.gpus.names, object)[pieces.gpu],
             "cause": np.array(CAUSES, object)[pieces.cause],
             "range": np.array(names, object)[paths.names_of_node[pieces.node]],
             "function": np.array([*trace.frame_names, None], object)[pieces.function],
+            "line": np.array([*lines, None], object)[pieces.line],
             "start_ns": pieces.start_ns,
             "end_ns": pieces.end_ns,
             "exposed_by": np.array([*called, None], object)[exposed_by],

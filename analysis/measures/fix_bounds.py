@@ -168,6 +168,7 @@ class _Bounds:
             rule=bound.rule.name,
             sentence=symptom.sentence,
             where=subject.places(symptom.work),
+            lines=subject.lines_of(symptom.work),
             count=count,
             alone_ns=bound.most_ns,
             alone_low_ns=0.0,

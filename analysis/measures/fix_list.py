@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..report.account import LineTime
 from ..report.evidence import STEP
 from ..trace import Path
 
@@ -53,6 +54,8 @@ class Fix:
     measured: tuple[int, int, int] | None = None
     same_as: tuple[str, ...] = ()
     evidence: Mapping[str, float] = field(default_factory=dict)
+    #: The lines of the program that make the work concerned, over the judged steps; empty if unknown.
+    lines: tuple[LineTime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,9 @@ from nvtx_kernels import DOMAIN
 
 from ..account.gaps import Gaps, gaps_of
 from ..account.idle import Pieces, pieces_of
+from ..account.lines import lines_of_calls
 from ..attribution.causes import Attribution
+from ..report.account import LineTime
 from ..support.small_numbers import distinct
 from ..trace import Bools, Int32s
 from ..vocabulary import BACKWARD, SETTING_HOOKS
@@ -37,6 +39,16 @@ class FixSubject(GpuSubject):
     def step_ns(self) -> float:
         """How long a step takes, as recorded."""
         return float(self.window.steps_ns.mean())
+
+    def lines_of_calls(self, calls: NDArray[np.int64], *, after: bool = False) -> tuple[LineTime, ...]:
+        """Return the lines that make some calls, those with the most of their time first; none if unknown.
+
+        With `after`, they are those at which the program is after a call, by how long it is until its next one.
+        """
+        rows, following = self.host.row[calls], np.minimum(calls + 1, len(self.host.row) - 1)
+        launches = self.trace.launches
+        ns = self.timeline.before_ns[following] if after else (launches.end_ns - launches.start_ns)[rows]
+        return lines_of_calls(self.attribution, rows, np.maximum(ns.astype(np.int64), 1), after=after)
 
     def in_most_steps(self, calls: NDArray[np.int64]) -> bool:
         """Return whether some calls are in all steps but one."""

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ..account.lines import lines_of_work
 from ..attribution.causes import Attribution
 from ..kernel_names.categories import classify
+from ..report.account import LineTime
 from ..support.small_numbers import ordered, rows_of_each
 from ..trace import KERNEL, Bools, Int64s, Path
 from ..vocabulary import PHASES
@@ -99,6 +101,10 @@ class GpuSubject:
         _, first, group = np.unique(self.path_id[rows], return_index=True, return_inverse=True)
         order = np.lexsort((first, -np.bincount(group, self.duration_ns[rows])))
         return tuple(self.path(node) for node in self.node[rows[first[order[:MOST_PLACES]]]].tolist())
+
+    def lines_of(self, work: Bools) -> tuple[LineTime, ...]:
+        """Return the lines that launch some work, those with the most time first; none if unknown."""
+        return lines_of_work(self.attribution, self.row[work])
 
     @cached_property
     def path_id(self) -> Int64s:

@@ -17,13 +17,14 @@ from ..account.cells import Gpus
 from ..account.cpu import CPU_CAUSES, outside_operators, program_thread
 from ..account.gaps import gaps_between, within
 from ..account.idle import CAUSES, Pieces, pieces_of
-from ..account.intervals import Intervals, Layers, cut_at
+from ..account.intervals import Intervals, cut_at
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..summary.selection import naming_of
+from ..support.layers import Layers
 from ..support.small_numbers import distinct, grouped_rows, summed
 from ..support.text import fit
-from ..trace import Bools, Int64s
+from ..trace import Bools, Int32s, Int64s
 from ..views.rows import label
 from ..vocabulary import PHASES
 from ..vocabulary.calls import CALL_KINDS, plain_name
@@ -74,18 +75,24 @@ def _of_gpus(shown: Shown) -> Iterator[dict[str, Any]]:
 
 
 def _where(shown: Shown, pieces: Pieces) -> Iterator[str]:
-    """Yield in which range and function the CPU was during each piece, and after which call that waited."""
+    """Yield in which range, function and line the CPU was during each piece, and after which call that waited."""
     trace, paths = shown.attribution.trace, Paths(shown.attribution)
     naming, functions = naming_of(trace), ("", *trace.frame_names)
     calls = trace.calls
     called = np.append(calls.of_launch.astype(np.int64), -1)[pieces.exposed_by] if calls else pieces.exposed_by
-    columns = zip(
-        paths.names_of_node[pieces.node].tolist(), (pieces.function + 1).tolist(), called.tolist(), strict=True
-    )
-    for path, function, call in columns:
-        parts = [label(naming(paths.names[path])), functions[function]]
+    place = paths.names_of_node[pieces.node].tolist(), (pieces.function + 1).tolist()
+    lines = _lines(shown, pieces.line)
+    for path, function, line, call in zip(*place, lines, called.tolist(), strict=True):
+        parts = [label(naming(paths.names[path])), functions[function], f"at {line}" if line else ""]
         parts.append(f"after {plain_name(calls.names, call)}" if calls and call >= 0 else "")
         yield fit(", ".join(filter(None, parts)), LONGEST_KERNEL)
+
+
+def _lines(shown: Shown, source: Int32s) -> list[str]:
+    """Return where the program was in each piece, "" where that is unknown."""
+    lines = shown.attribution.lines
+    called = [one.lines[0].called for one in lines.sources] if lines else []
+    return [called[number] if number >= 0 else "" for number in source.tolist()]
 
 
 def _outside_operators(shown: Shown) -> Iterator[dict[str, Any]]:
@@ -103,9 +110,10 @@ def _outside_operators(shown: Shown) -> Iterator[dict[str, Any]]:
     paths, naming = Paths(attribution), naming_of(attribution.trace)
     where = [paths.names[number] for number in paths.names_of_node[pieces.node].tolist()]
     causes = [CPU_CAUSES[cause] for cause in pieces.cause.tolist()]
-    texts = [
-        (cause, fit(label(naming(path)), LONGEST_KERNEL), cause) for cause, path in zip(causes, where, strict=True)
-    ]
+    texts = []
+    for cause, path, line in zip(causes, where, _lines(shown, pieces.line), strict=True):
+        place = label(naming(path)) + (f", at {line}" if line else "")
+        texts.append((cause, fit(place, LONGEST_KERNEL), cause))
     times = pieces.start_ns, pieces.end_ns
     yield _lane(shown, "outside of operators", "idle", times, pieces.cause.astype(np.int64), texts)
 

@@ -18,6 +18,7 @@ from ..vocabulary.calls import LOADING, kind_of_call
 from .chrome_events import Args, Event, nanoseconds
 from .columns import Interner
 from .graph_annotations import module_path, node_id
+from .memory_kinds import memory_of
 from .stack_frames import FRAME, FUNCTION_CALL, NO_FRAME, Functions, kind_of, range_name
 from .weight_shapes import WEIGHTS, weight_shape
 
@@ -63,7 +64,12 @@ COPY_ENDS = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
 
 # Columns whose numbers are positions or kinds, in the bytes that they need.
 _SMALL = ("kind", "is_operator", "is_end", "loads", "frame")
-WIDTHS = {"name": np.int32, "place": np.int32, "weight": np.int32, **dict.fromkeys(_SMALL, np.uint8)}
+_TINY = ("from_memory", "to_memory")
+WIDTHS = {
+    **dict.fromkeys(("name", "place", "weight"), np.int32),
+    **dict.fromkeys(_SMALL, np.uint8),
+    **dict.fromkeys(_TINY, np.int8),
+}
 
 # What Kineto writes into kernels that communicate is by PyTorch's torch/csrc/distributed/c10d/ParamCommsUtils.hpp,
 # and libkineto's output_json.cpp before it: elements and their type; bytes are their product. Types are named as
@@ -119,7 +125,9 @@ class TraceColumns:
     `start`, `end`, `name`, `place` (in `threads`), `external`, `sequence`, `forward` (the profiler's number of the
     thread that made a backward node, 0 for any other), `is_operator`, `frame` (what a Python frame is, by
     `stack_frames`), `weight` (in `shapes`, -1 where unknown). Messages, of work that communicates: `work` (its
-    row), `collective` and `group` (names), `ranks`, `sent` and `received` (bytes, -1 where unknown). Nodes, of
+    row), `collective` and `group` (names), `ranks`, `sent` and `received` (bytes, -1 where unknown). Copies:
+    `work` (its row), `bytes` (-1 where unknown), `from_memory` and `to_memory` (numbered by `memory_kinds`).
+    Nodes, of
     work of CUDA graphs: `work` (its row), `node` (its id, -1 where unknown) and `path` (in `module_paths`, -1
     where PyTorch did not annotate it). Flows, from an operator to the node that it made: `id`, `place`, `start`
     of the one, `is_end`: of the node. Memory: `start`, `place` (in `threads`), `device_type` (0 is the CPU),
@@ -136,6 +144,8 @@ class TraceColumns:
         self.called_devices: set[str] = set()
         self.messages, self.nodes, self.memory, self.overhead = Table(), Table(), Table(), Table()
         self.frames, self.syncs = Table(), Table()
+        self.copies = Table()
+        self.frames = Table()
         self.names: Interner[str] = Interner()
         self.functions: Interner[str] = Interner()
         self.calls: Interner[str] = Interner()
@@ -200,6 +210,8 @@ class TraceColumns:
         args = [event.args for event in events]
         self._add_messages(args)
         self._add_nodes(args)
+        if kind == MEMCPY:
+            self._add_copies(events)
         self.work.add(
             **_times(events),
             name=self._names(events, _NAME_OF_WORK[kind]),
@@ -236,6 +248,16 @@ class TraceColumns:
             work=np.array([row for row, _ in of_graphs], np.int64),
             node=integers([node_id(args.graph, args.graph_node) for _, args in of_graphs], -1),
             path=np.array([self.module_paths(path) if path else -1 for path in paths], np.int64),
+        )
+
+    def _add_copies(self, events: list[Event]) -> None:
+        """Take the sizes of copies, and whose memory they are from and to; call as `_add_messages`."""
+        memory = [memory_of(event.name) for event in events]
+        self.copies.add(
+            work=np.arange(len(events)) + self.work.rows,
+            bytes=integers([event.args.copied for event in events], -1),
+            from_memory=np.array([source for source, _ in memory], np.int64),
+            to_memory=np.array([target for _, target in memory], np.int64),
         )
 
     def _add_launches(self, events: list[Event], device: int) -> None:

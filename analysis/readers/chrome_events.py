@@ -71,6 +71,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     record: Any = msgspec.field(default=None, name="wait_on_cuda_event_record_corr_id")
     record_stream: Any = msgspec.field(default=None, name="wait_on_stream")
     recorded_event: Any = msgspec.field(default=None, name="event_id")
+    copied: Any = msgspec.field(default=None, name="bytes")  # of a copy
     # Of an allocation, with profile_memory=True.
     bytes: Any = msgspec.field(default=None, name="Bytes")
     address: Any = msgspec.field(default=None, name="Addr")

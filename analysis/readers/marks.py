@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_or
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from ..vocabulary.lines import REASONS
 from ..vocabulary.settings import CHOICES, DIMENSIONS, SETTINGS, Setting
 
 Text: TypeAlias = Annotated[str, Meta(max_length=1024)]
@@ -101,6 +102,14 @@ def _type_of(setting: Setting) -> Any:
     return of_text if setting.least is None else MaybeCount
 
 
+class LoaderFacts(msgspec.Struct):
+    """How a data loader of the program was set."""
+
+    num_workers: Count = 0
+    pin_memory: bool = False
+    persistent_workers: bool = False
+
+
 #: The facts of a program on its settings, its machine and its model's costs, by type.
 _RUN_FACTS: tuple[tuple[Any, str], ...] = (
     *((_type_of(setting), setting.name) for setting in SETTINGS.values()),
@@ -118,6 +127,12 @@ _RUN_FACTS: tuple[tuple[Any, str], ...] = (
     (MaybeFlag, "cudnn_tf32 cudnn_benchmark optimizer_fused optimizer_foreach optimizer_capturable"),
     (MaybeCount, "parameter_tensors"),
     (dict[Text, Count] | UnsetType, "parameter_dtypes"),
+    (MaybeFlag, "anomaly_mode deterministic cudnn_enabled cudnn_deterministic emit_nvtx memory_history"),
+    (MaybeFlag, "expandable_segments launch_blocking no_memory_caching saved_tensor_hooks"),
+    (MaybeText, "distributed_debug"),
+    (MaybeCount, "memory_peak_bytes memory_reserved_bytes memory_retries"),
+    (Annotated[list[LoaderFacts], Meta(max_length=64)] | UnsetType, "loaders"),
+    (dict[Text, Annotated[list[Count], Meta(max_length=8)]] | UnsetType, "odd_sizes"),
     (MaybeText, "watched_by flops_convention"),
     (dict[Text, Amount] | UnsetType, "flops bytes"),
 )
@@ -140,6 +155,8 @@ CHOSEN |= {
     "autocast": r"off|bfloat16|float16",
     "float32_matmul_precision": r"highest|high|medium",
     "watched_by": r"nsys",
+    "distributed_debug": r"INFO|DETAIL",
+    "reason": "|".join(map(re.escape, REASONS.values())),
     "flops_convention": r"2 per multiply-add; softmax 5 per score forward, 4 backward; scale 1; one step",
 }
 #: Names of arithmetic, and of types of PyTorch that have none.
@@ -196,6 +213,28 @@ class FlopsMark(msgspec.Struct):
     peaks: Peaks | None = None
 
 
+#: A line of a program: its file, its number and its function.
+Frame: TypeAlias = tuple[Text, Annotated[int, Meta(ge=0, le=2**31)], Text]
+MOST_LINES, MOST_FRAMES = 200_000, 16
+#: A moment, ns from that of its mark.
+Moment: TypeAlias = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+
+
+class LinesMark(msgspec.Struct):
+    """The lines of one step, which was traced: see line_marks.py of the recorder."""
+
+    version: Count = 0
+    reason: Text = ""
+    frames: Annotated[list[Frame], Meta(max_length=MOST_LINES)] = []
+    stacks: Annotated[
+        list[Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=MOST_FRAMES)]],
+        Meta(max_length=MOST_LINES),
+    ] = []
+    begun: Annotated[list[Moment], Meta(max_length=MOST_LINES)] = []
+    span: tuple[Moment, Moment] = (0, 0)
+    data: str = ""
+
+
 class MemoryMark(msgspec.Struct):
     """A part of the allocator's events, and the program's clock: see allocation_marks.py of the recorder."""
 
@@ -211,12 +250,23 @@ MARKS: dict[str, type[msgspec.Struct]] = {
     "nvtx-kernels annotation: ": ModelMark,
     "nvtx-kernels flops: ": FlopsMark,
     "nvtx-kernels memory: ": MemoryMark,
+    "nvtx-kernels lines: ": LinesMark,
     "nvtx-kernels training: ": TrainingMark,
     "nvtx-kernels call: ": CallMark,
     "nvtx-kernels unrecorded: ": UnrecordedMark,
     "nvtx-kernels recorded: ": RecordedMark,
 }
-RUN_MARK, MODEL_MARK, FLOPS_MARK, MEMORY_MARK, TRAINING_MARK, CALL_MARK, UNRECORDED_MARK, RECORDED_MARK = MARKS
+(
+    RUN_MARK,
+    MODEL_MARK,
+    FLOPS_MARK,
+    MEMORY_MARK,
+    LINES_MARK,
+    TRAINING_MARK,
+    CALL_MARK,
+    UNRECORDED_MARK,
+    RECORDED_MARK,
+) = MARKS
 
 
 @lru_cache(maxsize=64)  # annotation sends the same mark ten times a second

@@ -28,6 +28,7 @@ from ..trace import (
     Int32s,
     Int64s,
     Launches,
+    Lines,
     Overhead,
     Process,
     Provenance,
@@ -44,6 +45,8 @@ from .allocations import allocations, marked, plausible
 from .calls import named_calls, overhead_of
 from .columns import Columns, Encoded, Interner, gather
 from .launches import RowsById, captures_of
+from .lines import marked_lines
+from .memory_kinds import PAGEABLE
 from .nccl_payloads import messages_of
 from .nsys_tables import (
     CALLS,
@@ -72,8 +75,6 @@ COPY_KINDS = (
 
 #: Of an API call: the classes of the runtime and the driver are 0 and 1; others' rows can have their ids.
 DRIVER_CLASS = 1
-#: Memory of the CPU that is not pinned, as CUPTI numbers kinds of memory.
-PAGEABLE = 0
 GREEN = (
     "Green contexts had {} multiprocessors of their GPU: what ran in them can reach that share of the GPU's peaks."
 )
@@ -150,6 +151,7 @@ class _Assembly:
         )
         self.notes += unread_marks
         memory_events = plausible(marked_memory or memory_events, self.notes)
+        lines = self.lines(launches)
         messages = None
         if fields := self.tables.payload_fields():
             numbers = self.thread, self.name
@@ -184,7 +186,20 @@ class _Assembly:
             memory=memory_events,
             facts=tuple(sorted(self.written.facts, key=attrgetter("at_ns"))),
             pauses=self.pauses(),
+            lines=lines,
         )
+
+    def lines(self, launches: Launches) -> Lines | None:
+        """Return which lines made calls, where a step was traced by line."""
+        if self.written.lines is None:
+            return None
+        mark, process, at_ns = self.written.lines
+        global_id = list(self.process)[process]
+        lines, unread = marked_lines(
+            mark, at_ns, lambda tid: self.thread.get(global_id << 24 | tid & 0xFFFFFF), launches
+        )
+        self.notes += unread
+        return lines
 
     def pauses(self) -> Spots:
         """Return when the recorder kept a thread waiting; threads that the program does not use never wait."""

@@ -27,6 +27,7 @@ from ..trace import (
     NO_CATEGORY,
     NO_GRADIENT,
     Allocations,
+    Copies,
     Domain,
     Frames,
     Int32s,
@@ -53,7 +54,9 @@ from .chrome_events import Envelope, TraceFile
 from .columns import Interner
 from .graph_annotations import THREAD_NAME, paths_in, push_pop_ranges, side_file_of, with_captures_at
 from .launches import RowsById
+from .lines import Operators, stack_lines
 from .marks import DistributedInfo, fitting
+from .memory_kinds import PAGEABLE
 from .module_calls import ModuleTree, innermost_calls, module_tree, without_gradient
 from .self_times import self_times, spots_of, with_inner
 from .stack_frames import FUNCTION_CALL, MODULE_CALL, UPDATE, Functions
@@ -184,11 +187,13 @@ class Assembly:
             memory=memory,
             waits=None if on_cpu else waits,
             has_events=has_events and not on_cpu,
+            copies=None if on_cpu else self.copies(),
             calls=None if on_cpu else named_calls(self.columns.launches["call"], list(self.columns.calls)),
             overhead=None if on_cpu else self.overhead(),
             graph_node=None if on_cpu else self.graph_nodes(),
-            frames=self.frames(),
-            frame_names=tuple(self.columns.functions),
+            frames=(frames := self.frames()),
+            frame_names=(functions := tuple(self.columns.functions)),
+            lines=stack_lines(frames, functions, self.operators(ranges), launches),
         )
         return self.with_annotated_graphs(trace) if self.columns.nodes.rows and not on_cpu else trace
 
@@ -224,6 +229,22 @@ class Assembly:
         if len(self.process) < 2:
             return np.zeros(len(correlation), np.int32)
         return _sole_owner(calls["correlation"], process, correlation)
+
+    def copies(self) -> Copies | None:
+        """Return the sizes of copies, and whose memory they are from and to; None where no size is known."""
+        table = self.columns.copies
+        size = table["bytes"]
+        if not table.rows or size.max() < 0:
+            return None
+        pageable = (table[name] == PAGEABLE for name in ("from_memory", "to_memory"))
+        return Copies(table["work"], size, *pageable)
+
+    def operators(self, ranges: Ranges) -> Operators:
+        """Return the operators, and which of them are nodes of autograd, with the numbers of their makers."""
+        is_operator = self.columns.ranges["is_operator"] == 1
+        is_node = self.columns.ranges["forward"] > 0
+        spots = Spots(ranges.start_ns, ranges.end_ns, ranges.thread)
+        return Operators(spots.take(is_operator), ranges.seq[is_operator], is_node[is_operator])
 
     def overhead(self) -> Overhead | None:
         """Return when the profiler kept threads busy; Kineto does not always say which thread."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..trace import EVALUATION, GRADIENT, MODEL_BACKWARD, MODEL_FORWARD, NO_GRADIENT, TIMELINE, Fact, Int8s, Int32s
 from ..vocabulary.modules import agreed, at
 from .allocations import MarkedAllocations
-from .marks import FactMark, FlopsMark, MemoryMark, ModelMark, RunMark, read_mark
+from .marks import FactMark, FlopsMark, LinesMark, MemoryMark, ModelMark, RunMark, read_mark
 
 # What annotation calls the categories of its ranges, and what those of the model's parts say.
 CATEGORIES = {
@@ -39,6 +39,7 @@ class Written:
         self.steps = ""  # what annotation's ranges `step` count
         self.counted: dict[int, dict[str, Any]] = {}  # by process
         self.allocations: dict[int, MarkedAllocations] = {}  # by process
+        self.lines: tuple[LinesMark, int, int] | None = None  # with its process and its moment
         self.facts: list[Fact] = []
         self.domains: set[Key] = set()  # in which annotation's marks are
         self._unfit: dict[str, None] = {}
@@ -48,8 +49,8 @@ class Written:
         """Read a mark that a thread of the report pushed; those of other programs are ignored."""
         mark, unfit = read_mark(text)
         self._unfit |= dict.fromkeys(unfit)
-        if isinstance(mark, RunMark):
-            self.run = msgspec.to_builtins(mark)
+        if isinstance(mark, RunMark):  # the program's end adds what was not known at its beginning
+            self.run |= msgspec.to_builtins(mark)
         match mark:
             case FlopsMark():  # the parts of a step come in any order, and again
                 empty: dict[str, Any] = {"calls": {}, "uncounted": {}, "peaks": {}}
@@ -61,6 +62,8 @@ class Written:
                     counts.setdefault("ranges", {}).setdefault(phase, {}).update(paths)
             case MemoryMark():
                 self.allocations.setdefault(domain[0], MarkedAllocations()).add(mark, at_ns)
+            case LinesMark():
+                self.lines = mark, domain[0], at_ns
             case ModelMark():
                 self.domains.add(domain)
                 numbers = {

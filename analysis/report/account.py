@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
-from ..trace import Path
+from ..trace import Line, Path
 from .evidence import BY_NAMES, RECORDING, StepEvidence
 
 #: What a GPU does at each moment of a step, or a CPU. The time of a CPU outside of operators is IDLE.
@@ -77,12 +77,34 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class LineTime:
+    """Some time at one line of the program, ns.
+
+    In the backward of what is called there, `backward` is the line that calls backward.
+    """
+
+    line: Line
+    backward: Line | None
+    total_ns: int
+
+    @property
+    def called(self) -> str:
+        """What people read: `train.py:65 (train)`, or `backward of train.py:65 (train)`."""
+        return f"backward of {self.line.called}" if self.backward else self.line.called
+
+    def as_json(self, steps: int = 1) -> dict[str, Any]:
+        """Return an entry of `lines` in JSON, its time divided by the steps."""
+        backward = self.backward._asdict() if self.backward else None
+        return self.line._asdict() | {"backward": backward, "ns": self.total_ns / steps}
+
+
+@dataclass(frozen=True, slots=True)
 class Cause:
     """One cause of a GPU's idle time over its counted steps, ns, and where most of it is.
 
     `path` is the range with most of it, `after` the call that waited for the GPU before most of it, `function` the
     Python function with half of it or more; all may be empty. One step, `alone_step`, has `alone_ns` more of it
-    than any other.
+    than any other. `lines` are those with the most of it, none unless they are known for 90% of it.
     """
 
     cause: str
@@ -92,6 +114,13 @@ class Cause:
     function: str
     alone_ns: int
     alone_step: int | None
+    lines: tuple[LineTime, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """What people read of the line with half of it or more; empty if none has."""
+        is_most = bool(self.lines) and 2 * self.lines[0].total_ns >= self.total_ns
+        return self.lines[0].called if is_most else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,4 +432,5 @@ def _idle_row(causes: Sequence[Cause], steps: int) -> dict[str, Any]:
         "alone_ns": most.alone_ns,
         "alone_step": most.alone_step,
         "function": most.function,
+        "lines": [line.as_json(steps) for line in most.lines],
     }

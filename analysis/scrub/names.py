@@ -30,8 +30,10 @@ from ..readers.marks import (
     CHOSEN,
     MARKS,
     CallMark,
+    LinesMark,
     Peaks,
     RecordedMark,
+    RunMark,
     TrainingMark,
     UnrecordedMark,
     decoded,
@@ -92,6 +94,8 @@ OF_SCHEMA = {
     UnrecordedMark: {*UnrecordedMark.__struct_fields__} - {"dropped"},
     CallMark: {*CallMark.__struct_fields__},
     RecordedMark: {*RecordedMark.__struct_fields__},
+    LinesMark: {"stacks", "begun", "span"},
+    RunMark: {"loaders"},
 }
 # The facts of an export that the analysis reads by their text.
 EXPORT_FACTS = (

@@ -223,7 +223,11 @@ def as_object(advice: Fixes) -> dict[str, Any]:
     basis |= {"factors": advice.factors, "steps": advice.steps}
     basis |= {"host_times_used": advice.host_times_used, "host_times_error": advice.host_times_error}
     basis |= {"silent": [asdict(tried) for tried in advice.silent], "unjudged": list(advice.unjudged)}
-    return {"fixes": [asdict(fix) for fix in advice.fixes], "fix_basis": basis}
+    fixes = [
+        asdict(replace(fix, lines=())) | {"lines": [line.as_json(advice.steps) for line in fix.lines]}
+        for fix in advice.fixes
+    ]
+    return {"fixes": fixes, "fix_basis": basis}
 
 
 def fix_table(advice: Fixes, fixes: Sequence[Fix]) -> Table:
@@ -325,7 +329,9 @@ def then(advice: Fixes, number: int) -> str:
 
 def _evidence(advice: Fixes) -> Table:
     """Show which work each change concerns, how much of it a step has, and the least that it could take."""
+    has_lines = any(fix.lines for fix in advice.fixes)
     columns = headed("rule", range="range with the most of it", ranges="ranges")
+    columns += (Column("line", "line", seen_by="all" if has_lines else "programs"),)
     columns += (Column("calls", "pieces", "count"), *headed(kernels_ns="time", floor_ns="least"))
     rows = [
         Row(
@@ -333,6 +339,7 @@ def _evidence(advice: Fixes) -> Table:
                 fix.rule,
                 label(fix.where[0][-2:]) if fix.where else "",
                 len(fix.where),
+                fix.lines[0].called if fix.lines else "",
                 fix.evidence["calls"],
                 fix.evidence["kernels_ns"],
                 fix.evidence["floor_ns"] or None,

@@ -60,6 +60,7 @@ GLOSSARY: dict[str, dict[str, str]] = {
         "limited by a cause": "busy for less than 75%, and the cause has at least half of the idle time",
         "mixed": "no single cause",
         "range": "the innermost range open on the CPU",
+        "line": "of the program, with most of the idle time, and its share if that is below 90%",
         "lag": "from the start of a launch call to the start of its work on the GPU (--launches)",
     },
     "communication": {
@@ -76,6 +77,7 @@ GLOSSARY: dict[str, dict[str, str]] = {
         "known "
         "time of the unrecorded step, for several costs of recording, so it is a range. Savings do not add up",
         "then a step takes": "after this change and those above it",
+        "line": "of the program, that launches most of the work concerned",
         "time": "of the kernels and copies concerned",
         "least": "the time that their bytes or FLOPs need, where these were counted",
         "measured": "how much of the replayed saving such changes had when they were tried",

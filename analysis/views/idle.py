@@ -52,6 +52,8 @@ MIXED = "mixed"
 WORDS = {LAUNCH_BOUND: "launching", UNDECIDED: MIXED}
 NEVER_IDLE = "The GPU is never idle in what is measured."
 NEVER_OUTSIDE = "The program always runs an operator in what is measured."
+#: From this share of a place's idle time on, its line is told without it.
+ALONE_FROM = 0.9
 UNKNOWN = "The cause of {} is unknown: the launch of the next work was not recorded."
 LAGS = "A long lag is good: launches queue. At a few µs the GPU waits for the CPU."
 
@@ -186,12 +188,14 @@ def _places(subject: Subject, account: Account, places: list[IdlePlace]) -> Tabl
     steps = _gpu_steps(account)
     common = 0 if detail.whole else common_length(place.path for place in places)
     has_functions = any(place.function for place in places)
+    has_lines = any(place.lines for place in places[: detail.top])
     rows = [
         Row(
             (
                 place.cause,
                 label(place.path, common),
                 place.function,
+                line_of(place, whole=detail.whole),
                 place.total_ns / steps,
                 share(place.total_ns, total_ns),
                 place.after,
@@ -202,6 +206,7 @@ def _places(subject: Subject, account: Account, places: list[IdlePlace]) -> Tabl
     columns = (
         *headed("cause", "range"),
         function_column(has_functions),
+        Column("line", "line", seen_by="all" if has_lines and not has_functions else "programs"),
         *headed(idle_ns="idle", share="%", after="after"),
     )
     what = "Time outside of operators" if account.on_cpu else "Idle time"
@@ -212,6 +217,15 @@ def _places(subject: Subject, account: Account, places: list[IdlePlace]) -> Tabl
     rows = [row if len(columns) == len(row.values) else Row(row.values[:-1]) for row in rows]
     cut = more(places, detail.top, "row" if has_functions else "range")
     return Table("places", f"{what} by range, {{unit}} {per}", columns, tuple(rows), caption + cut)
+
+
+def line_of(place: IdlePlace, *, whole: bool = False) -> str:
+    """Return the line with most of a place's idle time, for people with its share unless it has nearly all."""
+    if not place.lines:
+        return ""
+    most = place.lines[0]
+    part = most.total_ns / place.total_ns
+    return most.called if whole or part >= ALONE_FROM else f"{most.called} {part:.0%}"
 
 
 def _lags(subject: Subject) -> Table:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..errors import ReportError
@@ -14,6 +14,7 @@ from ..measures.fix_list import Fixes
 from ..readers import STACKS
 from ..report import KernelRow, RangeRow, Report, added, as_object
 from ..summary.selection import naming_for, renamed
+from ..trace import Line
 from ..vocabulary import OTHER, PATH_SEPARATOR, is_function
 from . import account, graphs, headings, verdict
 from .fix import as_object as fixes_as_object
@@ -34,6 +35,8 @@ from .rows import (
     time_of,
 )
 
+#: Returns a report whose kernels are named by lines, and the lines by these names.
+ByLine: TypeAlias = Callable[[], tuple[Report, Mapping[str, Line]]]
 IN_NO_FUNCTION = "(in no function)"
 NO_RANGES = "No range contains any of the work, so there is nothing to rank."
 NO_KERNELS = "The selection contains no kernels, only other work, so there is nothing to rank."
@@ -46,17 +49,22 @@ def overview(
     by: str | None = None,
     found: Fixes | None = None,
     with_kernels: bool = False,
+    by_line: ByLine | None = None,
 ) -> Document:
-    """Answer the project's question for a whole report; `by` ranks kernels, categories, ranges or functions alone.
+    """Answer the project's question for a whole report; `by` ranks kernels, categories, ranges, … alone.
 
     `found` is what to change first, if that is known; `with_kernels` adds the kernels of each phase and range.
-    Raises ReportError where nothing is left to rank.
+    `by_line` returns the report with its kernels named by lines, and those lines by their names; it is needed to
+    rank by line, and for JSON. Raises ReportError where nothing is left to rank.
     """
     if detail.whole:
-        return everything(report, by=by, found=found)
+        return everything(report, by=by, found=found, by_line=by_line)
     require_measured(report)
     if by == "function":
         return replace(headings.answer(report, [functions(report, detail)], report.notes), verdict="")
+    if by == "line" and by_line is not None:
+        table = lines(by_line()[0], detail)
+        return replace(headings.answer(report, [table], report.notes), verdict="")
     report = renamed(report, naming_for(detail, report))
     if by == "kernel":
         tables = [kernels(report, detail)]
@@ -119,6 +127,26 @@ def functions(report: Report, detail: Detail) -> Table:
     return Table("functions", title, columns, tuple(lines), caption)
 
 
+def lines(report: Report, detail: Detail) -> Table:
+    """Rank the lines that kernels are named for by the time of these, backward by the line of its forward."""
+    rows = _of_lines(report)
+    ranked, total_ns = longest_first(rows), time_of(rows)
+    cells = (
+        (row.kernel, headings.phase(row.phase), row.total_ns, share(row.total_ns, total_ns), row.count)
+        for row in ranked[: detail.top]
+    )
+    columns = headed("line", "phase", total_ns="time", share="%", count="launches")
+    title = f"Lines by the time of the kernels that they launch, {{unit}} {headings.scope(report)}"
+    caption = f"% is of {headings.kernels(report)}. In backward: the line of the forward that it is of."
+    caption += " Lines: of `def`." if report.provenance.is_of_pytorch else ""
+    return Table("lines", title, columns, tuple(map(Row, cells)), caption + more(ranked, detail.top, "row"))
+
+
+def _of_lines(report: Report) -> list[KernelRow]:
+    named = (replace(row, category="", path=()) for row in kernels_of(report))
+    return list(added(named, ("kernel", "phase")))
+
+
 def _of_functions(report: Report) -> list[KernelRow]:
     """Add up kernels by the innermost function of their paths, in the place of their names, and by phase."""
     found = [
@@ -167,7 +195,9 @@ def range_tree(report: Report, top: int) -> Table:
     return Table("ranges", f"{title} {headings.scope(report)}", columns, tuple(rows), caption)
 
 
-def everything(report: Report, *, by: str | None = None, found: Fixes | None = None) -> Document:
+def everything(
+    report: Report, *, by: str | None = None, found: Fixes | None = None, by_line: ByLine | None = None
+) -> Document:
     """Return the kernels of every path (the default), or rank kernels or categories by phase, or all ranges.
 
     Programs get all rows with full names, nothing merged and nothing cut.
@@ -178,6 +208,8 @@ def everything(report: Report, *, by: str | None = None, found: Fixes | None = N
         table = _ranking(report, "categories", ("category", "kind", "phase"), ())
     elif by == "function":
         table = _functions_of(report)
+    elif by == "line" and by_line is not None:
+        table = _lines_of(*by_line())
     elif by == "kernel":  # and graphs launched whole, wherever they were launched
         extremes = ("mean_ns", "min_ns", "max_ns")
         table = _ranking(report, "kernels", ("kernel", "category", "kind", "phase"), extremes)
@@ -186,7 +218,8 @@ def everything(report: Report, *, by: str | None = None, found: Fixes | None = N
 
     def promised() -> Mapping[str, Any]:
         """Return the JSON object that docs/json.md promises."""
-        return as_object(report) | (fixes_as_object(found) if found else {})
+        of_lines = {"lines": lines_as_objects(*by_line())} if by_line else {}
+        return as_object(report) | (fixes_as_object(found) if found else {}) | of_lines
 
     accounting = headings.accounting_of(report)
     return Document(headings.heading(report), (table,), accounting, report.notes, promised)
@@ -206,6 +239,24 @@ def _functions_of(report: Report) -> Table:
         for row in longest_first(_of_functions(report))
     )
     return Table("functions", "functions", headed("function", "phase", "total_ns", "share", "count"), tuple(lines))
+
+
+def lines_as_objects(report: Report, called: Mapping[str, Line]) -> list[dict[str, Any]]:
+    """Return `lines` of JSON: the kernels of each line and phase, those with the most time first."""
+    nowhere = Line("", 0, "")
+    return [
+        called.get(row.kernel, nowhere)._asdict()
+        | {"phase": row.phase, "total_ns": row.total_ns, "count": row.count}
+        for row in longest_first(_of_lines(report))
+    ]
+
+
+def _lines_of(report: Report, called: Mapping[str, Line]) -> Table:
+    rows = lines_as_objects(report, called)
+    total_ns = sum(row["total_ns"] for row in rows)
+    cells = (Row((*row.values(), share(row["total_ns"], total_ns))) for row in rows)
+    columns = headed("file", "line", "function", "phase", "total_ns", "count", "share")
+    return Table("lines", "lines", columns, tuple(cells))
 
 
 def _ranking(report: Report, key: str, keys: tuple[str, ...], extremes: tuple[str, ...]) -> Table:

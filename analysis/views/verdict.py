@@ -184,11 +184,13 @@ def _outside_operators(gpu: GpuFacts, report: Report) -> str:
 
 
 def place(cause: Cause, report: Report) -> list[str]:
-    """Return where most of a cause is, by range and function, and after which call, as parts of a sentence."""
+    """Return where most of a cause is, by range, function or line and after which call, as parts of a sentence."""
     is_step = step_matcher(report.step)
     inner = max((depth for depth, name in enumerate(cause.path, 1) if is_step(name.replace("*", "0"))), default=0)
     parts = [f"most in {label(cause.path[inner:] or cause.path)}"] if cause.path else []
     parts += [f"{'in' if parts else 'most in'} {fit(cause.function, LONGEST_FUNCTION)}"] if cause.function else []
+    line = "" if cause.function else fit(cause.line, LONGEST_FUNCTION)
+    parts += [f"{'at' if parts else 'most at'} {line}"] if line else []
     return parts + ([f"after {cause.after}"] if cause.after else [])
 
 

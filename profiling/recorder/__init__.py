@@ -37,7 +37,9 @@ from .. import annotate
 from ..annotate import others
 from ..annotate.interrupts import Held, Surely, entering
 from ..annotate.replacing import replaced
+from ..costly_settings import costly_settings, memory_facts
 from ..harmless import forgiving, json_text, say
+from ..lines import StepLines
 from ..machine import MARK, pytorch_settings, versions
 from .beside import let_cupti_detach
 from .open_blocks import is_capturing, is_open
@@ -70,7 +72,8 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
     `operators`, every operator and `torch.profiler.record_function` block is a range too, with the sequence
     numbers that link backward to forward, as torch.autograd.profiler.emit_nvtx writes them. With `memory`,
     what PyTorch's allocator hands out and takes back on that kind of device is recorded (docs/memory.md), and
-    operators of other Python threads are not. Unless `quiet`, what was written and the next command are printed
+    operators of other Python threads are not. With `lines`, the last step of warm-up is traced by line
+    (docs/recording.md). Unless `quiet`, what was written and the next command are printed
     on stderr. The block raises TraceFileError if the report cannot be written.
     """
 
@@ -83,8 +86,10 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         device: str | None = None,
         operators: bool = False,
         memory: bool = False,
+        lines: bool = True,
         quiet: bool = False,
     ) -> None:
+        self._wants_lines, self._lines = lines, StepLines(is_wanted=False)
         self._bounds = Bounds.of(warmup, steps)
         self._path, self._operators, self._memory, self._quiet = Path(path), operators, memory, quiet
         self._on_gpu = torch.cuda.is_available() if device is None else device == "cuda"
@@ -189,7 +194,9 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         self._listening.enter_context(making_way(recording.pause, recording.resume))
         self._listening.enter_context(reminding(recording.look_at_memory, REMIND_S))
         if self._bounds.are_counted:
-            self._count = StepCount(self._bounds, recording.step_ended, lambda: self.end_when_safe(self._goes_on))
+            recording.lines = self._lines = StepLines(is_wanted=self._wants_lines)
+            self._lines.step_begins(is_last_of_warm_up=False)
+            self._count = StepCount(self._bounds, self._step_ended, lambda: self.end_when_safe(self._goes_on))
             self._listening.enter_context(self._count.counting(recording.ranges))
             self._count.hear()
         _running.append(self)
@@ -205,6 +212,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         recording, trace = self._recording, self._trace
         if recording is None or trace is None:
             return
+        self._lines.step_ends()
         if self._count is not None and not goes_on:
             self._count.close()
         if not recording.is_owner():
@@ -252,11 +260,19 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
                 except TraceFileError as error:
                     say(str(error))
 
+    def _step_ended(self) -> None:
+        """Tell the recording that it may save what it has, and begin to trace the last step of warm-up by line."""
+        self._lines.step_ends()
+        if self._recording is not None:
+            self._recording.step_ended()
+        self._lines.step_begins(is_last_of_warm_up=len(self._lines.begun) == self._bounds.warmup - 1)
+
     def _note(self, recording: Recording) -> None:
         """Note how the program is set, unless it wrote that itself, and what is known of its steps."""
         count, log = self._count, recording.ranges
         if not log.says_run:
-            facts = {**(count.facts if count else {}), **pytorch_settings(), **self._versions}
+            settings = {**pytorch_settings(), **costly_settings(), **memory_facts()}
+            facts = {**(count.facts if count else {}), **settings, **self._versions}
             log.note_mark(recording.began_ns, f"{MARK} {json_text(facts)}")
         if count is not None:
             count.note(log, recording.began_ns)

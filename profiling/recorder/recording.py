@@ -18,8 +18,10 @@ import nvtx_kernels
 
 from ..annotate import places
 from ..annotate.interrupts import Held
+from ..lines import StepLines
 from .backward import BackwardRanges, nodes_of
 from .beside import let_cupti_detach
+from .line_marks import mark_of, saw
 from .open_blocks import is_open, may_be_open_elsewhere
 from .process import allowed_bytes, resident_bytes
 from .range_log import OUR_DOMAIN_ID, RangeLog
@@ -85,6 +87,7 @@ class Recording:
         self._unrecorded_ns = 0
         self._old: Path | None = None
         self._failure: TraceFileError | None = None
+        self.lines: StepLines | None = None
         self._saved: list[Path] = []
         self._sessions = 0
         self._owner = (os.getpid(), threading.get_ident())
@@ -340,6 +343,7 @@ class Recording:
             try:
                 seen = self._read(self._saved[0], all_spans)
                 self._rows.add(seen, self.ranges)
+                self._add_lines(seen)
             except AbandonedError:
                 raise
             except Exception as error:
@@ -356,10 +360,20 @@ class Recording:
             if close_ns is None and _is_cut(seen):
                 self._pause = (self._pause[0] if self._pause else time.time_ns(), OPEN_BLOCK)
                 self._change_kind()
+        if close_ns is not None:
+            self._add_lines(None)
         self._write_names()
         if close_ns is None:
             self._trace.commit(self._metadata("", self.ended_early or UNWRITTEN))
         return count
+
+    def _add_lines(self, seen: Seen | None) -> None:
+        """Write the lines of the traced step with the session that saw it, or without; once."""
+        lines = self.lines
+        if lines is None or (seen is not None and not (lines.is_done and saw(seen, lines))):
+            return
+        self.lines = None
+        self._rows.add_ranges(mark_of(lines, seen), self.ranges)
 
     def _end_early(self, reason: str) -> None:
         self.ended_early, self.ranges.is_full = reason, True

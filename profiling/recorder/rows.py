@@ -125,6 +125,7 @@ class Rows:
                 own |= {"registersPerThread": work.registers[rows], **UNKNOWN_OF_KERNEL}
             elif table == WORK_TABLES[1]:
                 own["copyKind"] = copy_kinds[work.name[rows]]
+                own |= {"srcKind": _known(work.from_memory[rows]), "dstKind": _known(work.to_memory[rows])}
             else:
                 own["value"] = 0
             self._add_work(
@@ -219,6 +220,11 @@ class _TextIds:
         for place in np.unique(places[self._ids[places] == 0]).tolist():
             self._ids[place] = self._trace.text_id(self._texts[place])
         return self._ids[places]
+
+
+def _known(numbers: Column) -> list[int | None]:
+    """Return numbers as a table has them, with NULL for -1."""
+    return [None if number < 0 else number for number in numbers.tolist()]
 
 
 def _begins(names: list[str], beginnings: str | tuple[str, ...]) -> list[int]:

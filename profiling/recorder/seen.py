@@ -47,6 +47,8 @@ class GpuWork:
     registers: Column
     bytes: Column
     graph_node: Column
+    from_memory: Column  # of a copy: a kind of memory as nsys numbers them, -1 where unknown
+    to_memory: Column
 
     def __len__(self) -> int:
         return len(self.start_ns)

@@ -28,7 +28,9 @@ from ..annotate import optimizers
 from ..annotate.counting import leave_inert
 from ..annotate.interrupts import Held, Surely, entering
 from ..annotate.modules import Choice
+from ..costly_settings import costly_settings, odd_sizes
 from ..harmless import say
+from ..lines.user_code import packages_of
 from ..machine import optimizer_flags, parameter_facts, pytorch_settings, versions
 from ..recorder import GOES_ON
 from ..recorder.recording import IN_BLOCK, NO_WORK
@@ -83,6 +85,7 @@ class Profile:
         skip: Choice = (),
         flops: bool = False,
         memory: bool = False,
+        lines: bool = True,
         every_model: bool = False,
     ) -> None:
         self.path = Path(path)
@@ -95,7 +98,7 @@ class Profile:
             raise ValueError(NO_WARM_UP)
         self._choice: dict[str, Any] = {"depth": depth, "only": only, "skip": skip}
         self._every_model = every_model
-        self._capture = Capture(flops=flops, memory=memory, facts=self._facts)
+        self._capture = Capture(flops=flops, memory=memory, lines=lines, facts=self._facts)
         bounds = Bounds.of(warmup, steps, is_watched=self._capture.is_watched)
         bounds = bounds._replace(fewest=0) if self._capture.is_later else bounds  # all of warm-up is uncaptured
         self._phases = Phases(self._capture, bounds, optimizers.named(self._optimizers), self._say_goes_on)
@@ -154,9 +157,10 @@ class Profile:
                 self.path = self._capture.start(self.path, self._terminate, lambda: self._phases.content)
                 self._ranges.enter_context(self._phases.running())
                 for name, model in zip(self._names, self._models, strict=True):
+                    self._sees_root(model)
                     self._ranges.enter_context(annotate.annotate_modules(model, name=name, **self._choice))
                 if self._every_model:
-                    self._ranges.enter_context(annotating_roots(**self._choice))
+                    self._ranges.enter_context(annotating_roots(self._sees_root, **self._choice))
         except BaseException:
             with Held(), self._capture.block, self._ranges:
                 raise
@@ -195,6 +199,9 @@ class Profile:
             then = "" if why else f" Next: {self.outcome.next}"
             say(f"No report was written: no work was seen{why}. {recording.about_old(self.path)}{then}")
 
+    def _sees_root(self, model: nn.Module) -> None:
+        self._capture.packages |= packages_of(model.modules())
+
     def _say_goes_on(self) -> None:
         if self._capture.recording is not None:
             self.path = self.path.with_name(self._capture.recording.path.name)
@@ -215,7 +222,9 @@ class Profile:
             facts |= parameter_facts(weight for group in groups for weight in group)
         if autocast := self._phases.autocast:
             facts["autocast"] = autocast
-        return facts | pytorch_settings() | versions()
+        if odd := odd_sizes(self._models):
+            facts["odd_sizes"] = odd
+        return facts | pytorch_settings() | costly_settings() | versions()
 
 
 def _several(value: T | Iterable[T] | None, kind: type[T], sentence: str, remedy: str) -> list[T]:

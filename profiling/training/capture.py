@@ -15,7 +15,9 @@ from .. import annotate
 from ..annotate import range_stack
 from ..annotate.counting import Counting
 from ..annotate.range_stack import OpenRange, label
+from ..costly_settings import Loaders, memory_facts
 from ..harmless import json_text
+from ..lines import StepLines
 from ..machine import MARK, versions
 from ..recorder import Recording, record
 from ..recorder.allocation_marks import AllocationMarks
@@ -29,7 +31,9 @@ from ..tool import captures_a_range, watcher
 class Capture:
     """Records a block; `facts` describe the run in the report, and `counting` counts FLOPs if asked for."""
 
-    def __init__(self, *, flops: bool, memory: bool, facts: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self, *, flops: bool, memory: bool, facts: Callable[[], dict[str, Any]], lines: bool = False
+    ) -> None:
         self.is_watched = bool(watcher(os.environ))  # nsys records, and we do not
         self.is_later = self.is_watched and captures_a_range()  # but not yet in warm-up
         self.recording: Recording | None = None
@@ -37,6 +41,9 @@ class Capture:
         self._written: Written | None = None
         self._write_at_once: Callable[[], None] = lambda: None
         self.counting = Counting() if flops else None
+        self.loaders = Loaders()
+        self.packages: set[str] = set()  # whose modules the models are made of
+        self.lines = StepLines(is_wanted=lines and not self.is_watched, packages=lambda: self.packages)
         self._memory, self._facts = memory, facts
         self.allocations, self.block = AllocationMarks(), ExitStack()
 
@@ -55,6 +62,7 @@ class Capture:
         self._write_at_once, self._recorder.terminate = self._recorder.terminate, terminate
         self._recorder.measured = lambda *_: measured()
         self.recording = self.block.enter_context(self._recorder)
+        self.recording.lines = self.lines
         return path.with_name(self.recording.path.name)
 
     def stop(
@@ -89,6 +97,8 @@ class Capture:
                 self.counting.send()
             self.allocations.tell_clock()
             yield
+            if facts := {**memory_facts(), **self.loaders.facts}:
+                annotate.mark(f"{MARK} {json_text(facts)}")
             self.allocations.send()
         if is_captured:
             torch.cuda.cudart().cudaProfilerStop()  # type: ignore[no-untyped-call]

@@ -139,6 +139,7 @@ class Phases:
         """Emit marks while the block runs."""
         with optimizers.guided(self), self._until_timed, self._until_written:
             self._until_timed.enter_context(self._hearing_of_backward())
+            self._until_written.enter_context(self._capture.loaders.noting())
             self._until_written.enter_context(hear(self._own))
             optimizers.tell("begin", optimizers=self._given, **self._bounds.facts())
             if self._bounds.warmup:
@@ -182,6 +183,7 @@ class Phases:
         self._follower.forward(given)
         if self.is_over:
             return
+        self._capture.loaders.note_forward()
         self._has_begun = True
         if not self._is_in_own_warm_up():
             self._own.note(updates=False)
@@ -287,6 +289,10 @@ class Phases:
     @forgiving("a step has no end")
     def _own_step_begins(self) -> None:
         """Finish if the program's own ranges are the steps and all measured ones have ended."""
+        if not self._updates and not self._calls and not self.is_over:  # these may be the steps
+            lines = self._capture.lines
+            lines.step_ends()
+            lines.step_begins(is_last_of_warm_up=len(lines.begun) == self._bounds.warmup)
         if self._own_steps[0] and self._is_done():
             self._finish()
 
@@ -365,8 +371,13 @@ class Phases:
         is_last_of_warm_up = number == last_heard or (not number and self._bounds.fewest)
         if (is_last_of_warm_up or self._is_own_warm_up) and not self._is_measuring:
             self._capture.count()
+        # The step whose FLOPs are counted calls each operator from Python: lines are of the one before.
+        traced = self._bounds.warmup - (2 if self._capture.counting is not None else 1)
+        is_traced = number == traced or (self._is_own_warm_up and self._own_warmed == 1)
+        self._capture.lines.step_begins(is_last_of_warm_up=is_traced and not self._is_measuring)
 
     def _end_step(self) -> None:
+        self._capture.lines.step_ends()
         self._end_forward()
         if self._capture.counting is not None:
             self._capture.counting.end()

@@ -27,10 +27,11 @@ def _has_parameters(module: nn.Module) -> bool:
 
 
 @contextmanager
-def annotating_roots(**choice: Any) -> Iterator[None]:
+def annotating_roots(told: Callable[[nn.Module], None] = lambda _: None, **choice: Any) -> Iterator[None]:
     """Annotate each module with parameters whose call is in no other module's, from its first call on.
 
-    What is called in a backward is no model: checkpoints call parts of one there again.
+    `told` is called with each such module then. What is called in a backward is no model: checkpoints call parts
+    of one there again.
     """
     call, thread, is_over = nn.Module.__call__, _Thread(), threading.Event()
     annotated: weakref.WeakSet[nn.Module] = weakref.WeakSet()
@@ -41,6 +42,7 @@ def annotating_roots(**choice: Any) -> Iterator[None]:
         if module in annotated or not _has_parameters(module):
             return False
         annotated.add(module)
+        told(module)
         entered.enter_context(annotate.annotate_modules(module, **choice))
         return True
 

@@ -37,6 +37,8 @@ MARKS = {
     "nvtx-kernels.run ": {
         "size": "small", "batch_size": 4, "dtype": "bf16", "compile": False, "torch": "2.9.0", "tf32": True,
         "context_length": 512, "flops_convention": "2", "flops": {"forward": 10}, "bytes": {"forward": 10},
+        "anomaly_mode": True, "distributed_debug": "INFO", "memory_peak_bytes": 5, "odd_sizes": {"head": [9, 8]},
+        "loaders": [{"num_workers": 2, "pin_memory": True, "persistent_workers": False}],
     },
     "nvtx-kernels annotation: ": {
         "version": 1, "model": "layer", "modules": 2, "classes": {"layer *": "Linear"}, "steps": "steps of AdamW",
@@ -57,6 +59,11 @@ MARKS = {
     "nvtx-kernels call: ": {"positions": 31},
     "nvtx-kernels training: ": {
         "event": "begin", "optimizer": "AdamW", "optimizers": ["AdamW"], "warmup": 1, "steps": 3, "error": "",
+    },
+    "nvtx-kernels lines: ": {
+        "version": 1, "reason": "tracing failed", "frames": [["train.py", 3, "train"], ["net.py", 5, "forward"]],
+        "stacks": [[0], [1, 0]], "begun": [-90, -65], "span": [-65, -20],
+        "data": "eJxjZIAARih95D8EcDGgApg8VPo/TBwAvZcPww==",
     },
     "nvtx-kernels memory: ": {"now_ns": 5, "version": 1, "part": 0, "parts": 1, "data": "eJwDAAAAAAE="},
 }  # fmt: skip

@@ -1,0 +1,59 @@
+"""Which lines of the program some work or calls are of: what rules say of a place, and how sure that is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..attribution.places import Attribution
+from ..report.account import LineTime
+from ..support.small_numbers import grouped_rows, summed
+from ..trace import Int32s, Int64s, Line
+
+#: Lines are told if they are known for this share of the time; and so many of them.
+KNOWN_FROM, MOST_LINES = 0.9, 5
+
+
+def lines_of_work(attribution: Attribution, work: Int64s, *, most: int = MOST_LINES) -> tuple[LineTime, ...]:
+    """Return the lines that launch some work, those with the most of its time first; none if too few are known.
+
+    `work` are positions in `Work`.
+    """
+    table = attribution.trace.work
+    return lines_of_calls(attribution, table.launch[work], table.duration_ns[work], most=most)
+
+
+def lines_of_calls(
+    attribution: Attribution, calls: Int64s | Int32s, ns: Int64s, *, most: int = MOST_LINES, after: bool = False
+) -> tuple[LineTime, ...]:
+    """Return the lines that make some calls, those with the most of `ns` first; none if too few are known.
+
+    `calls` are positions in `Launches`, -1 for none. With `after`, lines are those where their threads then are.
+    """
+    lines = attribution.lines
+    if lines is None:
+        return ()
+    column = lines.after_launch if after else lines.of_launch
+    return longest_lines(attribution, np.append(column, np.int32(-1))[calls], ns, most=most)
+
+
+def longest_lines(
+    attribution: Attribution, source: Int32s, ns: Int64s, *, most: int = MOST_LINES
+) -> tuple[LineTime, ...]:
+    """Return the lines with the most time, given the sources that have it; none if too few are known.
+
+    `source` are positions in `Attribution.lines.sources`, -1 where unknown.
+    """
+    lines = attribution.lines
+    if lines is None:
+        return ()
+    (numbers,), group = grouped_rows(source)
+    known: dict[tuple[Line, Line | None], int] = {}
+    for number, total_ns in zip(numbers.tolist(), summed(group, ns, len(numbers)).tolist(), strict=True):
+        if number >= 0:
+            of_source = lines.sources[number]
+            key = of_source.lines[0], of_source.backward
+            known[key] = known.get(key, 0) + total_ns
+    if not known or sum(known.values()) < KNOWN_FROM * ns.sum():
+        return ()
+    longest = sorted(known.items(), key=lambda item: (-item[1], item[0][0]))[:most]
+    return tuple(LineTime(*key, total_ns) for key, total_ns in longest)

@@ -1,0 +1,152 @@
+"""The lines of one step's calls for those of all steps: the k-th call of a kind has the line of the k-th there.
+
+    traced step   mm  add  mm  sync     lines 12 13 12 20
+    another       mm  add  add mm sync        12 13  ? 12 20
+
+Calls are of one kind if their thread, name, work, phase and path of ranges agree. Most steps make the very same
+calls, which is looked at first; in others the k-th call of a kind in the step is the k-th of that kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from ..errors import ReportError
+from ..readers.columns import Names
+from ..support.small_numbers import grouped_rows
+from ..trace import KERNEL, Int64s, Lines, Trace, marked, range_order
+from .places import Attribution
+
+UNKNOWN = -1
+UNKNOWN_LINE = "(line unknown)"
+HOW_TO_GET_LINES = (
+    "Record with nk.profile or nvtx-kernels record, which trace a step of warm-up by line, or a PyTorch trace "
+    "with with_stack=True."
+)
+
+
+def with_lines(attribution: Attribution) -> Attribution:
+    """Return the attribution with the lines of the calls of all steps, as far as those of a step are known."""
+    trace = attribution.trace
+    if trace.lines is None or len(trace.lines.begun_ns) < 2:
+        return replace(attribution, lines=trace.lines)
+    like = _like_calls(trace, trace.lines, _kinds(attribution))
+    of_launch, after_launch = (
+        np.where(like >= 0, column[like], column) for column in (trace.lines.of_launch, trace.lines.after_launch)
+    )
+    return replace(attribution, lines=replace(trace.lines, of_launch=of_launch, after_launch=after_launch))
+
+
+def named_by_line(attribution: Attribution) -> Attribution:
+    """Return the attribution with its kernels named by the lines that launch them: `train.py:65 (train)`.
+
+    Raises ReportError if no line is known.
+    """
+    lines, trace = attribution.lines, attribution.trace
+    if lines is None or not (lines.of_launch[trace.work.launch[trace.work.launch >= 0]] >= 0).any():
+        reason = f": {lines.reason}" if lines is not None and lines.reason else ""
+        raise ReportError(f"No kernel's line is known{reason}. {HOW_TO_GET_LINES}")
+    number = Names(trace.names)
+    called = [number(source.lines[0].called) for source in lines.sources]
+    of_work = np.append(lines.of_launch, np.int32(UNKNOWN))[trace.work.launch]
+    named = np.array([*called, number(UNKNOWN_LINE)], np.int32)[of_work]
+    is_kernel = trace.work.kind == KERNEL
+    work = replace(trace.work, name_id=np.where(is_kernel, named, trace.work.name_id))
+    return replace(attribution, trace=replace(trace, work=work, names=number.all))
+
+
+def _kinds(attribution: Attribution) -> Int64s:
+    """Return the kind of each call, int64 (launches,); one without work has the range of the next with some."""
+    trace = attribution.trace
+    launches, launch, count = trace.launches, trace.work.launch, len(trace.launches)
+    rows = np.flatnonzero(launch >= 0)[::-1]  # of several pieces of work of one call, the first
+    name, phase, path = np.full((3, count), UNKNOWN, np.int64)
+    name[launch[rows]] = trace.work.name_id[rows]
+    phase[launch[rows]] = attribution.phase[rows]
+    path[launch[rows]] = np.append(_paths_in_steps(attribution), UNKNOWN)[attribution.node[rows]]
+    order = _order(trace)
+    works = marked(launch, count)[order]
+    following = np.where(works, np.arange(count), count)
+    following = np.minimum.accumulate(following[::-1])[::-1]
+    same_thread = np.append(launches.thread[order], -1)[following] == launches.thread[order]
+    next_working = np.append(order, -1)[np.where(same_thread, following, count)]
+    idle = order[~works]
+    from_next = next_working[~works]
+    phase[idle], path[idle] = (np.where(from_next >= 0, column[from_next], UNKNOWN) for column in (phase, path))
+    call = trace.calls.of_launch if trace.calls is not None else np.zeros(count, np.uint16)
+    _, kind = grouped_rows(launches.thread, call, name, phase, path)
+    return kind
+
+
+def _order(trace: Trace) -> Int64s:
+    """Return the calls by thread and time."""
+    launches = trace.launches
+    order = range_order(launches.thread, launches.start_ns, launches.end_ns)
+    return np.arange(len(launches)) if order is None else order
+
+
+def _paths_in_steps(attribution: Attribution) -> Int64s:
+    """Return a number for the path of each node without steps: equal paths have equal numbers, int64 (nodes,)."""
+    forest, ranges = attribution.forest, attribution.ranges
+    is_step = np.zeros(len(ranges), np.bool_)
+    is_step[attribution.steps.range] = True
+    is_step = is_step[forest.range]
+    above, depth = forest.parent.copy(), np.zeros(len(forest) + 1, np.int32)
+    depth[-1] = -1
+    for nodes in forest.by_depth():
+        parent = forest.parent[nodes]
+        above[nodes] = parent
+        below_step = nodes[(parent >= 0) & is_step[parent]]
+        above[below_step] = above[forest.parent[below_step]]
+        depth[nodes] = depth[above[nodes]] + 1
+    number, count = np.full(len(forest) + 1, UNKNOWN, np.int64), 0
+    names = ranges.name_id[forest.range]
+    for level in range(int(depth.max()) + 1):
+        of_level = np.flatnonzero((depth[:-1] == level) & ~is_step)
+        keys, group = grouped_rows(number[above[of_level]], names[of_level])
+        number[of_level] = count + group
+        count += len(keys[0])
+    steps = np.flatnonzero(is_step)
+    number[steps] = number[above[steps]]
+    return number[:-1]
+
+
+def _like_calls(trace: Trace, lines: Lines, kind: Int64s) -> Int64s:
+    """Return the call of the traced step that each call is like, -1 where none is: int64 (launches,)."""
+    launches, like = trace.launches, np.full(len(kind), UNKNOWN, np.int64)
+    order = _order(trace)
+    threads = np.flatnonzero(np.diff(launches.thread[order], append=-1)) + 1
+    for of_thread in np.split(order, threads[:-1]):
+        start_ns = launches.start_ns[of_thread]
+        first, last = np.searchsorted(start_ns, lines.span_ns)
+        traced = _Step(of_thread[first:last], kind)
+        edges = np.unique(np.searchsorted(start_ns, lines.begun_ns)).tolist() if len(traced.rows) else []
+        for begin, end in pairwise([*edges, len(of_thread)]):
+            rows = of_thread[begin:end]
+            like[rows] = traced.like(kind[rows])
+    return like
+
+
+class _Step:
+    """The calls of a thread in the traced step, by time."""
+
+    def __init__(self, rows: Int64s, kind: Int64s) -> None:
+        self.rows, self._kind = rows, kind[rows]
+        self._order = np.argsort(self._kind, kind="stable")
+        self._sorted = self._kind[self._order]
+
+    def like(self, kind: Int64s) -> Int64s:
+        """Return the calls that those of another step, of these kinds, are like."""
+        if len(kind) == len(self._kind) and (kind == self._kind).all():
+            return self.rows
+        order = np.argsort(kind, kind="stable")
+        of_kind = kind[order]
+        number = np.arange(len(kind)) - np.searchsorted(of_kind, of_kind)
+        place = np.searchsorted(self._sorted, of_kind) + number
+        is_there = place < np.searchsorted(self._sorted, of_kind, "right")
+        like = np.full(len(kind), UNKNOWN, np.int64)
+        like[order[is_there]] = self.rows[self._order[place[is_there]]]
+        return like

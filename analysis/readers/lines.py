@@ -1,0 +1,244 @@
+"""Which line of the program made each call, by the mark of a step that was traced by line, or by Python stacks."""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..support.layers import Layers
+from ..support.small_numbers import rows_of_each
+from ..trace import Bools, Frames, Int32s, Int64s, Launches, Line, Lines, Source, Spots
+from .columns import Interner
+from .marks import MOST_LINES, LinesMark
+from .stack_frames import FUNCTION_CALL, kind_of
+
+#: Of a row: the thread, the moment, where the thread was, and of what it was in the backward (-1 for nothing).
+COLUMNS = 4
+NOWHERE = -1
+_FRAME = re.compile(r"(.+)\((\d{1,9})\): (.+)", re.DOTALL)
+#: Beyond any clock in nanoseconds.
+FAR_NS = 1 << 62
+
+
+def marked_lines(
+    mark: LinesMark, at_ns: int, thread_number: Callable[[int], int | None], launches: Launches
+) -> tuple[Lines | None, list[str]]:
+    """Return the lines of a mark that the report has at a moment, and notes on what cannot be read.
+
+    `thread_number` numbers the system's threads as the report does, None for those that it lacks.
+    """
+    try:
+        table = _unpacked(mark.data)
+        thread_id, when_ns, stack, forward = table
+        if (
+            (stack < NOWHERE) | (stack >= len(mark.stacks)) | (forward < NOWHERE) | (forward >= len(mark.stacks))
+        ).any():
+            raise ValueError("they name stacks that it lacks")
+        lines = [Line(*frame) for frame in mark.frames]
+        stacks = [tuple(lines[place] for place in places) for places in mark.stacks]
+    except (ValueError, IndexError) as error:
+        return None, [f"The lines of code in the report cannot be read and are left out: {error}."]
+    sources: Interner[Source] = Interner()
+    pairs, pair = np.unique(np.stack([stack, forward]), axis=1, return_inverse=True)
+    of_pair = [_source(stacks, *both) for both in pairs.T.tolist()]
+    numbers = np.array([NOWHERE if one is None else sources(one) for one in of_pair] or [NOWHERE], np.int32)
+    log = _Log(np.cumsum(when_ns) + at_ns, numbers[pair.ravel()], thread_id)
+    begin_ns, end_ns = (max(-FAR_NS, min(FAR_NS, moment + at_ns)) for moment in mark.span)
+    span_ns = begin_ns, end_ns
+    of_launch, after_launch = log.of_calls(launches, span_ns, thread_number)
+    begun_ns = np.array(mark.begun, np.int64) + at_ns
+    return Lines(tuple(sources), of_launch, after_launch, begun_ns, span_ns, mark.reason), []
+
+
+def _unpacked(data: str) -> Int64s:
+    """Return the columns of a mark's data, int64 (4, rows); raises ValueError for damaged ones."""
+    unpacking = zlib.decompressobj()
+    try:
+        raw = (
+            unpacking.decompress(base64.b64decode(data, validate=True), MOST_LINES * COLUMNS * 8) if data else b""
+        )
+    except (ValueError, zlib.error) as error:
+        raise ValueError("their data is damaged") from error
+    is_whole = not data or (unpacking.eof and not unpacking.unconsumed_tail)
+    if not is_whole or len(raw) % (COLUMNS * 8):
+        raise ValueError("their data is damaged")
+    return np.frombuffer(raw, "<i8").reshape(COLUMNS, -1).astype(np.int64)
+
+
+def _source(stacks: list[tuple[Line, ...]], stack: int, forward: int) -> Source | None:
+    here = stacks[stack] if stack != NOWHERE else ()
+    if forward != NOWHERE and stacks[forward]:
+        return Source(stacks[forward], here[0] if here else None)
+    return Source(here) if here else None
+
+
+class _Log:
+    """What threads were at from which moment on."""
+
+    def __init__(self, at_ns: Int64s, source: Int32s, thread_id: Int64s) -> None:
+        self._at_ns, self._source, self._thread_id = at_ns, source, thread_id
+
+    def of_calls(
+        self, launches: Launches, span_ns: tuple[int, int], thread_number: Callable[[int], int | None]
+    ) -> tuple[Int32s, Int32s]:
+        """Return where each call in the span was made, and where its thread was the longest until the next call.
+
+        The next call can be of another of the threads: while autograd's works, the one that called it waits.
+        """
+        of_launch, after_launch = np.full((2, len(launches)), NOWHERE, np.int32)
+        numbered = ((thread_number(tid), tid) for tid in np.unique(self._thread_id).tolist())
+        logged = {number: tid for number, tid in numbered if number is not None}
+        in_span = (launches.start_ns >= span_ns[0]) & (launches.start_ns < span_ns[1])
+        rows = np.flatnonzero(in_span & np.isin(launches.thread, [*logged]))
+        rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
+        starts_ns = np.append(launches.start_ns[rows], span_ns[1])
+        next_ns = starts_ns[np.minimum(np.searchsorted(starts_ns, launches.end_ns[rows]), len(rows))]
+        for thread, tid in logged.items():
+            mine = np.flatnonzero(launches.thread[rows] == thread)
+            of_thread = np.flatnonzero(self._thread_id == tid)
+            at_ns, source = self._at_ns[of_thread], self._source[of_thread]
+            if not len(mine):
+                continue
+            calls, until_ns = rows[mine], next_ns[mine]
+            of_launch[calls] = _at(at_ns, source, launches.start_ns[calls])
+            since_ns = np.minimum(launches.end_ns[calls], until_ns)
+            after_launch[calls] = _longest(at_ns, source, since_ns, until_ns)
+        return of_launch, after_launch
+
+
+def _at(at_ns: Int64s, source: Int32s, moments_ns: Int64s) -> Int32s:
+    """Return where a thread was at each moment."""
+    return np.append(source, np.int32(NOWHERE))[np.searchsorted(at_ns, moments_ns, "right") - 1]
+
+
+def _longest(at_ns: Int64s, source: Int32s, since_ns: Int64s, until_ns: Int64s) -> Int32s:
+    """Return where a thread stayed the longest in each interval."""
+    if not len(at_ns):
+        return np.full(len(since_ns), NOWHERE, np.int32)
+    first = np.searchsorted(at_ns, since_ns, "right") - 1
+    last = np.maximum(np.searchsorted(at_ns, until_ns, "left") - 1, first)
+    best, edges_ns = first.copy(), np.append(at_ns, at_ns[-1])
+    best_ns = np.where(last > first, edges_ns[first + 1] - since_ns, until_ns - since_ns)
+    stays_ns = np.diff(edges_ns)
+    inside, later = np.flatnonzero(last > first + 1), np.flatnonzero(last > first)
+    longest = _greatest(stays_ns, first[inside] + 1, last[inside])
+    others = [
+        (inside, longest, stays_ns[longest]),
+        (later, last[later], until_ns[later] - at_ns[last[later]]),
+    ]
+    for rows, place, stay_ns in others:
+        is_longer = stay_ns > best_ns[rows]
+        best[rows[is_longer]], best_ns[rows[is_longer]] = place[is_longer], stay_ns[is_longer]
+    return np.append(source, np.int32(NOWHERE))[best]
+
+
+def _greatest(values: Int64s, begin: Int64s, end: Int64s) -> Int64s:
+    """Return the position of the greatest value from each `begin` to before each `end`, which follows it."""
+    levels = [np.arange(len(values))]
+    longest = int((end - begin).max(initial=1))
+    while 1 << len(levels) <= longest:
+        half, level = 1 << (len(levels) - 1), levels[-1]
+        left, right = level[:-half], level[half:]
+        levels.append(np.where(values[right] > values[left], right, left))
+    greatest = np.empty(len(begin), np.int64)
+    size = np.log2(np.maximum(end - begin, 1)).astype(np.int64)
+    for number in np.unique(size).tolist():
+        rows = np.flatnonzero(size == number)
+        left, right = levels[number][begin[rows]], levels[number][end[rows] - (1 << number)]
+        greatest[rows] = np.where(values[right] > values[left], right, left)
+    return greatest
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """Operators of a trace with stacks: their times, autograd's numbers, and which are nodes of autograd."""
+
+    spots: Spots
+    sequence: Int64s
+    is_node: Bools
+
+
+def stack_lines(
+    frames: Frames | None, names: Sequence[str], operators: Operators, launches: Launches
+) -> Lines | None:
+    """Return which functions of the program made the calls of a trace with stacks; None without stacks.
+
+    A frame has the line of its function's `def`. In a node of autograd it is that of the operator which made the
+    node, unless a function of the program runs inside the node.
+    """
+    if frames is None:
+        return None
+    line_of_name = [_line_of(name) if kind_of(name, "own") == FUNCTION_CALL else None for name in names]
+    is_own = np.array([line is not None for line in line_of_name] or [False])
+    own = frames.take(is_own[frames.name_id])
+    if not len(own):
+        return None
+    inside = _Innermost(own)
+    made, nodes = np.flatnonzero(~operators.is_node), np.flatnonzero(operators.is_node & (operators.sequence >= 0))
+    made = made[operators.sequence[made] >= 0]
+    # Of several operators with one number, the last made the node.
+    made = made[np.argsort(operators.spots.start_ns[made], kind="stable")]
+    maker = dict(zip(operators.sequence[made].tolist(), made.tolist(), strict=True))
+    of_node = np.array([maker.get(number, -1) for number in operators.sequence[nodes].tolist()], np.int64)
+    in_node = _Innermost(operators.spots.take(nodes))
+    sources: Interner[Source] = Interner()
+
+    def at(thread: Int32s, moments_ns: Int64s) -> Int32s:
+        frame, node = inside.at(thread, moments_ns), in_node.at(thread, moments_ns)
+        operator = np.append(of_node, -1)[node]
+        node_start_ns = np.append(operators.spots.start_ns[nodes], 0)[node]
+        is_backward = (operator >= 0) & (np.append(own.start_ns, 0)[frame] < node_start_ns)
+        operator_spots = operators.spots.take(np.maximum(operator, 0))
+        forward = inside.at(operator_spots.thread, operator_spots.start_ns)
+        calling = inside.at(operator_spots.thread, moments_ns)
+        name = np.append(own.name_id, np.int32(-1))
+        rows = np.stack([name[np.where(is_backward, forward, frame)], np.where(is_backward, name[calling], -2)])
+        pairs, pair = np.unique(rows, axis=1, return_inverse=True)
+        numbers = [_named_source(line_of_name, sources, *both) for both in pairs.T.tolist()]
+        return np.array(numbers or [NOWHERE], np.int32)[pair.ravel()]
+
+    return Lines(*_both(at, launches, sources))
+
+
+def _both(
+    at: Callable[[Int32s, Int64s], Int32s], launches: Launches, sources: Interner[Source]
+) -> tuple[tuple[Source, ...], Int32s, Int32s]:
+    of_launch, after_launch = at(launches.thread, launches.start_ns), at(launches.thread, launches.end_ns)
+    return tuple(sources), of_launch, after_launch
+
+
+def _named_source(lines: Sequence[Line | None], sources: Interner[Source], name: int, calling: int) -> int:
+    """Return the number of the source of a function, in a backward that another one called if that is known."""
+    line = lines[name] if name >= 0 else None
+    if line is None:
+        return NOWHERE
+    return sources(Source((line,), lines[calling] if calling >= 0 else None))
+
+
+def _line_of(frame: str) -> Line | None:
+    """Return the line of a frame's name, `train.py(12): main`; None for another name."""
+    match = _FRAME.fullmatch(frame)
+    return Line(match[1], int(match[2]), match[3]) if match else None
+
+
+class _Innermost:
+    """Finds the innermost of some spots at a moment on a thread."""
+
+    def __init__(self, spots: Spots) -> None:
+        self._layers = {}
+        for (thread,), rows in rows_of_each(spots.thread):
+            self._layers[thread] = rows, Layers(spots.start_ns[rows], spots.end_ns[rows])
+
+    def at(self, thread: Int32s, moments_ns: Int64s) -> Int64s:
+        """Return the position of the innermost spot at each moment, -1 for none."""
+        innermost = np.full(len(thread), -1, np.int64)
+        for (number,), rows in rows_of_each(thread):
+            if number in self._layers:
+                own, layers = self._layers[number]
+                innermost[rows] = np.append(own, -1)[layers.innermost(moments_ns[rows])]
+        return innermost

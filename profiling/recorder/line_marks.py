@@ -1,0 +1,260 @@
+"""The mark of a step's lines in a report.
+
+One mark in our domain, `MARK` followed by a JSON object:
+
+    nvtx-kernels lines: {"version": 1, "frames": [["train.py", 65, "forward"], ["train.py", 20, "train"]],
+                         "stacks": [[1], [0, 1]], "begun": [-91000000, …], "span": [-52000000, -31000000],
+                         "data": "eJx…"}
+
+`stacks` are positions in `frames`, innermost first. `data` is base64 of zlib of little-endian int64: the columns
+of `COLUMNS`, one after the other, the times as differences. A row says that from `at_ns` on a thread was at
+`stack`; if `forward` is not -1, it was in the backward of an operator that was called at that stack. `begun` are
+the moments at which steps began, `span` that of the traced one; all times count from the mark's own. `reason` says
+why there are no lines, or not of the whole step.
+
+Threads of autograd run no Python. Their rows are made of autograd's nodes, which the profiler saw: a node has the
+number of the operator that made it, and the thread that called backward is at that call meanwhile.
+
+    main thread   12: loss = model(x)   13: loss.backward() ─────────────
+    autograd                            │ node of :31 │ node of :30 │
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import threading
+import time
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from nvtx_kernels.analysis.vocabulary.lines import REASONS
+
+from ..lines import StepLines
+from ..lines.line_log import MOST_ROWS, NOWHERE, Line, LineLog
+from .range_log import Event
+from .seen import SEQUENCE_BITS, Blocks, Column, Seen
+
+MARK = "nvtx-kernels lines: "
+VERSION = 1
+COLUMNS = ("thread", "at_ns", "stack", "forward")
+#: What encloses a node of autograd in the profiler's events, and may be about a leaf, which has no number.
+ENGINE = "autograd::engine::"
+_INSTALLED = ("site-packages", "dist-packages")
+#: Of a file that is neither below the working folder nor installed: so many parts of its path are kept.
+LAST_PARTS = 2
+
+
+class Row(NamedTuple):
+    """From a moment on, a thread is at a stack; in the backward of what was called at `forward`, if not -1."""
+
+    thread: int
+    at_ns: int
+    stack: int
+    forward: int
+
+
+class _Node(NamedTuple):
+    """What autograd did for a node on a thread, and at which stack its operator was called; -1 if unknown."""
+
+    thread: int
+    start_ns: int
+    end_ns: int
+    forward: int
+
+
+def saw(seen: Seen, lines: StepLines) -> bool:
+    """Return whether a session saw anything of the traced step."""
+    first_ns, last_ns = lines.span_ns
+    tables = (seen.calls.start_ns, seen.blocks.start_ns)
+    return any(bool(((start_ns >= first_ns) & (start_ns < last_ns)).any()) for start_ns in tables)
+
+
+def mark_of(lines: StepLines, seen: Seen | None) -> list[Event]:
+    """Return the mark of the traced step, given the session that saw it; none where there is nothing to tell.
+
+    A report can do without: what goes wrong here is a reason why there are no lines.
+    """
+    if lines.log is None and not lines.reason:
+        return []
+    at_ns = time.time_ns()
+    try:
+        text = text_of(lines, seen, at_ns)
+    except Exception:
+        text = MARK + json.dumps({"version": VERSION, "reason": REASONS["unwritten"]})
+    return [Event(at_ns, None, threading.get_native_id(), text, None, is_mark=True)]
+
+
+def text_of(lines: StepLines, seen: Seen | None, at_ns: int) -> str:
+    """Return the mark of lines that were traced, sent at a moment, given the session that saw the step."""
+    facts: dict[str, object] = {"version": VERSION}
+    if lines.reason:
+        facts["reason"] = lines.reason
+    if lines.log is not None:
+        stacks = _Stacks(lines.log)
+        rows = [*_rows(lines, stacks, seen)][:MOST_ROWS]
+        table = np.array(rows or np.empty((0, len(COLUMNS))), np.int64).T.copy()
+        table[1] = np.diff(table[1], prepend=at_ns)
+        facts |= {"frames": stacks.frames(lines.folder), "stacks": stacks.positions()}
+        facts["begun"] = [begun - at_ns for begun in lines.begun]
+        facts["span"] = [moment - at_ns for moment in lines.span_ns]
+        facts["data"] = base64.b64encode(zlib.compress(table.astype("<i8").tobytes())).decode()
+    return MARK + json.dumps(facts, ensure_ascii=False, separators=(",", ":"))
+
+
+class _Stacks:
+    """The stacks of a log, one a node and an empty one, and their lines."""
+
+    def __init__(self, log: LineLog) -> None:
+        self._stacks = [*log.stacks, ()]
+
+    def of(self, node: int) -> int:
+        """Return the stack of a node."""
+        return node if node != NOWHERE else len(self._stacks) - 1
+
+    def _lines(self) -> dict[Line, int]:
+        lines = dict.fromkeys(chain.from_iterable(self._stacks))
+        return {line: place for place, line in enumerate(lines)}
+
+    def frames(self, folder: str) -> list[tuple[str, int, str]]:
+        """Return the lines, with files as they are called from a folder."""
+        lines, cells = self._lines(), _cells()
+        shown = {line.file: cells.get(line.file) or short_name(line.file, folder) for line in lines}
+        return [(shown[line.file], line.line, line.function) for line in lines]
+
+    def positions(self) -> list[list[int]]:
+        """Return each stack as positions of its lines."""
+        place = self._lines()
+        return [[*map(place.__getitem__, stack)] for stack in self._stacks]
+
+
+def _rows(lines: StepLines, stacks: _Stacks, seen: Seen | None) -> Iterator[Row]:
+    """Yield the rows of each thread, in the order of time."""
+    log = lines.log
+    assert log is not None
+    times, nodes = log.rows[::2].tolist(), log.rows[1::2].tolist()
+    own = [Row(log.thread, at_ns, stacks.of(node), -1) for at_ns, node in zip(times, nodes, strict=False)]
+    by_thread: dict[int, list[_Node]] = {log.thread: []}
+    for node in _backward(lines, own, seen) if seen is not None else ():
+        by_thread.setdefault(node.thread, []).append(node)
+    for thread, of_thread in by_thread.items():
+        yield from _merged(thread, own, of_thread, is_own=thread == log.thread)
+
+
+def _merged(thread: int, own: Sequence[Row], nodes: Sequence[_Node], *, is_own: bool) -> Iterator[Row]:
+    """Yield the rows of a thread: what the main one logged, and in which node of autograd it was meanwhile.
+
+    Python that runs in a node of the main thread, as in a function of the user's, is at its own line.
+    """
+    events: list[tuple[int, int, _Node | Row]] = [(node.start_ns, 1, node) for node in nodes]
+    events += [(node.end_ns, 0, node) for node in nodes]
+    events += [(row.at_ns, 2, row) for row in own]
+    stack, running = -1, list[tuple[_Node, int]]()
+    for at_ns, kind, what in sorted(events, key=lambda event: event[:2]):
+        if isinstance(what, Row):
+            stack = what.stack
+            if not is_own:
+                continue
+        elif kind:
+            running.append((what, stack))
+        else:
+            running = [(node, at) for node, at in running if node is not what]
+        forward = running[-1][0].forward if running and running[-1][1] == stack else -1
+        yield Row(thread, at_ns, stack, forward)
+
+
+def _backward(lines: StepLines, own: Sequence[Row], seen: Seen) -> Iterator[_Node]:
+    """Yield what the session saw of autograd's nodes in the step, with the stack of each node's operator.
+
+    Of several operators with a node's number on the traced thread, the last one made it. A leaf follows the node
+    that computed its gradient, and has its line.
+    """
+    blocks, log = seen.blocks, lines.log
+    assert log is not None
+    tids = np.array([tid for tid, _ in seen.threads] or [0], np.int64)
+    in_step = (blocks.start_ns >= lines.span_ns[0]) & (blocks.start_ns < lines.span_ns[1])
+    times, stack_of = [row.at_ns for row in own], [row.stack for row in own]
+    number = np.where(blocks.sequence >= 0, blocks.sequence & ((1 << SEQUENCE_BITS) - 1), -1)
+    made = np.flatnonzero(in_step & (blocks.forward == 0) & (number >= 0) & (tids[blocks.thread] == log.thread))
+    called_at: dict[int, int] = {}
+    for row in made[np.argsort(blocks.start_ns[made], kind="stable")].tolist():
+        place = bisect_right(times, int(blocks.start_ns[row])) - 1
+        if place >= 0:
+            called_at[int(number[row])] = stack_of[place]
+    is_engine = np.isin(blocks.name, [n for n, text in enumerate(seen.texts) if text.startswith(ENGINE)])
+    is_node = (blocks.forward > 0) & (number >= 0) & ~is_engine & _counts_in(blocks, log.thread)
+    rows = np.flatnonzero(in_step & (is_engine | is_node))
+    rows = rows[np.lexsort((-blocks.end_ns[rows], blocks.start_ns[rows], blocks.thread[rows]))]
+    yield from _nodes(blocks, rows, is_engine, number, called_at, tids)
+
+
+def _counts_in(blocks: Blocks, thread: int) -> NDArray[np.bool_]:
+    """Mark the blocks whose number is a thread's, or may be: without flows, nodes do not tell."""
+    counted_in = (blocks.sequence >> SEQUENCE_BITS) - 1
+    return np.isin(counted_in, (thread, 0))
+
+
+def _nodes(
+    blocks: Blocks,
+    rows: Column,
+    is_engine: NDArray[np.bool_],
+    number: Column,
+    called_at: dict[int, int],
+    tids: Column,
+) -> Iterator[_Node]:
+    """Yield the outermost block of each node; the number is that of the block inside it."""
+    thread, waiting, last = -1, None, -1
+    for row in rows.tolist():
+        if int(blocks.thread[row]) != thread:
+            if waiting is not None:
+                yield waiting
+            thread, waiting, last = int(blocks.thread[row]), None, -1
+        tid, start_ns, end_ns = int(tids[thread]), int(blocks.start_ns[row]), int(blocks.end_ns[row])
+        forward = called_at.get(int(number[row]), -1)
+        if not is_engine[row]:
+            last = forward
+            if waiting is not None and end_ns <= waiting.end_ns:
+                waiting = waiting._replace(forward=forward)
+                continue
+        if waiting is not None:
+            yield waiting
+        waiting = _Node(tid, start_ns, end_ns, last if is_engine[row] else forward)
+    if waiting is not None:
+        yield waiting
+
+
+def short_name(file: str, folder: str) -> str:
+    """Return how a file is called from a folder: no more of the machine's paths than tells it from others.
+
+    >>> short_name("/home/me/project/models/net.py", "/home/me/project")
+    'models/net.py'
+    >>> short_name("/opt/lib/python3.12/site-packages/timm/layers/mlp.py", "/home/me")
+    'timm/layers/mlp.py'
+    """
+    path = file.replace("\\", "/")
+    here = folder.replace("\\", "/").rstrip("/") + "/"
+    parts = path.split("/")
+    for name in _INSTALLED:
+        if name in parts:
+            return "/".join(parts[len(parts) - parts[::-1].index(name) :])
+    if path.startswith(here):
+        return path.removeprefix(here)
+    return "/".join(parts[-LAST_PARTS:]) if parts[0] in ("", *_DRIVES) else path.removeprefix("./")
+
+
+_DRIVES = tuple(f"{letter}:" for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+def _cells() -> dict[str, str]:
+    """Return what notebooks call the files of their cells, by what code objects call them."""
+    with suppress(Exception):
+        shell = sys.modules["IPython"].get_ipython()
+        return {file: f"cell {number}" for file, number in shell.compile._filename_map.items()}
+    return {}
