@@ -13,6 +13,7 @@ from torch import nn
 
 from .. import annotate
 from ..annotate import optimizers
+from ..annotate.regions import in_backward
 from ..annotate.replacing import replaced
 
 
@@ -24,6 +25,14 @@ def _has_parameters(module: nn.Module) -> bool:
     return any(True for _ in module.parameters())
 
 
+def _is_inner(thread: _Thread) -> bool:
+    """Return whether a module that is called now is part of another's call.
+
+    Backward calls modules again that checkpointing computes anew: they are parts, though no call is open there.
+    """
+    return thread.is_inside or torch.compiler.is_compiling() or in_backward()
+
+
 @contextmanager
 def annotating_roots(**choice: Any) -> Iterator[None]:
     """Annotate each module with parameters whose call is in no other module's, from its first call on."""
@@ -32,7 +41,7 @@ def annotating_roots(**choice: Any) -> Iterator[None]:
     entered = ExitStack()
 
     def seen(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if thread.is_inside or torch.compiler.is_compiling():
+        if _is_inner(thread):
             return call(self, *args, **kwargs)
         if self not in annotated and _has_parameters(self):
             annotated.add(self)
@@ -57,8 +66,7 @@ def telling_roots(
     call, thread = nn.Module.__call__, _Thread()
 
     def seen(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        is_root = not thread.is_inside and not torch.compiler.is_compiling()
-        if not is_root or not is_told(self):
+        if _is_inner(thread) or not is_told(self):
             return call(self, *args, **kwargs)
         thread.is_inside = True
         optimizers.before_forward((args, kwargs))
