@@ -14,7 +14,7 @@ MANIFOLD = 1.25
 NUMBERS = ("no", "one", "two", "three", "four", "five")
 REPEAT = "record each twice to be sure (compare A1 A2 --to B1 B2)"
 NO_COMMON_STEPS = "Without measured steps on both sides, nothing says how much times vary."
-AT_MOST = "{}'s step may take less than that: run both without a profiler (nvtx-kernels benchmark --against)."
+AT_MOST = "{}'s step may take less than that: run both without a profiler (nvtx-kernels try --against)."
 VARYING = "Steps vary too much: record more of them, or on a quiet machine."
 
 

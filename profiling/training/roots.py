@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -57,12 +57,19 @@ def annotating_roots(**choice: Any) -> Iterator[None]:
         yield
 
 
+#: Makes a call of a module: what calls it, the module, and its arguments.
+Caller = Callable[[Callable[..., Any], nn.Module, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def _made(call: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return call(module, *args, **kwargs)
+
+
 @contextmanager
 def telling_roots(
-    around: Callable[[], AbstractContextManager[None]] = nullcontext,
-    is_told: Callable[[nn.Module], bool] = _has_parameters,
+    make_call: Caller = _made, is_told: Callable[[nn.Module], bool] = _has_parameters
 ) -> Iterator[None]:
-    """Tell the phases of the calls of such modules, each inside `around()`, without annotating these."""
+    """Tell the phases of the calls of such modules, which `make_call` makes, without annotating these."""
     call, thread = nn.Module.__call__, _Thread()
 
     def seen(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -71,8 +78,7 @@ def telling_roots(
         thread.is_inside = True
         optimizers.before_forward((args, kwargs))
         try:
-            with around():
-                return call(self, *args, **kwargs)
+            return make_call(call, self, args, kwargs)
         finally:
             thread.is_inside = False
             optimizers.after_forward()
