@@ -18,6 +18,7 @@ import select
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,6 +33,7 @@ from .patch import PACKAGES
 from .results import Job, Written, read_lines
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
+NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: How often a run is looked after, s, and how long what is killed may take to end.
 LOOK_S, DYING_S = 0.02, 10.0
@@ -58,6 +60,7 @@ class Keeper:
     def __init__(self, place: Place) -> None:
         self.place, self.folder, self._jobs = place, Path(place.results), 0
         (self.folder / "scratch").mkdir(exist_ok=True)
+        _import_compiler()
         from_us, self._to_keeper = os.pipe()
         self._from_keeper, to_us = os.pipe()
         for stream in (sys.stdout, sys.stderr):
@@ -108,6 +111,21 @@ class Keeper:
             raise OSError("the process that runs the program was killed")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+
+def _import_compiler() -> None:
+    """Import what the first step of any optimizer imports, which takes a second, once for all runs.
+
+    Should it ask whether there is a GPU, NVML answers: a process in which CUDA has begun cannot be forked.
+    """
+    before = os.environ.get(NVML_CHECK)
+    os.environ[NVML_CHECK] = "1"
+    import torch._dynamo  # noqa: F401
+
+    if before is None:
+        del os.environ[NVML_CHECK]
+    else:
+        os.environ[NVML_CHECK] = before
 
 
 class _Keeping:
@@ -185,6 +203,7 @@ def _begin(path: Path, place: Place, log: IO[bytes]) -> None:
         folder = Path(place.results, name)
         folder.mkdir(exist_ok=True)
         os.environ.setdefault(variable, str(folder))
+    tempfile.tempdir = None  # what this process has found out is of its parent
     job = Job(**json.loads(path.read_text())["job"])
     results = path.with_suffix(".out")
     if not job.launcher:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -93,7 +94,7 @@ def _to_overlay(folders: Sequence[str]) -> list[str]:
 
 
 def _unescaped(path: str) -> str:
-    return path.encode().decode("unicode_escape")
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), path)
 
 
 def _overlay(path: str, lower: str, upper: str) -> None:
