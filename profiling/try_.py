@@ -13,6 +13,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from .trying.overlay import Place
 
 NO_LEVER = "none"
-GIB = 1 << 30
+GIB, WIDTH = 1 << 30, 80
 EPILOG = """\
 how       the program is run about twenty times, some 30 to 100 steps each: it is recorded; then all changes that
           can be switched on and off take turns in one process; then what saved time, and what cannot be switched,
@@ -43,11 +44,11 @@ exit      0 measured; 1 the program cannot be tried; 2 wrong usage; 130 interrup
 STARTERS = ("accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "python", "python3", "horovodrun")
 IS_OVERLAY = (
     "try: {program} runs about twenty times. Nothing that it writes to its folder, temporary files and caches "
-    "stays; elsewhere it may not write{allowed}.{network}\n"
+    "stays; elsewhere it may not write{allowed}.{network}"
 )
 IS_IN_PLACE = (
     "try: {program} runs about twenty times, in place: what it writes to its folder, temporary files and caches "
-    "stays. Python may not write elsewhere{allowed}; what C++ code and commands write is not noticed.{network}\n"
+    "stays. Python may not write elsewhere{allowed}; what C++ code and commands write is not noticed.{network}"
 )
 NO_NETWORK = " Python may not connect to other machines; what C++ code and commands do is not noticed."
 NO_OVERLAY = (
@@ -123,7 +124,7 @@ def _try(options: argparse.Namespace, words: list[str], is_module: bool) -> int:
             reason = "" if place.is_in_place else keeper.check()
             if reason:
                 raise UsageError(NO_OVERLAY.format(reason))
-            _announce(options, words[0])
+            _announce(options, program.words[0])
             trying = Trying(keeper, program, choice, _say)
             report = options.report or (trying.record(results / "report.sqlite") if choice.levers != () else None)
             suggestions, refused = suggestions_of(report) if report else ({}, NO_RECORDING)
@@ -210,7 +211,8 @@ def _announce(options: argparse.Namespace, program: str) -> None:
     allowed = "".join(f", but to {path}" for path in options.allow_writes)
     network = "" if options.allow_network else NO_NETWORK
     sentence = IS_IN_PLACE if options.in_place else IS_OVERLAY
-    sys.stderr.write(sentence.format(program=program, allowed=allowed, network=network))
+    text = sentence.format(program=program, allowed=allowed, network=network)
+    sys.stderr.write(f"{textwrap.fill(text, WIDTH)}\n")
 
 
 def _say(what: str) -> None:

@@ -75,6 +75,12 @@ class Gain:
         """Whether it surely saves time, and enough of it."""
         return self.interval.is_less and self.share >= WORTH
 
+    @property
+    def is_undecided(self) -> bool:
+        """Whether neither a gain nor a loss is sure, nor that there is none."""
+        interval = self.interval
+        return not (interval.is_less or interval.is_more or interval.is_within(SAME))
+
 
 @dataclass
 class Comparison:
@@ -179,7 +185,7 @@ def compared(bases: Sequence[Ending], ending: Ending, numbers: Numbers) -> Compa
     own = max((_difference(a, b) for other in others for a, b in _known(base, other)), default=0.0)
     own_weights = max((_difference(base.weights, other.weights) for other in others), default=0.0)
     if worst <= 2 * own and weights <= 2 * own_weights + NEARLY_EQUAL:
-        return Comparison(f"{worst:.0e}, as runs differ")
+        return Comparison(f"{worst:.0e}, as its runs")
     last = _last_third(pairs)
     varies = max(_difference(pairs[0][0], a) for a, _ in pairs) if numbers is Numbers.RANDOM else 0.0
     is_fine = (
@@ -187,7 +193,7 @@ def compared(bases: Sequence[Ending], ending: Ending, numbers: Numbers) -> Compa
         and last <= max(10 * numbers.of_loss, 2 * own, varies)
         and weights <= max(numbers.of_weights, 2 * own_weights)
     )
-    return Comparison(f"{first:.0e}, at the end {last:.0e}", is_fine)
+    return Comparison(f"differ by {max(worst, weights):.0e}", is_fine)
 
 
 def _known(base: Ending, other: Ending) -> list[tuple[float, float]]:

@@ -49,6 +49,8 @@ LEAST_SCREEN_S = 15.0
 SCREENING, CONFIRMING = 0.5, 0.9
 #: How many arms that save most are left on, and how many arms lie between two runs of the program as it is.
 MOST_ON, BETWEEN = 2, 2
+#: How often what a screen could not decide is screened further.
+MOST_AGAIN = 2
 #: Rounds of processes before a decision.
 LEAST_ROUNDS = 2
 TOGETHER = "together"
@@ -162,7 +164,8 @@ class Trying:
         facts = self._facts_of(outcome)
         worth = [name for name in names if is_worth_a_run(facts.get(name))]
         plan = plan_of(worth, rounds_of(len(worth), self.choice.rounds))
-        series = []
+        series: list[list[Visit]] = []
+        again = MOST_AGAIN
         while True:
             visits = self._visits(outcome)
             series.append(visits)
@@ -171,9 +174,13 @@ class Trying:
             for arm in done:
                 plan.remove(arm)
             plan = [name for name in plan if not self._arms[name].lost]
+            gains = self._gains(series)
             is_stuck = not done and not outcome.written.arm
+            if not plan and again:
+                again -= 1
+                plan = plan_of([name for name, gain in gains.items() if gain.is_undecided], self.choice.rounds)
             if not plan or is_stuck or self._spent > SCREENING:
-                return self._gains(series)
+                return gains
             outcome = self._run(self._screen_job(plan, 0), compiles=True)
 
     def _screen_job(self, plan: list[str], rounds: int) -> Job:
