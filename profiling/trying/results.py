@@ -85,12 +85,13 @@ class Seen:
 
 @dataclass
 class Ending:
-    """A run's end: why it failed ("" if it did not), its steps, and what was computed.
+    """A run's end: why it failed ("" if it did not), the arm that was on, its steps, and what was computed.
 
     `raised` has exceptions in models' calls by the arm that was on, `refused` what the program may not do.
     """
 
     error: str = ""
+    arm: str = ""
     steps: int = 0
     step_ns: list[float] = field(default_factory=list)
     losses: list[float | None] = field(default_factory=list)
@@ -149,4 +150,4 @@ def _add(written: Written, line: Line) -> None:
         case Seen(levers):
             written.seen = levers
         case Ending():
-            written.ending = line
+            written.ending, written.arm = line, line.arm

@@ -102,10 +102,12 @@ class Run:
     def finish(self, error: str = "") -> NoReturn:
         """Write how the run ended, and end the process."""
         self.guard.switch(on=False)
+        arm = self._arm
         try:
             ending = self._ending(error)
+            ending.arm = arm
         except Exception as failure:  # of a GPU that has failed
-            ending = Ending(error or text_of(failure), self.steps.count)
+            ending = Ending(error or text_of(failure), arm, self.steps.count)
         self.write(ending)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
