@@ -1,4 +1,4 @@
-"""Whether two series of measured steps differ: medians with a floor, a rank test, and intervals of many changes."""
+"""Whether two series of measured steps differ: medians with a floor, a rank test, intervals of many changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOME_STEPS, FLOOR_OF_SOME = 3, 0.05
 LARGE = 0.25
 #: Up to this number of pairs of values the rank test is exact; above, the sum of ranks is nearly normal.
 EXACT_PAIRS = 2500
-#: Of Student's t for a two-sided interval of 99.8%, by degrees of freedom from 1 on; and how it goes on from there.
+#: Of Student's t for a two-sided interval of 99.8%, by degrees of freedom from 1 on; and how it goes on.
 T_998 = (
     318.309, 22.327, 10.215, 7.173, 5.893, 5.208, 4.785, 4.501, 4.297, 4.144, 4.025, 3.930, 3.852, 3.787, 3.733,
     3.686, 3.646, 3.610, 3.579, 3.552, 3.527, 3.505, 3.485, 3.467, 3.450, 3.435, 3.421, 3.408, 3.396, 3.385,

@@ -39,6 +39,10 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LOOK_S, DYING_S = 0.02, 10.0
 LAST_LINES = 12
 RANK = "from nvtx_kernels.profiling.trying.run import main; main()"
+#: Folders of ours that runs share, so that each need not compile again, by the variable that says where they are;
+#: and that of temporary files, where these are no overlay. PyTorch itself sets the first one when it is imported.
+TEMPORARY = "TMPDIR"
+OUR_FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", TEMPORARY: "tmp"}
 #: Shared memory of PyTorch, by the number of the process that made it.
 SHARED = re.compile(r"torch_(\d+)_")
 NO_END, NO_RESULT = "no end after {:.0f} s", "ended with status {}{}"
@@ -196,13 +200,11 @@ def _begin(path: Path, place: Place, log: IO[bytes]) -> None:
         overlay.enter(place)
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a new user namespace forgets both
     _prctl(PR_SET_DUMPABLE, 1)
-    folders = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
-    if place.is_in_place:
-        folders["TMPDIR"] = "tmp"
-    for variable, name in folders.items():
-        folder = Path(place.results, name)
-        folder.mkdir(exist_ok=True)
-        os.environ.setdefault(variable, str(folder))
+    for variable, name in OUR_FOLDERS.items():
+        if variable != TEMPORARY or place.is_in_place:
+            folder = Path(place.results, name)
+            folder.mkdir(exist_ok=True)
+            os.environ[variable] = str(folder)
     tempfile.tempdir = None  # what this process has found out is of its parent
     job = Job(**json.loads(path.read_text())["job"])
     results = path.with_suffix(".out")

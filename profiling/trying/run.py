@@ -51,6 +51,8 @@ STARTS_ITSELF = (
 #: Programs that start training processes, in the command of a process.
 STARTERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed", "mpirun")
 MOST_TEXT = 160
+#: Steps in which a program first does what it does once: libraries begin, memory grows.
+FIRST_STEPS = 2
 
 
 class Run:
@@ -67,6 +69,7 @@ class Run:
         self._with_inputs, self._around, self._with_output = map(self._those_with, ("inputs", "around", "output"))
         self._optimizers: dict[int, Optimizer] = {}
         self._arm, self._raised = "", dict[str, str]()
+        self._timed_from_s, self._spent_s = 0.0, dict[str, float]()
 
     def go(self) -> NoReturn:
         """Run the program until it ends or the job is done, write how it ended, and end the process."""
@@ -168,19 +171,27 @@ class Run:
     def _plan(self) -> list[str]:
         """Return the arms of the plan that have something to change, once all that is there was seen."""
         self._warmed()
-        facts = self._facts(time.perf_counter() - self.steps.began_s)
+        facts = self._facts()
+        self._take_shares(facts)
         self.write(Seen(facts))
         arms = [arm for arm in self.job.plan if is_worth_a_run(facts[arm])]
         return plan_of(arms, rounds_of(len(arms), self.job.rounds)) if self.job.rounds else arms
 
-    def _facts(self, elapsed_s: float = 0.0) -> dict[str, LeverFacts]:
+    def _facts(self) -> dict[str, LeverFacts]:
         """Return what is known of the levers; those that are for a GPU see nothing where none is used."""
         has_gpu = torch.cuda.is_initialized() or self.job.is_named  # type: ignore[no-untyped-call]
-        facts = {name: _facts_of(patch, elapsed_s) for name, patch in self.patches.items()}
-        for name, of_lever in facts.items():
-            if BY_NAME[name].only_on_gpu and not has_gpu:
-                of_lever.saw = 0
+        facts = {}
+        for name, patch in self.patches.items():
+            is_blind = BY_NAME[name].only_on_gpu and not has_gpu
+            facts[name] = LeverFacts(0 if is_blind else patch.saw, patch.did, patch.place, patch.trouble)
         return facts
+
+    def _take_shares(self, facts: dict[str, LeverFacts]) -> None:
+        """Note which share of the steps since the first ones each lever could save, where that is known."""
+        elapsed_s = time.perf_counter() - self._timed_from_s
+        for name, patch in self.patches.items():
+            if patch.spent_s is not None and self._timed_from_s:
+                facts[name].most_share = (patch.spent_s - self._spent_s[name]) / elapsed_s
 
     def _switch(self, arm: str, on: bool) -> None:
         self.patches[arm].switch(on=on)
@@ -194,6 +205,9 @@ class Run:
         if number:
             for patch in self.patches.values():
                 patch.step_ended()
+        if number == FIRST_STEPS:
+            self._timed_from_s = time.perf_counter()
+            self._spent_s = {name: patch.spent_s or 0.0 for name, patch in self.patches.items()}
         if self.course.step_ended(number):
             self.finish()
 
@@ -259,12 +273,6 @@ class Run:
         is_rank = variables is not None and "LOCAL_RANK" in variables and "LOCAL_RANK" not in os.environ
         if starter or is_rank:
             self.finish(STARTS_ITSELF.format(Path(starter).name or "a process a rank"))
-
-
-def _facts_of(patch: Patch, elapsed_s: float = 0.0) -> LeverFacts:
-    is_known = patch.spent_s is not None and elapsed_s > 0
-    share = (patch.spent_s or 0.0) / elapsed_s if is_known else None
-    return LeverFacts(patch.saw, patch.did, patch.place, patch.trouble, share)
 
 
 def text_of(error: BaseException) -> str:

@@ -105,7 +105,7 @@ def test_a_noisy_change_has_its_own_noise_and_leaves_the_others_theirs():
     calm = {str(n): [-0.1, -0.101, -0.099, -0.1] for n in range(5)}
     intervals = pooled_intervals({**calm, "noisy": [-0.5, 0.3, -0.4, 0.2]})
     assert (intervals["0"].is_less, intervals["0"].is_within(0.11)) == (True, True)
-    assert not (intervals["noisy"].is_less or intervals["noisy"].is_more)
+    assert (intervals["noisy"].is_less, intervals["noisy"].is_more) == (False, False)
 
 
 def test_nothing_is_known_of_what_was_measured_once():

@@ -76,6 +76,13 @@ def test_how_a_run_ends_is_told(way, tmp_path):
     assert not is_left
 
 
+@pytest.mark.parametrize("variable", ["TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"])
+def test_runs_share_what_they_compile(variable, tmp_path):
+    text = f"raise ValueError(os.environ[{variable!r}])"
+    error, *_ = forked(done, str(tmp_path), text, True)
+    assert error.startswith(f"ValueError: {tempfile.gettempdir()}/nvtx-kernels-test-")
+
+
 CLEANS_UP = """
 import atexit
 atexit.register(lambda: open('by atexit', 'w'))
