@@ -27,6 +27,9 @@ GROUPS: dict[str, dict[str, Command]] = {
     "record a report": {
         "record": Command("profiling.record", "run a Python program and record its training steps, without nsys"),
     },
+    "measure what a change saves": {
+        "try": Command("profiling.try_", "apply each known change to a program as it is, and measure it"),
+    },
     "check": {
         "doctor": Command("analysis.doctor", "check whether a report is sound; without one, this machine"),
         "join": Command("analysis.join", "save a report of any format as one SQLite file, to query or to share"),

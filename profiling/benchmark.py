@@ -2,22 +2,20 @@
 
 python -m profiling.benchmark --sizes small,medium --modes forward,train --dtypes fp32,bf16
 python -m profiling.benchmark --warmup 0,1,5 --steps 10 train.py --batch-size 8
-python -m profiling.benchmark --against 'train.py --fused' train.py
 python -m profiling.benchmark --study warmup --sizes small
 python -m profiling.benchmark --results benchmark.jsonl --by dtype --format markdown --plot times.png
 """
 
 import argparse
-import json
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .cli import (
     CommandParser,
+    Removed,
     add_longest,
     add_output,
     add_running,
@@ -29,32 +27,14 @@ from .study.studies import BY, COLUMNS, STUDIES, add_lists, add_year
 
 DESCRIPTION = (
     "Time every combination of the course model's settings, each in its own process; or the phases of your own\n"
-    "program; or test whether another program is faster."
+    "program."
 )
 #: The options that a program can have; all others are settings of the course's model.
 OF_PROGRAMS = ("program", "warmup", "steps", "by", "columns", "phases", "format", "output", "plot", "help")
-#: The options for two programs, and those that only two programs have.
-OF_TWO_PROGRAMS = (
-    "program",
-    "against",
-    "within",
-    "budget",
-    "fail_on",
-    "warmup",
-    "steps",
-    "format",
-    "output",
-    "help",
-)
-ONLY_OF_TWO = ("within", "fail_on")
 EPILOG = """\
 program   train.py --epochs 1: time forward, backward and optimizer of each step, waiting for the device around
           each. The program is stopped after --warmup steps (5) and --steps more (10). A list of --warmup gives a
           line for each value, from one run. Other settings do not apply: the program has its own
-two       --against 'after.py --fused' before.py: run both in turn, each in its own process, without a profiler
-          and without waiting inside the loop. Each process runs --warmup steps (5) and --steps (20), timed from
-          the end of one step to the end of the next. This ends when the 95% interval of the difference is
-          narrower than --within (2%), or after --budget seconds (300). Losses are compared
 attention --attention without a list measures attention alone, over head dimension and length; its options:
           --attention --help
 lists     are separated by commas: --sizes small,medium. Settings without a list have the device's default
@@ -63,7 +43,7 @@ table     a line per configuration and phase; --by compares a setting's values w
 results   every measurement is appended to a file of JSON lines at once. The same command again only measures
           the rest; --again measures everything, and the latest rows count
 exit      0 done, also with out-of-memory rows; 1 a configuration failed, or a file could not be used;
-          2 wrong usage; 3 a rule of --fail-on failed; 130 interrupted
+          2 wrong usage; 130 interrupted
 """
 
 
@@ -76,14 +56,7 @@ def parser(prog: str = "python -m profiling.benchmark") -> argparse.ArgumentPars
     add("--captures", metavar="LIST", type=list_of(str), help="none, bare, recorder, nsys-light, ...")
     add("--repeats", type=times, default=1, metavar="N", help="measure everything N times, and pool")
     add("--study", choices=STUDIES, default="times", help="the question (default times)")
-    add("--against", metavar="PROGRAM", help="a second script with its arguments: is it faster than the first?")
-    add(
-        "--within",
-        type=_percentage,
-        metavar="PERCENT",
-        help="stop when the interval of the difference is narrower (2%%)",
-    )
-    add("--fail-on", action="append", metavar="RULE", help="such as 'step time > +5%%' (several)")
+    add("--against", action=Removed, use="nvtx-kernels try --levers none --against '{}' before.py")
     add("program", nargs=argparse.REMAINDER, help="your own script, and its arguments")
     running = options.add_argument_group("running")
     add_running(running, "benchmark.jsonl")
@@ -120,13 +93,11 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
         for action in command._actions:
             if not action.option_strings or options.get(action.dest, action.default) == action.default:
                 continue
-            if reason := _unsuited(action.dest, options):
-                command.error(f"{action.option_strings[0]} {reason}")
+            if action.dest not in OF_PROGRAMS:
+                command.error(f"{action.option_strings[0]} is of the course's model, and {script} has its own")
         if len(options["steps"] or ()) > 1:
             command.error("--steps is one number with a program, such as --steps 10")
         return ended(command, lambda: _time_program(options))
-    if options["against"] is not None or options["within"] or options["fail_on"]:
-        command.error("--against compares with a script: write it and its arguments after all options")
 
     def work() -> int:
         # Pandas and PyTorch take seconds to import.
@@ -137,44 +108,10 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
     return ended(command, work, goes_on=True)
 
 
-def _unsuited(name: str, options: Mapping[str, Any]) -> str:
-    """Return the error of an option that cannot be used with a timed script, or ""."""
-    if options["against"] is not None:
-        return "" if name in OF_TWO_PROGRAMS else "is not for --against, which times whole steps"
-    if name in ONLY_OF_TWO:
-        return "goes with --against 'after.py'"
-    return "" if name in OF_PROGRAMS else f"is of the course's model, and {options['program'][0]} has its own"
-
-
-def _percentage(text: str) -> float:
-    """Read `2%`, or `2`; raises ArgumentTypeError unless it is a percentage above 0."""
-    try:
-        value = float(text.removesuffix("%")) / 100
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a percentage above 0: write --within 2%")
-    return value
-
-
-def time_steps(arguments: Sequence[str]) -> int:
-    """Time one run of a script: OUT WARM_UP STEPS script.py …; return the status of one that failed, else 0."""
-    from .program import status_of
-    from .training.step_ends import timed
-
-    out, warm_up, steps, *program = arguments
-    found = timed(partial(status_of, program), int(warm_up), int(steps))
-    Path(out).write_text(json.dumps(found))
-    return found["status"] or 0
-
-
 def _time_program(options: Mapping[str, Any]) -> int:
     from .program import report, status_of
     from .study.program_times import show_times
-    from .training.against import compare_programs
 
-    if options["against"] is not None:
-        return compare_programs(options)
     raised: list[Exception] = []
 
     def run() -> int:

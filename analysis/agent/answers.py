@@ -157,7 +157,7 @@ class Reports:
         nothing could be replayed (`reason`, `remedy`): "at most"; `cpu`, a CPU's operators by counting: "about".
         `unrecorded_step_ms` is how long a step takes without recording, where that was measured: it narrows the
         figures. Each of `fixes` has `sentence`, `alone_low_ns` to `alone_ns`, `then_ns` and `where`; `fix_basis`
-        says what else was tried. Afterwards, measure: `nvtx-kernels benchmark --against`, or `compare`.
+        says what else was tried. Measure them: `nvtx-kernels try`, or `compare`.
         """
         if unrecorded_step_ms is not None and not unrecorded_step_ms > 0:
             raise UsageError(f"`unrecorded_step_ms` is a time above 0, not {unrecorded_step_ms:g}.")

@@ -1,9 +1,9 @@
-"""Whether two series of measured steps differ: medians with a floor, a rank test, and intervals of paired runs."""
+"""Whether two series of measured steps differ: medians with a floor, a rank test, intervals of many changes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -29,11 +29,14 @@ SAME_WITHIN = 0.05
 EXACT_PAIRS = 2500
 #: The bounds of a difference are those of at most this number of values a side, evenly taken from all.
 MOST_OF_PAIRS = 500
-#: Of Student's t for a two-sided interval of 95%, by degrees of freedom from 1 on.
-T_95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+#: Of Student's t for a two-sided interval of 99.8%, by degrees of freedom from 1 on; and how it goes on.
+T_998 = (
+    318.309, 22.327, 10.215, 7.173, 5.893, 5.208, 4.785, 4.501, 4.297, 4.144, 4.025, 3.930, 3.852, 3.787, 3.733,
+    3.686, 3.646, 3.610, 3.579, 3.552, 3.527, 3.505, 3.485, 3.467, 3.450, 3.435, 3.421, 3.408, 3.396, 3.385,
 )  # fmt: skip
+T_998_LIMIT, T_998_SLOPE = 3.090, 9.0
+#: A series that is noisier than the typical one by this factor has its own noise. No interval is narrower.
+NOISY, LEAST_HALF_WIDTH = 3.0, 0.005
 #: Steps of one kind launch as many kernels as the next larger of that kind, within this share.
 SAME_LAUNCHES = 0.02
 #: A program of more kinds has none: its steps vary.
@@ -184,38 +187,53 @@ def _orders(a: int, b: int) -> Values:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The change from A to B as a share of A, with the bounds between which it lies in 95 of 100 cases."""
+    """A change of a time as a share of it, with the bounds between which it lies in 998 of 1000 cases."""
 
     change: float
     low: float
     high: float
 
     @property
-    def width(self) -> float:
-        """How far the bounds are apart."""
-        return self.high - self.low
+    def is_less(self) -> bool:
+        """Whether the time is surely shorter."""
+        return self.high < 0
 
-    def verdict(self, within: float) -> Verdict:
-        """Return whether B differs: 0 lies outside of the bounds; it is the same if these are so close."""
-        if not self.low <= 0 <= self.high:
-            return "differs"
-        return "same" if self.width < within else "not known"
+    @property
+    def is_more(self) -> bool:
+        """Whether the time is surely longer."""
+        return self.low > 0
+
+    def is_within(self, share: float) -> bool:
+        """Return whether the time surely changed by less than this share."""
+        return max(-self.low, self.high) < share
 
 
-def interval_of_pairs(a: Sequence[float], b: Sequence[float]) -> Interval | None:
-    """Return the change by runs of A and B in turn, pair by pair; None for fewer than two pairs.
+def pooled_intervals(changes: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
+    """Return the change of each series, which are logarithms of quotients: one series a change that was tried.
 
-    What slows the machine for a while slows both of a pair, so that it is in none of the quotients.
+    The noise is that of all series together, as few repetitions of one say little of it; a series that is much
+    noisier than the others has its own. The bounds are infinite where nothing was repeated.
     """
-    logs = np.log(np.array(b, np.float64) / np.array(a, np.float64))
-    if len(logs) < 2:
-        return None
-    freedom = len(logs) - 1
-    factor = T_95[freedom - 1] if freedom <= len(T_95) else 1.96 + 2.5 / freedom
-    half = factor * float(np.std(logs, ddof=1)) / len(logs) ** 0.5
-    mean = float(np.mean(logs))
-    change, low, high = np.expm1([mean, mean - half, mean + half]).tolist()
-    return Interval(change, low, high)
+    series = {name: np.array(values, np.float64) for name, values in changes.items() if len(values)}
+    deviation = {name: float(np.std(values, ddof=1)) for name, values in series.items() if len(values) > 1}
+    most = NOISY * float(np.median([*deviation.values()])) if deviation else 0.0
+    calm = [name for name, own in deviation.items() if own <= most]
+    freedom = sum(len(series[name]) - 1 for name in calm)
+    squares = sum((len(series[name]) - 1) * deviation[name] ** 2 for name in calm)
+    intervals = {}
+    for name, values in series.items():
+        half = np.inf
+        if name in deviation and name not in calm:
+            half = _t_998(len(values) - 1) * deviation[name] / len(values) ** 0.5
+        elif freedom:
+            half = _t_998(freedom) * (squares / freedom / len(values)) ** 0.5
+        mean, half = float(values.mean()), max(half, LEAST_HALF_WIDTH)
+        intervals[name] = Interval(*np.expm1([mean, mean - half, mean + half]).tolist())
+    return intervals
+
+
+def _t_998(freedom: int) -> float:
+    return T_998[freedom - 1] if freedom <= len(T_998) else T_998_LIMIT + T_998_SLOPE / freedom
 
 
 Kinds: TypeAlias = list[tuple[NDArray[np.int64], NDArray[np.int64]]]

@@ -9,8 +9,8 @@ import shlex
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +28,6 @@ from ..tool import watcher
 from ..training.capture import Capture
 from ..training.loop import FROM_FIRST_CALL, WHOLE_BLOCK, Phases
 from ..training.roots import telling_roots
-from ..training.step_ends import Deaf, EnoughError
 from .results import PROGRAM, VERSION
 from .table import show
 
@@ -40,6 +39,10 @@ NEXT = "What the phases spend this time in: nvtx-kernels record {}, and nvtx-ker
 BETWEEN = (
     "step is from the begin of its first phase to the end of its last: what comes between two steps is in none."
 )
+
+
+class EnoughError(BaseException):
+    """As many steps as wanted were timed; not an Exception, so that the program does not handle it."""
 
 
 class _Phase(NamedTuple):
@@ -98,17 +101,18 @@ class _Clock:
     def mark(self, message: str) -> None:
         pass
 
-    @contextmanager
-    def call(self) -> Iterator[None]:
+    def call(
+        self, call: Callable[..., Any], module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Time the call of a model, for programs that only call one."""
         if self._is_more or threading.get_ident() != self._thread:
-            yield
-            return
+            return call(module, *args, **kwargs)
         wait_for_gpu()
         began_ns = time.perf_counter_ns()
-        yield
+        output = call(module, *args, **kwargs)
         wait_for_gpu()
         self._calls.append(_Phase("forward", began_ns, time.perf_counter_ns()))
+        return output
 
     def _see_end(self, ended: int) -> None:
         if ended > len(self._ends):
@@ -146,7 +150,7 @@ def timed(program: Callable[[], int], wanted: int) -> Timed:
         # The range in whose push the program was stopped is nobody's.
         watching.callback(range_stack.shrink, len(range_stack.stack()))
         watching.enter_context(range_stack.listen(clock))
-        watching.enter_context(others.hear(Deaf()))
+        watching.enter_context(others.hear(others.Deaf()))
         watching.enter_context(phases.running())
         watching.enter_context(telling_roots(clock.call))
         watching.enter_context(suppress(EnoughError))

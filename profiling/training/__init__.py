@@ -89,11 +89,11 @@ class Profile:
         every_model: bool = False,
     ) -> None:
         self.path = Path(path)
-        names, models = (list(model), list(model.values())) if isinstance(model, Mapping) else (None, model)
+        called, models = (list(model), list(model.values())) if isinstance(model, Mapping) else (None, model)
         remedy = "profile(model, optimizer, path)"
         self._models: list[nn.Module] = _several(models, nn.Module, "a model must be a torch.nn.Module", remedy)
         self._optimizers = _several(optimizer, Optimizer, "an optimizer must be a torch.optim.Optimizer", CALL)
-        self._names = names or [None] * len(self._models)
+        self._names = called or [None] * len(self._models)
         if flops and warmup == 0:
             raise ValueError(NO_WARM_UP)
         self._choice: dict[str, Any] = {"depth": depth, "only": only, "skip": skip}
@@ -101,7 +101,8 @@ class Profile:
         self._capture = Capture(flops=flops, memory=memory, lines=lines, facts=self._facts)
         bounds = Bounds.of(warmup, steps, is_watched=self._capture.is_watched)
         bounds = bounds._replace(fewest=0) if self._capture.is_later else bounds  # all of warm-up is uncaptured
-        self._phases = Phases(self._capture, bounds, optimizers.named(self._optimizers), self._say_goes_on)
+        names = optimizers.named(self._optimizers)
+        self._phases = Phases(self._capture, bounds, names, self._say_goes_on, self.is_settled)
         self._ranges, self._is_leaving = ExitStack(), False
 
     @property
@@ -201,6 +202,9 @@ class Profile:
 
     def _sees_root(self, model: nn.Module) -> None:
         self._capture.packages |= packages_of(model.modules())
+
+    def is_settled(self) -> None:
+        """Handle that the steps after the report were timed, which the program may have gone on without."""
 
     def _say_goes_on(self) -> None:
         if self._capture.recording is not None:

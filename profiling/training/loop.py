@@ -47,7 +47,8 @@ class Phases:
 
     `bounds` has the numbers of warm-up steps and of measured steps; FLOPs are counted in the last step of warm-up
     if asked for. `given` are the names of the optimizers given. `when_written` is called once the report is
-    written and the program goes on without a profiler: nothing listens from then on, and annotation stays.
+    written and the program goes on without a profiler: nothing listens from then on, and annotation stays;
+    `when_settled` once the steps after it were timed.
     """
 
     def __init__(
@@ -56,8 +57,10 @@ class Phases:
         bounds: Bounds,
         given: tuple[str, ...],
         when_written: Callable[[], None] = lambda: None,
+        when_settled: Callable[[], None] = lambda: None,
     ) -> None:
-        self._capture, self._bounds, self._given, self._when_written = capture, bounds, given, when_written
+        self._capture, self._bounds, self._given = capture, bounds, given
+        self._when_written, self._when_settled = when_written, when_settled
         # What follows the phases, and times steps that nobody records: the mark of these, once they were.
         self._follower, self._unheard = Follower(), ExitStack()
         self._until_written, self._until_timed = ExitStack(), ExitStack()  # what is heard of the program
@@ -348,6 +351,7 @@ class Phases:
             self._settling.step_ended()
             if self._settling.is_over:
                 self._settled()
+                self._when_settled()
             elif self._settling.is_whole:
                 self._unheard.close()
 

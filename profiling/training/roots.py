@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -24,6 +24,14 @@ class _Thread(threading.local):
 
 def _has_parameters(module: nn.Module) -> bool:
     return any(True for _ in module.parameters())
+
+
+def _is_inner(thread: _Thread) -> bool:
+    """Return whether a module that is called now is part of another's call.
+
+    Backward calls modules again that checkpointing computes anew: they are parts, though no call is open there.
+    """
+    return thread.is_inside or torch.compiler.is_compiling() or in_backward()
 
 
 @contextmanager
@@ -47,7 +55,7 @@ def annotating_roots(told: Callable[[nn.Module], None] = lambda _: None, **choic
         return True
 
     def seen(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if thread.is_inside or torch.compiler.is_compiling() or in_backward() or is_over.is_set():
+        if _is_inner(thread) or is_over.is_set():
             return call(self, *args, **kwargs)
         if annotate_new(self):
             return nn.Module.__call__(self, *args, **kwargs)
@@ -62,24 +70,29 @@ def annotating_roots(told: Callable[[nn.Module], None] = lambda _: None, **choic
         yield
 
 
+#: Makes a call of a module: what calls it, the module, and its arguments.
+Caller = Callable[[Callable[..., Any], nn.Module, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def _made(call: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return call(module, *args, **kwargs)
+
+
 @contextmanager
 def telling_roots(
-    around: Callable[[], AbstractContextManager[None]] = nullcontext,
-    is_told: Callable[[nn.Module], bool] = _has_parameters,
+    make_call: Caller = _made, is_told: Callable[[nn.Module], bool] = _has_parameters
 ) -> Iterator[None]:
-    """Tell the phases of the calls of such modules, each inside `around()`, without annotating these."""
+    """Tell the phases of the calls of such modules, which `make_call` makes, without annotating these."""
     call, thread, is_over = nn.Module.__call__, _Thread(), threading.Event()
     is_model = forgiving("a model is not known")(is_told)
 
     def seen(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        is_inside = thread.is_inside or torch.compiler.is_compiling() or in_backward()
-        if is_inside or is_over.is_set() or not is_model(self):
+        if _is_inner(thread) or is_over.is_set() or not is_model(self):
             return call(self, *args, **kwargs)
         thread.is_inside = True
         optimizers.before_forward((args, kwargs))
         try:
-            with around():
-                return call(self, *args, **kwargs)
+            return make_call(call, self, args, kwargs)
         finally:
             thread.is_inside = False
             optimizers.after_forward()

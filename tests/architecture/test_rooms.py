@@ -39,6 +39,8 @@ FLOORS = [
     ["profiling.recorder"],
     ["profiling.training"],
     ["profiling.record", "profiling.doctor"],
+    ["profiling.trying"],
+    ["profiling.try_"],
     ["model"],
     ["profiling.study"],
     ["profiling.attention"],

@@ -68,6 +68,29 @@ def test_modules_have_ranges_unless_they_are_not_wanted(tmp_path, monkeypatch, w
     assert range_names(tmp_path / "r.sqlite").count("Sequential 0") == count
 
 
+CHECKPOINTED = """
+import torch
+from torch.utils.checkpoint import checkpoint
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        return checkpoint(self.block, x, use_reentrant=False)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters())
+for _ in range(3):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_what_backward_computes_again_is_no_model(tmp_path, monkeypatch):
+    assert recorded(tmp_path, monkeypatch, CHECKPOINTED, "-o", "r.sqlite", "--warmup", "0") == 0
+    names = range_names(tmp_path / "r.sqlite")
+    assert (names.count("Net"), names.count("Linear")) == (6, 0)
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -1,0 +1,273 @@
+"""What measurements say: how much a change saves, whether losses agree, and the verdict."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import log
+from statistics import mean, median
+from typing import Literal
+
+from nvtx_kernels.analysis.support.noise import Interval
+
+from .levers import AGAINST, Lever, Numbers
+from .results import Ending
+
+Verdict = Literal[
+    "use",
+    "use_check_accuracy",
+    "use_after",
+    "same_as",
+    "no_change",
+    "slower",
+    "not_known",
+    "losses_differ",
+    "fails",
+]
+#: Verdicts of a change that should be made.
+USED: tuple[Verdict, ...] = ("use", "use_check_accuracy", "use_after")
+#: A gain counts from this share of a step on; below the second it is measured twice; from the third on it may hide
+#: what other changes save, or save the same.
+WORTH, SMALL, BIG = 0.02, 0.1, 0.2
+#: What surely changes a step by less than this is no change.
+SAME = 0.05
+#: By how much of a step a run of its own may save less than the least that the screen says: runs differ.
+RUNS_DIFFER = 0.1
+#: From this share of their median on by which a run's steps differ, the run is its median step, else its mean.
+UNEVEN = 0.2
+#: A cold start is told from this time on, s.
+LEAST_COLD_S = 1.0
+#: Losses and weights that differ by less, as a share, are equal: nothing was computed otherwise.
+EQUAL, NEARLY_EQUAL = 1e-7, 1e-9
+
+#: A time of a step, ns, and the arm that was on, "" for the program as it is.
+Visit = tuple[str, float]
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What an arm saves of a step of `base_ns`, with its interval; what was `on` meanwhile, also in the base."""
+
+    interval: Interval
+    base_ns: float
+    on: tuple[str, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """The share of the step that it saves."""
+        return -self.interval.change
+
+    @property
+    def saved_ns(self) -> float:
+        """The time that it saves."""
+        return self.share * self.base_ns
+
+    @property
+    def noise_ns(self) -> float:
+        """Half the width of its interval; infinite where nothing was repeated."""
+        return (self.interval.high - self.interval.low) / 2 * self.base_ns
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it surely saves time, and enough of it."""
+        return self.interval.is_less and self.share >= WORTH
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether neither a gain nor a loss is sure, nor that there is none."""
+        interval = self.interval
+        return not (interval.is_less or interval.is_more or interval.is_within(SAME))
+
+
+@dataclass
+class Comparison:
+    """How the losses and weights of an arm compare with those of the program as it is."""
+
+    text: str
+    is_fine: bool = True
+    is_equal: bool = False
+
+
+@dataclass
+class Arm:
+    """A change: what was predicted of it, ns, what each stage measured, and what came of it.
+
+    `alone` is its gain by itself, `then` with those on that save most. `cold_s` is what it takes once.
+    """
+
+    name: str
+    lever: Lever | None = None
+    rule: str | None = None
+    predicted_ns: tuple[float, float] | None = None
+    place: str = ""
+    alone: Gain | None = None
+    then: Gain | None = None
+    runs: list[Ending] = field(default_factory=list)
+    run_change: float | None = None
+    cold_s: float = 0.0
+    lost: str = ""
+    losses: Comparison | None = None
+    verdict: Verdict = "not_known"
+    after: tuple[str, ...] = ()
+    memory_factor: float | None = None
+
+    @property
+    def called(self) -> str:
+        """Return what tables call it."""
+        return self.lever.change if self.lever else self.name
+
+    @property
+    def gain(self) -> Gain | None:
+        """Return the gain that its verdict is about."""
+        return self.then if self.verdict == "use_after" or self.alone is None else self.alone
+
+    @property
+    def pays_after_steps(self) -> int | None:
+        """Return after how many steps its cold start is paid, None without one."""
+        gain = self.gain
+        if self.cold_s < LEAST_COLD_S or gain is None or gain.saved_ns <= 0:
+            return None
+        return math.ceil(self.cold_s * 1e9 / gain.saved_ns)
+
+    @property
+    def write(self) -> str | None:
+        """Return the line to write, after the program's line if that is known; None for what not to use."""
+        if self.verdict not in USED or self.lever is None:
+            return None
+        return f"{self.place}: {self.lever.write}" if self.place else self.lever.write
+
+
+def changes_of(series: Iterable[Sequence[Visit]]) -> dict[str, list[float]]:
+    """Return by arm the logarithms of the quotients of its times to those of the program as it is around them.
+
+    Each series is of visits in the order in which they were made. What lies between two visits of the program as
+    it is, is compared with the straight line between these: the machine's pace drifts.
+    """
+    changes: dict[str, list[float]] = defaultdict(list)
+    for visits in series:
+        bases = [place for place, (arm, _) in enumerate(visits) if not arm]
+        for before, after in pairwise(bases):
+            first, last = log(visits[before][1]), log(visits[after][1])
+            for place in range(before + 1, after):
+                arm, step_ns = visits[place]
+                share = (place - before) / (after - before)
+                changes[arm].append(log(step_ns) - first - share * (last - first))
+    return dict(changes)
+
+
+def step_of(step_ns: Sequence[float]) -> float:
+    """Return the time of a run's step: the mean, or the median of steps that differ much."""
+    middle = median(step_ns)
+    return middle if max(step_ns) - min(step_ns) > UNEVEN * middle else mean(step_ns)
+
+
+def compared(bases: Sequence[Ending], ending: Ending, numbers: Numbers) -> Comparison:
+    """Compare the losses of a run, and the norm of its weights, with those of runs of the program as it is.
+
+    If they are not equal, the runs as it is decide, which may differ too; else what the change does to numbers: by
+    how much the first step's loss may differ, and by ten times that the mean of the last third, as rounding grows
+    from step to step.
+    """
+    base, *others = bases
+    pairs = [(a, b) for a, b in zip(base.losses, ending.losses, strict=False) if a is not None and b is not None]
+    if not pairs:
+        return Comparison("not seen")
+    shares = [_difference(a, b) for a, b in pairs]
+    worst, first = max(shares), shares[0]
+    weights = _difference(base.weights, ending.weights) if base.steps == ending.steps else 0.0
+    if max(worst, weights) <= EQUAL:
+        return Comparison("within 1e-7", is_equal=True)
+    if not math.isfinite(worst):
+        return Comparison("NaN or infinite", is_fine=False)
+    own = max((_difference(a, b) for other in others for a, b in _known(base, other)), default=0.0)
+    own_weights = max((_difference(base.weights, other.weights) for other in others), default=0.0)
+    if worst <= 2 * own and weights <= 2 * own_weights + NEARLY_EQUAL:
+        return Comparison(f"{worst:.0e}, as its runs")
+    last = _last_third(pairs)
+    varies = max(_difference(pairs[0][0], a) for a, _ in pairs) if numbers is Numbers.RANDOM else 0.0
+    is_fine = (
+        first <= max(numbers.of_loss, 2 * own)
+        and last <= max(10 * numbers.of_loss, 2 * own, varies)
+        and weights <= max(numbers.of_weights, 2 * own_weights)
+    )
+    return Comparison(f"differ by {max(worst, weights):.0e}", is_fine)
+
+
+def _known(base: Ending, other: Ending) -> list[tuple[float, float]]:
+    pairs = zip(base.losses, other.losses, strict=False)
+    return [(a, b) for a, b in pairs if a is not None and b is not None]
+
+
+def _last_third(pairs: Sequence[tuple[float, float]]) -> float:
+    last = pairs[-max(1, len(pairs) // 3) :]
+    return _difference(mean(a for a, _ in last), mean(b for _, b in last))
+
+
+def _difference(a: float, b: float) -> float:
+    """Return by which share of A's a value of B's differs; infinity if only one is a finite number."""
+    if math.isfinite(a) and math.isfinite(b):
+        return abs(a - b) / (abs(a) or 1.0)
+    return 0.0 if math.isfinite(a) == math.isfinite(b) else math.inf
+
+
+def judge(arm: Arm, bases: Sequence[Ending], on: Sequence[str]) -> None:
+    """Give an arm its comparison of losses, its memory and its verdict; `on` are the arms that save most."""
+    last = arm.runs[-1] if arm.runs else None
+    if last is not None and bases:
+        numbers = arm.lever.numbers if arm.lever else Numbers.LOWER
+        arm.losses = compared(bases, last, numbers)
+        if last.memory_bytes and bases[-1].memory_bytes:
+            arm.memory_factor = last.memory_bytes / bases[-1].memory_bytes
+    arm.verdict = _verdict(arm, on)
+    if arm.verdict in ("same_as", "use_after"):
+        arm.after = arm.then.on if arm.then else tuple(on)
+
+
+def _verdict(arm: Arm, on: Sequence[str]) -> Verdict:
+    if arm.lost:
+        return "fails"
+    latest = arm.then or arm.alone
+    if latest is None:
+        return "not_known"
+    is_sure_alone = arm.alone is not None and arm.alone.is_sure
+    if not latest.is_sure:
+        return "same_as" if is_sure_alone and arm.then is not None else _without_gain(latest)
+    if contradicts(arm):
+        return "not_known"
+    if arm.losses is not None and not arm.losses.is_fine:
+        return "losses_differ"
+    if not is_sure_alone and on:
+        return "use_after"
+    is_safe = arm.lever.is_safe if arm.lever else arm.losses is not None and arm.losses.is_equal
+    return "use" if is_safe else "use_check_accuracy"
+
+
+def contradicts(arm: Arm) -> bool:
+    """Return whether a run of its own saved much less than the screen says."""
+    latest = arm.then or arm.alone
+    if latest is None or arm.run_change is None or arm.then is not None:
+        return False
+    return arm.run_change > latest.interval.high + RUNS_DIFFER
+
+
+def _without_gain(gain: Gain) -> Verdict:
+    interval = gain.interval
+    if interval.is_more and interval.change >= WORTH:
+        return "slower"
+    return "no_change" if interval.is_within(SAME) else "not_known"
+
+
+def best_of_each_kind(arms: Iterable[Arm]) -> list[Arm]:
+    """Return the arms to be used together: of levers of one kind the one that saves most."""
+    best: dict[str, Arm] = {}
+    for arm in arms:
+        if arm.verdict not in USED or arm.gain is None or arm.name == AGAINST:
+            continue
+        kind = (arm.lever.kind if arm.lever else "") or arm.name
+        other = best.get(kind)
+        if other is None or other.gain is None or arm.gain.share > other.gain.share:
+            best[kind] = arm
+    return list(best.values())

@@ -1,0 +1,411 @@
+"""The order in which a program's changes are tried.
+
+    record ──► screen ──────────────► confirm ─────────────────────► together
+               all that can be         a process each: what saved,    what is used,
+               switched, one process;  what cannot be switched,       in one process
+               again with what saves   and the program as it is
+               most on; small gains
+               twice
+
+A screen that an arm ends (it fails) goes on in another process without it, and so does one whose program is short.
+Nothing is screened under torchrun, whose ranks would not switch together: every arm has processes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import mean, median
+
+from nvtx_kernels.analysis.support.noise import pooled_intervals
+from nvtx_kernels.analysis.support.units import counted
+
+from ..cli import CommandError
+from .courses import plan_of, rounds_of
+from .judging import (
+    BIG,
+    SMALL,
+    Arm,
+    Gain,
+    Visit,
+    best_of_each_kind,
+    changes_of,
+    contradicts,
+    judge,
+    step_of,
+)
+from .keeper import Keeper, Outcome
+from .levers import AGAINST, BY_NAME, LEVERS
+from .results import Ending, Job, LeverFacts, is_worth_a_run
+
+#: What a run may take before any has ended, s; afterwards, so many times the longest of the program as it is.
+FIRST_S, LEAST_S, TIMES_LONGEST = 600.0, 60.0, 4.0
+COMPILING_S = 240.0
+LEAST_SCREEN_S = 15.0
+#: The shares of the budget after which no screen begins, and no further round of processes.
+SCREENING, CONFIRMING = 0.5, 0.9
+#: How many arms that save most are left on, and how many arms lie between two runs of the program as it is.
+MOST_ON, BETWEEN = 2, 2
+#: How often what a screen could not decide is screened further.
+MOST_AGAIN = 2
+#: Rounds of processes before a decision.
+LEAST_ROUNDS = 2
+TOGETHER = "together"
+CANNOT_BE_TRIED = "The program cannot be tried: {}"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program: its words, whether they begin with a module, and the options of the torchrun that starts it."""
+
+    words: tuple[str, ...]
+    is_module: bool = False
+    launcher: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to try, and how long: names of levers (None: all), and another program.
+
+    `steps` are counted in a process, `rounds` made of each arm, unless `budget_s` ends before.
+    """
+
+    levers: tuple[str, ...] | None
+    against: Program | None
+    steps: int
+    rounds: int
+    budget_s: float
+
+
+@dataclass
+class Answer:
+    """What was tried: the step without any change, ns, all arms, and those of them in one."""
+
+    base_ns: float
+    device: str
+    arms: list[Arm]
+    together: Arm | None
+    seconds: float
+    skipped: dict[str, str] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+
+
+class Trying:
+    """Tries the changes of a program; `say` is told what is being done."""
+
+    def __init__(self, keeper: Keeper, program: Program, choice: Choice, say: Callable[[str], None]) -> None:
+        self.keeper, self.program, self.choice, self.say = keeper, program, choice, say
+        self._began_s = time.monotonic()
+        self._longest_s = FIRST_S
+        self._arms: dict[str, Arm] = {}
+        self._bases: list[Ending] = []
+        self._facts: dict[str, LeverFacts] = {}
+        self._blocks_ns: list[float] = []
+        self._runs_ns: list[float] = []
+        self._on: list[str] = []
+        self._refused: dict[str, None] = {}
+        self._device = ""
+
+    def record(self, report: Path) -> Path | None:
+        """Record the program, and return the report's path, None where none was made."""
+        self.say("recording")
+        job = self._job(Job("record", [], report=str(report)))
+        self.keeper.run(job, self._longest_s)
+        reports = [report, report.with_name(f"{report.stem}.rank0{report.suffix}")]
+        return next((path for path in reports if path.exists()), None)
+
+    def go(self, arms: Sequence[Arm]) -> Answer:
+        """Try arms, and return what came of it; raises CommandError for a program that cannot be tried."""
+        self._arms = {arm.name: arm for arm in arms}
+        switched = [arm.name for arm in arms if arm.lever and arm.lever.can_switch]
+        if switched and not self.program.launcher:
+            self._screen(switched)
+        self._confirm()
+        for arm in self._arms.values():
+            judge(arm, self._bases, self._on)
+        together = self._together()
+        tried, skipped = self._divided()
+        seconds = time.monotonic() - self._began_s
+        return Answer(self._base_ns, self._device, tried, together, seconds, skipped, [*self._refused])
+
+    # Screens
+
+    def _screen(self, names: list[str]) -> None:
+        gains = self._screened(names)
+        for name, gain in gains.items():
+            self._arms[name].alone = gain
+        latest = dict(gains)
+        while len(self._on) < MOST_ON and self._spent < SCREENING:
+            big = [name for name, gain in latest.items() if gain.is_sure and gain.share >= BIG]
+            if not big:
+                break
+            self._on.append(max(big, key=lambda name: latest[name].share))
+            kinds = {BY_NAME[name].kind for name in self._on} - {""}
+            left = [name for name in latest if name not in self._on and BY_NAME[name].kind not in kinds]
+            left = [name for name in left if not self._arms[name].lost]
+            latest = self._screened(left) if left else {}
+            for name, gain in latest.items():
+                self._arms[name].then = gain
+        small = [name for name, gain in latest.items() if gain.is_sure and gain.share < SMALL]
+        again = self._screened(small) if small else {}
+        for name in small:
+            if self._on:
+                self._arms[name].then = again.get(name)
+            else:
+                self._arms[name].alone = again.get(name)
+
+    def _screened(self, names: list[str]) -> dict[str, Gain]:
+        """Return the gains of arms by blocks of steps, in as many processes of the program as that takes."""
+        self.say(f"screening {counted(len(names), 'change')}")
+        outcome = self._run(self._screen_job(names, self.choice.rounds), compiles=True)
+        facts = self._facts_of(outcome)
+        worth = [name for name in names if is_worth_a_run(facts.get(name))]
+        plan = plan_of(worth, rounds_of(len(worth), self.choice.rounds))
+        series: list[list[Visit]] = []
+        again = MOST_AGAIN
+        while True:
+            visits = self._visits(outcome)
+            series.append(visits)
+            self._take_failures(outcome)
+            done = _between_bases(visits)
+            for arm in done:
+                plan.remove(arm)
+            plan = [name for name in plan if not self._arms[name].lost]
+            gains = self._gains(series)
+            is_stuck = not done and not outcome.written.arm
+            if not plan and again:
+                again -= 1
+                plan = plan_of([name for name, gain in gains.items() if gain.is_undecided], self.choice.rounds)
+            if not plan or is_stuck or self._spent > SCREENING:
+                return gains
+            outcome = self._run(self._screen_job(plan, 0), compiles=True)
+
+    def _screen_job(self, plan: list[str], rounds: int) -> Job:
+        seconds = max(self._left_s * SCREENING, LEAST_SCREEN_S)
+        on, watched = [*self._on], self._watched()
+        return Job("screen", [], on=on, watched=watched, plan=plan, rounds=rounds, seconds=seconds)
+
+    def _visits(self, outcome: Outcome) -> list[Visit]:
+        visits = []
+        for block in outcome.written.blocks:
+            visits.append((block.arm, median(block.step_ns)))
+            if not block.arm:
+                if not self._on:
+                    self._blocks_ns.append(visits[-1][1])
+                continue
+            arm = self._arms[block.arm]
+            usual_s = len(block.settling_s) * visits[-1][1] / 1e9
+            arm.cold_s = max(arm.cold_s, sum(block.settling_s) - usual_s)
+        return visits
+
+    def _gains(self, series: Iterable[Sequence[Visit]]) -> dict[str, Gain]:
+        series = list(series)
+        bases = [step_ns for visits in series for arm, step_ns in visits if not arm]
+        changes = {name: values for name, values in changes_of(series).items() if not self._arms[name].lost}
+        intervals = pooled_intervals(changes)
+        return {name: Gain(interval, median(bases), tuple(self._on)) for name, interval in intervals.items()}
+
+    def _facts_of(self, outcome: Outcome) -> dict[str, LeverFacts]:
+        """Return what there is to change in the program; raises CommandError if it cannot be tried."""
+        ending = outcome.written.ending
+        facts = outcome.written.seen or (ending.levers if ending else {})
+        if not outcome.written.seen and (outcome.error or not ending or not ending.steps):
+            raise CommandError(_why_not(outcome))
+        self._facts = self._facts or facts
+        for name, of_lever in facts.items():
+            self._arms[name].place = self._arms[name].place or of_lever.place
+        return facts
+
+    def _take_failures(self, outcome: Outcome) -> None:
+        """Note which arm ended the screen, which changed nothing, and which raised what the program handled."""
+        written, ending = outcome.written, outcome.written.ending
+        if outcome.error and written.arm:
+            self._arms[written.arm].lost = outcome.error
+        if ending is None:
+            return
+        raised = {} if "" in ending.raised else ending.raised
+        for name, text in raised.items():
+            arm = self._arms[name]
+            arm.lost = arm.lost or f"raises, and the program goes on: {text}"
+        for name in {block.arm for block in written.blocks if block.arm}:
+            facts = ending.levers[name]
+            if not facts.did:
+                self._arms[name].lost = facts.trouble or CHANGED_NOTHING
+
+    # Processes
+
+    def _confirm(self) -> None:
+        """Run what saved time, and what cannot be switched, a process each, between runs of the base."""
+        if not self._facts and self._watched():
+            self._facts_of(self._run(Job("run", [], watched=self._watched())))
+        winners = [arm for arm in self._arms.values() if _is_winner(arm)]
+        alone = [arm for arm in self._arms.values() if self._needs_processes(arm)]
+        if not winners and not alone:
+            return
+        self.say(f"confirming {counted(len(winners) + len(alone), 'change')}, a process each")
+        visits: list[Visit] = [("", self._base_run())]
+        for number in range(rounds_of(max(len(alone), 1), self.choice.rounds)):
+            undecided = [arm for arm in alone if not _is_decided(arm)]
+            again = [arm for arm in winners if number == 0 or (number == 1 and contradicts(arm))]
+            todo = [arm for arm in (*again, *undecided) if not arm.lost]
+            if not todo or (number >= LEAST_ROUNDS and self._spent > CONFIRMING):
+                break
+            for place in range(0, len(todo), BETWEEN):
+                for arm in todo[place : place + BETWEEN]:
+                    visits += self._arm_run(arm)
+                visits.append(("", self._base_run()))
+            self._take_changes(visits, winners, alone)
+
+    def _take_changes(self, visits: Sequence[Visit], winners: Sequence[Arm], alone: Sequence[Arm]) -> None:
+        changes = changes_of([visits])
+        intervals = pooled_intervals({arm.name: changes.get(arm.name, []) for arm in alone if not arm.lost})
+        for arm in alone:
+            arm.alone = Gain(intervals[arm.name], self._base_ns) if arm.name in intervals else None
+        for arm in winners:
+            arm.run_change = math.expm1(mean(changes[arm.name])) if arm.name in changes else None
+
+    def _needs_processes(self, arm: Arm) -> bool:
+        if arm.lost or arm.alone is not None:
+            return False
+        return arm.lever is None or is_worth_a_run(self._facts.get(arm.name))
+
+    def _base_run(self) -> float:
+        outcome = self._run(Job("run", []))
+        ending = outcome.written.ending
+        if outcome.error or ending is None or not ending.step_ns:
+            raise CommandError(_why_not(outcome))
+        self._bases.append(ending)
+        self._longest_s = max(LEAST_S, TIMES_LONGEST * outcome.seconds)
+        self._runs_ns.append(step_of(ending.step_ns))
+        return self._runs_ns[-1]
+
+    def _arm_run(self, arm: Arm, on: Sequence[str] = ()) -> list[Visit]:
+        """Run an arm once, and return its visit; none where it fails."""
+        job = Job("run", [], on=[*on] or ([arm.name] if arm.lever else []))
+        compiles = any(BY_NAME[name].kind == "compile" for name in job.on)
+        outcome = self._run(job, compiles=compiles, program=self.choice.against if arm.name == AGAINST else None)
+        ending = outcome.written.ending
+        if outcome.error or ending is None or not ending.step_ns:
+            arm.lost = outcome.error or "too few steps"
+            return []
+        for name in job.on:
+            facts = ending.levers[name]
+            if not facts.did:
+                arm.lost = facts.trouble or CHANGED_NOTHING
+                return []
+            arm.place = arm.place or facts.place
+        arm.runs.append(ending)
+        if not arm.cold_s:
+            arm.cold_s = max(0.0, ending.warm_up_s - self._bases[-1].warm_up_s)
+        return [(arm.name, step_of(ending.step_ns))]
+
+    def _together(self) -> Arm | None:
+        """Run all that is worth it at once, None for fewer than two."""
+        used = best_of_each_kind(self._arms.values())
+        if len(used) < 2:
+            return None
+        self.say("running all of them together")
+        names = tuple(arm.name for arm in used)
+        arm = Arm(TOGETHER)
+        visits: list[Visit] = [("", self._base_run())]
+        for _ in range(LEAST_ROUNDS):
+            visits += self._arm_run(arm, names)
+            visits.append(("", self._base_run()))
+        changes = changes_of([visits])
+        if not arm.lost:
+            arm.alone = Gain(pooled_intervals(changes)[TOGETHER], self._base_ns)
+        judge(arm, self._bases, ())
+        arm.after = names
+        return arm
+
+    # Both
+
+    @property
+    def _base_ns(self) -> float:
+        """The step of the program as it is: by blocks of a screen, else by runs."""
+        return median(self._blocks_ns or self._runs_ns)
+
+    @property
+    def _spent(self) -> float:
+        """The share of the budget that is spent."""
+        return (time.monotonic() - self._began_s) / self.choice.budget_s
+
+    @property
+    def _left_s(self) -> float:
+        return max(0.0, self.choice.budget_s * (1 - self._spent))
+
+    def _watched(self) -> list[str]:
+        return [arm.name for arm in self._arms.values() if arm.lever and not arm.lost]
+
+    def _job(self, job: Job, program: Program | None = None) -> Job:
+        chosen = program or self.program
+        return replace(
+            job,
+            program=list(chosen.words),
+            is_module=chosen.is_module,
+            launcher=list(chosen.launcher),
+            is_named=self.choice.levers is not None,
+            steps=self.choice.steps,
+        )
+
+    def _run(self, job: Job, *, compiles: bool = False, program: Program | None = None) -> Outcome:
+        longest_s = self._longest_s + 2 * job.seconds + COMPILING_S * compiles
+        outcome = self.keeper.run(self._job(job, program), longest_s)
+        if ending := outcome.written.ending:
+            self._refused |= dict.fromkeys(ending.refused)
+            self._device = ending.device or self._device
+        return outcome
+
+    def _divided(self) -> tuple[list[Arm], dict[str, str]]:
+        """Return the arms that were tried, those that save most first, and why others were not."""
+        tried, skipped = [], {}
+        for arm in self._arms.values():
+            facts = self._facts.get(arm.name)
+            if arm.lost or arm.gain is not None:
+                tried.append(arm)
+            elif facts is not None and facts.trouble:
+                skipped[arm.name] = facts.trouble
+            elif facts is not None and facts.saw and facts.most_share is not None:
+                skipped[arm.name] = f"can save {facts.most_share:.1%} at most"
+        tried.sort(key=lambda arm: -arm.gain.saved_ns if arm.gain else math.inf)
+        return tried, skipped
+
+
+CHANGED_NOTHING = "it changed nothing"
+
+
+def _between_bases(visits: Sequence[Visit]) -> list[str]:
+    """Return the arms after which the program ran as it is."""
+    last = max((place for place, (arm, _) in enumerate(visits) if not arm), default=0)
+    return [arm for arm, _ in visits[:last] if arm]
+
+
+def _is_winner(arm: Arm) -> bool:
+    latest = arm.then or arm.alone
+    is_sure = latest is not None and latest.is_sure
+    return not arm.lost and (is_sure or (arm.alone is not None and arm.alone.is_sure))
+
+
+def _is_decided(arm: Arm) -> bool:
+    interval = arm.alone.interval if arm.alone else None
+    return interval is not None and (interval.is_less or interval.is_more)
+
+
+def _why_not(outcome: Outcome) -> str:
+    """Return why the program cannot be tried, with its last lines."""
+    ending = outcome.written.ending
+    error = outcome.error or "it ran fewer than two steps"
+    refused = ending.refused if ending else []
+    if ending is not None and not ending.steps and not outcome.error:
+        error = "it called no model and updated no optimizer in this process"
+    return "\n".join([CANNOT_BE_TRIED.format(error), *refused, *outcome.tail])
+
+
+def arms_of(choice: Choice) -> list[Arm]:
+    """Return an arm for each lever that was chosen, or for all but those that must be named; and of --against."""
+    usual = (lever.name for lever in LEVERS if not lever.only_by_name)
+    arms = [Arm(name, BY_NAME[name]) for name in (usual if choice.levers is None else choice.levers)]
+    return [*arms, Arm(AGAINST)] if choice.against else arms

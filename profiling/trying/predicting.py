@@ -1,0 +1,59 @@
+"""What a recording's answer suggests, joined to the levers that carry it out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .judging import Arm
+from .patch import PACKAGES
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A change that the answer suggests: its rule, its sentence, and what it saves, at least and at most, ns."""
+
+    rule: str
+    sentence: str
+    low_ns: float
+    high_ns: float
+
+
+def suggestions_of(report: Path) -> tuple[dict[str, Suggestion], str]:
+    """Return what the answer to a report suggests, by rule, and why it suggests nothing where that is known.
+
+    Of several suggestions of one rule the one that saves most is taken.
+    """
+    words = [sys.executable, "-m", "nvtx_kernels", "rank", str(report), "--format", "json"]
+    paths = (str(PACKAGES[0].parent), os.environ.get("PYTHONPATH", ""))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    asked = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    if asked.returncode:
+        lines = asked.stderr.strip().splitlines() or [""]
+        return {}, lines[-1]
+    answer = json.loads(asked.stdout)
+    suggestions: dict[str, Suggestion] = {}
+    for fix in answer.get("fixes") or ():
+        suggestion = Suggestion(fix["rule"], fix["sentence"], fix["alone_low_ns"], fix["alone_ns"])
+        other = suggestions.get(suggestion.rule)
+        if other is None or other.high_ns < suggestion.high_ns:
+            suggestions[suggestion.rule] = suggestion
+    return suggestions, (answer.get("fix_basis") or {}).get("refused") or ""
+
+
+def join(arms: Iterable[Arm], suggestions: Mapping[str, Suggestion]) -> list[Suggestion]:
+    """Give each arm the suggestion that it carries out; return those that no arm does."""
+    left = dict(suggestions)
+    for arm in arms:
+        rules = arm.lever.rules if arm.lever else ()
+        arm.rule = next((rule for rule in rules if rule in suggestions), rules[0] if rules else None)
+        suggestion = suggestions.get(arm.rule or "")
+        if suggestion is not None:
+            arm.predicted_ns = suggestion.low_ns, suggestion.high_ns
+            left.pop(suggestion.rule, None)
+    return list(left.values())
