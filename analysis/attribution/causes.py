@@ -28,6 +28,7 @@ from .nesting import Nesting
 from .phases import IN_BACKWARD, NOTHING, Unnamed, of_nodes
 from .places import Attribution, Rules
 from .placing import AMBIGUOUS, CAPTURED, HOW, OUTSIDE, OWN, Placed, Placing
+from .recomputation import with_recomputation
 from .steps import updates_called_steps, with_steps
 from .thread_facts import ThreadFacts
 from .user_ranges import NameFacts, nested_ranges, operator_ranges, with_phases_once
@@ -41,7 +42,8 @@ def attribute(trace: Trace, rules: Rules | None = None) -> Attribution:
     Raises UsageError if the rules name a domain or a step that the trace does not have.
     """
     rules = rules or Rules()
-    attributing = _Attributing(*with_gaps_named(trace, rules), rules)
+    named = with_recomputation(*with_gaps_named(trace, rules), rules)
+    attributing = _Attributing(*named, rules)
     attribution = attributing.attribution()
     updates = updates_called_steps(attribution)
     if updates.any():  # ranges of some names, which are called steps, are the optimizer's
