@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -172,6 +172,23 @@ class Frames(Spots):
     name_id: Int32s
 
 
+class CallText(NamedTuple):
+    """One call of an operator as PyTorch's profiler wrote it, in JSON; see `operators.call_of_text`."""
+
+    name: str
+    dims: bytes
+    types: bytes
+    values: bytes
+    strides: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Operators(Spots):
+    """Calls of operators whose shapes were recorded and which the table of operators has."""
+
+    call: Int32s  # position in Trace.operator_calls
+
+
 @dataclass(frozen=True, slots=True)
 class Ranges(Spots):
     """NVTX ranges, sorted by (thread, start, longest first, order in the file): outer before inner."""
@@ -317,6 +334,8 @@ class Trace:
     copies: Copies | None = None  # only where the report has the sizes of copies
     calls: CallNames | None = None  # only where the report names the calls
     overhead: Overhead | None = None  # only where the profiler recorded its own
+    operators: Operators | None = None  # only of a trace with shapes
+    operator_calls: tuple[CallText, ...] = ()  # distinct
     frames: Frames | None = None  # only of a trace with stacks
     frame_names: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()  # in the order of time

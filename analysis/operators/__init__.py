@@ -13,7 +13,7 @@ This room imports nothing of the project. It promises that what shapes do not te
 from __future__ import annotations
 
 from .calls import DTYPES, OperatorCall, Tensor, TensorType, call_of_text
-from .table import Cost, cost_of, is_known, rule_of
+from .table import Cost, cost_of, is_known, rule_of, takes_values
 
 __all__ = [
     "DTYPES",
@@ -25,4 +25,5 @@ __all__ = [
     "cost_of",
     "is_known",
     "rule_of",
+    "takes_values",
 ]

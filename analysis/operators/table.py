@@ -53,6 +53,7 @@ class Rule(NamedTuple):
     per_written: int = 0  # element-wise FLOPs for each number that is written
     per_read: int = 0
     is_composite: bool = False
+    takes_values: bool = True  # whether arguments that are no tensors tell something of its cost
 
 
 def _product(left: int, right: int, type_place: int = -1, *, is_composite: bool = False) -> Rule:
@@ -66,6 +67,7 @@ def _product(left: int, right: int, type_place: int = -1, *, is_composite: bool 
         shape=partial(products.shape_of_product, operands=operands),
         operand=left,
         is_composite=is_composite,
+        takes_values=type_place >= 0,
     )
 
 
@@ -116,7 +118,8 @@ def _attention(places: Attention, *, is_composite: bool = False) -> Rule:
 
 
 def _pointwise(count: int, dtype: TensorType = UNKNOWN_TYPE, category: str = "elementwise", per: int = 1) -> Rule:
-    return Rule(category, moves.broadcast(count, dtype), moves.read_first(count), per_written=per)
+    written, read = moves.broadcast(count, dtype), moves.read_first(count)
+    return Rule(category, written, read, per_written=per, takes_values=False)
 
 
 #: An operator without a rule reads all that it is given; what it writes has to be recorded.
@@ -124,10 +127,10 @@ _NONE = Rule("other", moves.unknown)
 _BOOL = DTYPES["bool"]
 _INT64 = DTYPES["int64"]
 _COPY = _pointwise(1, category="copy", per=0)
-_LIKE_FIRST = Rule("normalization", moves.like())
-_LISTS = Rule("optimizer", moves.listed(0))
+_LIKE_FIRST = Rule("normalization", moves.like(), takes_values=False)
+_LISTS = Rule("optimizer", moves.listed(0), takes_values=False)
 #: Each tensor among the arguments once, results among them: how libraries' operators are called.
-_EACH_ONCE = Rule("elementwise", moves.nothing)
+_EACH_ONCE = Rule("elementwise", moves.nothing, takes_values=False)
 
 _TEMPLATE = _product(0, 1)._replace(written=moves.nothing, read=moves.read_all)
 
@@ -362,6 +365,12 @@ def rule_of(name: str) -> Rule | None:
 def is_known(name: str) -> bool:
     """Return whether there is a rule of an operator."""
     return rule_of(name) is not None
+
+
+def takes_values(name: str) -> bool:
+    """Return whether the values of an operator's arguments tell something of its cost."""
+    rule = rule_of(name)
+    return rule is not None and rule.takes_values
 
 
 def cost_of(call: OperatorCall, *, of_lists: str = "") -> Cost:

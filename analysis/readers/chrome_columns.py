@@ -13,7 +13,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ..trace import KERNEL, MEMCPY, MEMSET, Int64s, Path
+from ..operators import is_known, takes_values
+from ..operators.calls import type_of
+from ..trace import KERNEL, MEMCPY, MEMSET, CallText, Int64s, Path
 from ..vocabulary.calls import LOADING, kind_of_call
 from .chrome_events import Args, Event, nanoseconds
 from .columns import Interner
@@ -59,22 +61,12 @@ COPY_ENDS = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
 
 # Columns whose numbers are positions or kinds, in the bytes that they need.
 _SMALL = ("kind", "is_operator", "is_end", "loads", "frame")
-WIDTHS = {"name": np.int32, "place": np.int32, "weight": np.int32, **dict.fromkeys(_SMALL, np.uint8)}
+_POSITIONS = ("name", "place", "weight", "call_text")
+WIDTHS = {**dict.fromkeys(_POSITIONS, np.int32), **dict.fromkeys(_SMALL, np.uint8)}
 
 # What Kineto writes into kernels that communicate is by PyTorch's torch/csrc/distributed/c10d/ParamCommsUtils.hpp,
 # and libkineto's output_json.cpp before it: elements and their type; bytes are their product. Types are named as
 # c10::ScalarType does, and in PyTorch's own spelling.
-ELEMENT_BYTES = {
-    name: size
-    for size, names in {
-        1: "byte char bool uint8 int8 float8_e5m2 float8_e4m3fn float8_e5m2fnuz float8_e4m3fnuz float8_e8m0fnu",
-        2: "short int16 uint16 half float16 bfloat16",
-        4: "int int32 uint32 float float32 complexhalf",
-        8: "long int64 uint64 double float64 complexfloat",
-        16: "complexdouble",
-    }.items()
-    for name in names.split()
-}
 #: More than any collective carries: a count beyond it is damaged.
 MOST_ELEMENTS = 1 << 48
 MESSAGE = ("collective", "group", "ranks", "sent", "received")
@@ -120,7 +112,8 @@ class TraceColumns:
     where PyTorch did not annotate it). Flows, from an operator to the node that it made: `id`, `place`, `start`
     of the one, `is_end`: of the node. Memory: `start`, `place` (in `threads`), `device_type` (0 is the CPU),
     `device`, `block`, `bytes`, `total`. Frames, of Python's functions: `start`, `end`, `name` (in `functions`),
-    `place` (in `threads`). Overhead, of the profiler: `start`, `end`, `place` (in `overhead_places`),
+    `place` (in `threads`). Operators, with shapes: `start`, `end`, `place` (in `threads`), `call_text` (in
+    `operator_calls`). Overhead, of the profiler: `start`, `end`, `place` (in `overhead_places`),
     `loads` (it is the loading of code). Times in ns; a missing correlation, external id or sequence number is
     -1.
     """
@@ -129,7 +122,8 @@ class TraceColumns:
         self.work, self.launches, self.ranges, self.flows = Table(), Table(), Table(), Table()
         self.called_devices: set[str] = set()
         self.messages, self.nodes, self.memory, self.overhead = Table(), Table(), Table(), Table()
-        self.frames = Table()
+        self.frames, self.operators = Table(), Table()
+        self.operator_calls: Interner[CallText] = Interner()
         self.names: Interner[str] = Interner()
         self.functions: Interner[str] = Interner()
         self.calls: Interner[str] = Interner()
@@ -209,7 +203,7 @@ class TraceColumns:
         messages = []
         for row, args in enumerate(args_of_work, self.work.rows):
             if args.collective is not None:
-                size = ELEMENT_BYTES.get(str(args.dtype).lower(), 0)
+                size = int(type_of(str(args.dtype)).bytes)
                 counts = map(_count, (args.sent, args.received))
                 sizes = (count * size if size and count >= 0 else -1 for count in counts)
                 ranks = _first(args.group_ranks, "")  # a list, or the text of one
@@ -261,6 +255,16 @@ class TraceColumns:
             frame=np.full(len(events), NO_FRAME),
             weight=self._weights(events) if kind == 1 else np.full(len(events), -1),
         )
+        if kind:
+            self._add_operators(events)
+
+    def _add_operators(self, events: list[Event]) -> None:
+        """Add the operators whose shapes are recorded and that the table of operators has."""
+        shaped = [event for event in events if event.args.dims and is_known(event.name)]
+        if shaped:
+            numbers = [self.operator_calls(_call_text(event)) for event in shaped]
+            place = _places(shaped, self.threads)
+            self.operators.add(**_times(shaped), place=place, call_text=np.array(numbers))
 
     def _frame(self, event: Event) -> int:
         """Return the kind of a Python frame, found once for each name; keep it if it is a function's call."""
@@ -360,6 +364,13 @@ def numbered(values: Sequence[Any], number: Callable[[Any], int]) -> Int64s:
     """Return the number of each value, made once of each distinct one."""
     numbers = {value: number(value) for value in dict.fromkeys(values)}
     return np.fromiter(map(numbers.__getitem__, values), np.int64, len(values))
+
+
+def _call_text(event: Event) -> CallText:
+    """Return an operator's call as it is written, without values that tell nothing of its cost."""
+    args = event.args
+    values = bytes(args.values) if takes_values(event.name) else b""
+    return CallText(event.name, bytes(args.dims), bytes(args.types), values, bytes(args.strides))
 
 
 def _places(events: list[Event], number: Interner[Place]) -> Int64s:

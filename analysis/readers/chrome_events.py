@@ -48,7 +48,11 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     name: Any = None  # of a process or thread, where the event names one
     sequence: Any = msgspec.field(default=None, name="Sequence number")
     forward: Any = msgspec.field(default=None, name="Fwd thread id")
-    dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input Dims")  # decoded only where of use
+    # Of an operator, with record_shapes=True; decoded only where of use.
+    dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input Dims")
+    types: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input type")
+    values: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Concrete Inputs")
+    strides: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input Strides")
     external: Any = msgspec.field(default=None, name="External id")
     old_external: Any = msgspec.field(default=None, name="external id")
     collective: Any = msgspec.field(default=None, name="Collective name")

@@ -33,6 +33,7 @@ from ..trace import (
     Int64s,
     Launches,
     Messages,
+    Operators,
     Overhead,
     Process,
     Provenance,
@@ -182,6 +183,8 @@ class Assembly:
             calls=None if on_cpu else named_calls(self.columns.launches["call"], list(self.columns.calls)),
             overhead=None if on_cpu else self.overhead(),
             graph_node=None if on_cpu else self.graph_nodes(),
+            operators=self.operators(),
+            operator_calls=tuple(self.columns.operator_calls),
             frames=self.frames(),
             frame_names=tuple(self.columns.functions),
         )
@@ -217,6 +220,14 @@ class Assembly:
             return None
         thread, name = table["place"].astype(np.int32), table["name"].astype(np.int32)
         return Frames(table["start"], np.maximum(table["start"], table["end"]), thread, name)
+
+    def operators(self) -> Operators | None:
+        """Return the calls of operators of a trace with shapes."""
+        table = self.columns.operators
+        if not table.rows:
+            return None
+        thread, call = table["place"].astype(np.int32), table["call_text"].astype(np.int32)
+        return Operators(table["start"], np.maximum(table["start"], table["end"]), thread, call)
 
     def memory(self, on_cpu: bool) -> Allocations | None:
         """Return the allocations and frees of PyTorch's allocator: on the GPU, else on the CPU."""
