@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -172,14 +172,9 @@ class Frames(Spots):
     name_id: Int32s
 
 
-class CallText(NamedTuple):
-    """One call of an operator as PyTorch's profiler wrote it, in JSON; see `operators.call_of_text`."""
-
-    name: str
-    dims: bytes
-    types: bytes
-    values: bytes
-    strides: bytes
+#: An operator's name, and how PyTorch's profiler wrote its dims, types, values and strides, between BETWEEN_TEXTS.
+CallText: TypeAlias = tuple[str, bytes]
+BETWEEN_TEXTS = b"\0"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ This room imports nothing of the project. It promises that what shapes do not te
 from __future__ import annotations
 
 from .calls import DTYPES, OperatorCall, Tensor, TensorType, call_of_text
-from .table import Cost, cost_of, is_known, rule_of, takes_values
+from .table import Cost, cost_of, is_known, rule_of
 
 __all__ = [
     "DTYPES",
@@ -25,5 +25,4 @@ __all__ = [
     "cost_of",
     "is_known",
     "rule_of",
-    "takes_values",
 ]

@@ -83,6 +83,7 @@ class Tensor:
     shape: Shape
     dtype: TensorType
     held: int
+    strides: Shape = ()  # () where they were not recorded
 
     @property
     def elements(self) -> int:
@@ -107,9 +108,10 @@ Argument: TypeAlias = Tensor | tuple[Tensor, ...] | None
 def tensor(shape: Sequence[int], dtype: TensorType, strides: Sequence[int] = ()) -> Tensor:
     """Return a tensor; without strides, it is not expanded."""
     sizes = tuple(shape)
-    steps = strides if len(strides) == len(sizes) else (1,) * len(sizes)
-    held = math.prod(size for size, step in zip(sizes, steps, strict=True) if step or not size)
-    return Tensor(sizes, dtype, held)
+    if len(strides) != len(sizes):
+        return Tensor(sizes, dtype, math.prod(sizes))
+    held = math.prod(size for size, step in zip(sizes, strides, strict=True) if step or not size)
+    return Tensor(sizes, dtype, held, tuple(strides))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,11 @@ class OperatorCall:
             elif argument is not None:
                 flat.extend(argument)
         return flat
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether an argument is a list of tensors, whose type the profiler does not write."""
+        return any(isinstance(argument, tuple) for argument in self.arguments)
 
     def with_lists_of(self, dtype: TensorType) -> OperatorCall:
         """Return the call with a type for the tensors in lists that have none."""

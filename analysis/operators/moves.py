@@ -230,6 +230,15 @@ def filled(call: OperatorCall) -> float:
     return 3 * min(call.tensor(0).bytes, call.tensors[-1].bytes)
 
 
+def in_place(*places: int) -> Callable[[OperatorCall], float]:
+    """Read and write some arguments, or read them and write as much elsewhere."""
+
+    def count(call: OperatorCall) -> float:
+        return 2 * bytes_of([call.tensor(place) for place in places])
+
+    return count
+
+
 def nothing(call: OperatorCall) -> list[Tensor]:  # noqa: ARG001
     """Write nothing that counts."""
     return []

@@ -57,6 +57,31 @@ def shape_of_product(call: OperatorCall, operands: Operands) -> str:
     return f"{batches}{rows}×{columns}×{inner}"
 
 
+#: What tensor cores read at once: rows that begin elsewhere take slower kernels.
+ALIGNED_BYTES = 16
+
+
+def is_aligned(call: OperatorCall, operands: Operands) -> bool:
+    """Return whether every row in memory of a product's matrices, and of its result, begins at 16 bytes.
+
+    Without recorded strides, both matrices are taken to be stored row by row. Raises Unknown where the sizes do
+    not fit.
+    """
+    left, right = call.tensor(operands.left), call.tensor(operands.right)
+    _, _, columns, _ = sizes_of_product(call, operands)
+    sizes = [(_row_in_memory(each), each.dtype.bytes) for each in (left, right)]
+    return all(size * width % ALIGNED_BYTES == 0 for size, width in (*sizes, (columns, left.dtype.bytes)))
+
+
+def _row_in_memory(matrix: Tensor) -> int:
+    """Return how many elements are from the start of one row, or column, in memory to that of the next."""
+    if len(matrix.shape) < 2:
+        return 0
+    if len(matrix.strides) < 2:
+        return matrix.shape[-1]
+    return max(matrix.strides[-2:])
+
+
 def _result_type(call: OperatorCall, operands: Operands, default: TensorType) -> TensorType:
     if operands.type_place < 0:
         return default

@@ -28,7 +28,8 @@ class Cost(NamedTuple):
     """What one call computes and moves at least; None is not known.
 
     `least_flops` leaves out what a causal mask lets a kernel skip. `shape` are the sizes for tables, `dtype` the
-    type of the first operand. `elementwise` FLOPs are no part of `flops`.
+    type of the first operand. `elementwise` FLOPs are no part of `flops`. `is_aligned` says of a product whether
+    each row of its matrices begins at 16 bytes in memory.
     """
 
     flops: int | None
@@ -37,6 +38,7 @@ class Cost(NamedTuple):
     elementwise: int
     dtype: str
     shape: str
+    is_aligned: bool | None = None
 
 
 class Rule(NamedTuple):
@@ -49,11 +51,11 @@ class Rule(NamedTuple):
     share: Callable[[OperatorCall], float] | None = None  # of the FLOPs that a mask leaves
     shape: Callable[[OperatorCall], str] | None = None
     bytes: Callable[[OperatorCall], float] | None = None
+    aligned: Callable[[OperatorCall], bool] | None = None  # whether rows of matrices begin at 16 bytes
     operand: int = 0  # whose type is the arithmetic
     per_written: int = 0  # element-wise FLOPs for each number that is written
     per_read: int = 0
     is_composite: bool = False
-    takes_values: bool = True  # whether arguments that are no tensors tell something of its cost
 
 
 def _product(left: int, right: int, type_place: int = -1, *, is_composite: bool = False) -> Rule:
@@ -65,9 +67,9 @@ def _product(left: int, right: int, type_place: int = -1, *, is_composite: bool 
         moves.read_first(max(left, right) + 1),
         partial(products.flops_of_product, operands=operands),
         shape=partial(products.shape_of_product, operands=operands),
+        aligned=partial(products.is_aligned, operands=operands),
         operand=left,
         is_composite=is_composite,
-        takes_values=type_place >= 0,
     )
 
 
@@ -119,7 +121,7 @@ def _attention(places: Attention, *, is_composite: bool = False) -> Rule:
 
 def _pointwise(count: int, dtype: TensorType = UNKNOWN_TYPE, category: str = "elementwise", per: int = 1) -> Rule:
     written, read = moves.broadcast(count, dtype), moves.read_first(count)
-    return Rule(category, written, read, per_written=per, takes_values=False)
+    return Rule(category, written, read, per_written=per)
 
 
 #: An operator without a rule reads all that it is given; what it writes has to be recorded.
@@ -127,10 +129,10 @@ _NONE = Rule("other", moves.unknown)
 _BOOL = DTYPES["bool"]
 _INT64 = DTYPES["int64"]
 _COPY = _pointwise(1, category="copy", per=0)
-_LIKE_FIRST = Rule("normalization", moves.like(), takes_values=False)
-_LISTS = Rule("optimizer", moves.listed(0), takes_values=False)
+_LIKE_FIRST = Rule("normalization", moves.like())
+_LISTS = Rule("optimizer", moves.listed(0))
 #: Each tensor among the arguments once, results among them: how libraries' operators are called.
-_EACH_ONCE = Rule("elementwise", moves.nothing, takes_values=False)
+_EACH_ONCE = Rule("elementwise", moves.nothing)
 
 _TEMPLATE = _product(0, 1)._replace(written=moves.nothing, read=moves.read_all)
 
@@ -334,7 +336,11 @@ _PATTERNS: tuple[tuple[str, Rule], ...] = (
     (r"triton_tem_fused_(?!\w*(?:conv|attention|flex))\w*mm\w*", _TEMPLATE),
     (r"(?:\w+::)\w*(?:rms|layer|group|batch)_?norm\w*", _EACH_ONCE._replace(category="normalization")),
     (r"(?:\w+::)(?:\w+_)?(?:silu|gelu|swiglu|geglu|relu)_and_mul\w*", _EACH_ONCE),
-    (r"(?:\w+::)\w*quant\w*", _EACH_ONCE._replace(category="copy")),
+    (r"(?:\w+::)\w*(?i:quant)\w*", _EACH_ONCE._replace(category="copy")),
+    (r"fbgemm::(?!\w*(?:lookup|embedding))\w+", _EACH_ONCE._replace(category="index")),
+    # keys and values into a cache, of which they take some rows; rotations of queries and keys
+    (r"\w+::(?:reshape_and_cache\w*|store_cache)", Rule("copy", moves.nothing, bytes=moves.in_place(0, 1))),
+    (r"\w+::rotary_embedding", Rule("elementwise", moves.nothing, bytes=moves.in_place(1, 2))),
 )
 
 
@@ -367,12 +373,6 @@ def is_known(name: str) -> bool:
     return rule_of(name) is not None
 
 
-def takes_values(name: str) -> bool:
-    """Return whether the values of an operator's arguments tell something of its cost."""
-    rule = rule_of(name)
-    return rule is not None and rule.takes_values
-
-
 def cost_of(call: OperatorCall, *, of_lists: str = "") -> Cost:
     """Return what a call computes and moves; what its shapes do not tell is None.
 
@@ -394,6 +394,7 @@ def cost_of(call: OperatorCall, *, of_lists: str = "") -> Cost:
         _elementwise(rule, call, written or []),
         operand.dtype.name if operand else "",
         shape or _plain_shape(call),
+        _known(lambda: rule.aligned(call) if rule.aligned else None),
     )
 
 

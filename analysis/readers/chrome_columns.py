@@ -7,15 +7,17 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from ..operators import is_known, takes_values
+from ..operators import is_known
 from ..operators.calls import type_of
-from ..trace import KERNEL, MEMCPY, MEMSET, CallText, Int64s, Path
+from ..trace import BETWEEN_TEXTS, KERNEL, MEMCPY, MEMSET, CallText, Int64s, Path
 from ..vocabulary.calls import LOADING, kind_of_call
 from .chrome_events import Args, Event, nanoseconds
 from .columns import Interner
@@ -24,6 +26,9 @@ from .stack_frames import FRAME, FUNCTION_CALL, NO_FRAME, Functions, kind_of, ra
 from .weight_shapes import WEIGHTS, weight_shape
 
 WORK, LAUNCHES, RANGES, FRAMES, OVERHEAD = "work", "launches", "ranges", "frames", "overhead"
+
+# What an operator's shapes are of use for: the shape of a module's weight, and its FLOPs and bytes.
+OF_WEIGHT, OF_COST = 1, 2
 
 DEVICES = ("cuda", "xpu", "mtia", "privateuse1")
 
@@ -77,7 +82,7 @@ Place = tuple[Id, Id]
 
 _NUMBER = re.compile(r"-?\d{1,18}")
 _SIZES, _UNKNOWN_SIZES = msgspec.json.Decoder(tuple[int, int, int]), (0, 0, 0)
-_NO_DURATION = msgspec.Raw()
+_NOTHING = msgspec.Raw()
 # The largest number that is taken for an id.
 LARGEST = (1 << 62) - 1
 
@@ -135,6 +140,7 @@ class TraceColumns:
         self.process_names: dict[Id, str] = {}
         self.without_duration = 0
         self.shapes: Interner[str] = Interner()
+        self._of_use = np.empty(0, np.uint8)
         self._functions: Functions = functions
         self._calls_of_functions: list[Event] = []
         self._kind_of_frame: dict[str, tuple[int, bool]] = {}
@@ -156,7 +162,7 @@ class TraceColumns:
                     if not frame:
                         continue
                     table_and_kind = FRAMES, frame
-                if event.dur == _NO_DURATION:
+                if event.dur == _NOTHING:
                     self.without_duration += 1
                 else:
                     timed[table_and_kind].append(event)
@@ -244,27 +250,35 @@ class TraceColumns:
 
     def _add_ranges(self, events: list[Event], kind: int) -> None:
         args = [event.args for event in events]
+        times, place = _times(events), _places(events, self.threads)
+        name = self._names(events, _NAME_OF_RANGE[kind])
+        of_use = self._shapes_of_use[name] if kind else np.zeros(len(events), np.uint8)
         self.ranges.add(
-            **_times(events),
-            name=self._names(events, _NAME_OF_RANGE[kind]),
-            place=_places(events, self.threads),
+            **times,
+            name=name,
+            place=place,
             external=_external_ids(events),
             sequence=_numbers(args, "sequence", -1),
             forward=_numbers(args, "forward", 0),
             is_operator=np.full(len(events), int(kind > 0)),
             frame=np.full(len(events), NO_FRAME),
-            weight=self._weights(events) if kind == 1 else np.full(len(events), -1),
+            weight=self._weights(events, np.flatnonzero(of_use & OF_WEIGHT)),
         )
-        if kind:
-            self._add_operators(events)
+        self._add_operators(events, np.flatnonzero(of_use & OF_COST), **times, place=place)
 
-    def _add_operators(self, events: list[Event]) -> None:
-        """Add the operators whose shapes are recorded and that the table of operators has."""
-        shaped = [event for event in events if event.args.dims and is_known(event.name)]
-        if shaped:
-            numbers = [self.operator_calls(_call_text(event)) for event in shaped]
-            place = _places(shaped, self.threads)
-            self.operators.add(**_times(shaped), place=place, call_text=np.array(numbers))
+    def _add_operators(self, events: list[Event], candidates: Int64s, **columns: Int64s) -> None:
+        """Add the operators among some events whose shapes are recorded."""
+        numbers, join = self.operator_calls, BETWEEN_TEXTS.join
+        rows, calls = [], []
+        for row in candidates.tolist():
+            event = events[row]
+            args = event.args
+            if args.dims:
+                text = join((args.dims, args.types, args.values, args.strides))
+                rows.append(row)
+                calls.append(numbers.setdefault((event.name, text), len(numbers)))
+        if rows:
+            self.operators.add(**{name: values[rows] for name, values in columns.items()}, call_text=np.array(calls))
 
     def _frame(self, event: Event) -> int:
         """Return the kind of a Python frame, found once for each name; keep it if it is a function's call."""
@@ -273,7 +287,7 @@ class TraceColumns:
             is_function = kind_of(name, "all") == FUNCTION_CALL
             found = self._kind_of_frame[name] = kind_of(name, self._functions), is_function
         frame, is_function = found
-        if is_function and event.dur != _NO_DURATION:
+        if is_function and event.dur != _NOTHING:
             self._calls_of_functions.append(event)
         return frame
 
@@ -299,11 +313,11 @@ class TraceColumns:
             weight=none,
         )
 
-    def _weights(self, events: list[Event]) -> Int64s:
+    def _weights(self, events: list[Event], candidates: Int64s) -> Int64s:
         """Return the shapes of the weights that operators used, as far as they are recorded."""
         weights = np.full(len(events), -1, np.int64)
-        for row, event in enumerate(events):
-            if event.name in WEIGHTS and (shape := weight_shape(event.name, event.args.dims)):
+        for row in candidates.tolist():
+            if shape := weight_shape(events[row].name, events[row].args.dims):
                 weights[row] = self.shapes(shape)
         return weights
 
@@ -330,6 +344,15 @@ class TraceColumns:
     def _names(self, events: list[Event], text: Callable[[str], str]) -> Int64s:
         """Return name ids; the text of each distinct name is made once."""
         return numbered([event.name for event in events], lambda name: self.names(text(name)))
+
+    @property
+    def _shapes_of_use(self) -> NDArray[np.uint8]:
+        """What the shapes of an operator are of use for, per name id: bits OF_WEIGHT and OF_COST."""
+        if len(self._of_use) < len(self.names):
+            new = islice(self.names, len(self._of_use), None)
+            uses = [OF_WEIGHT * (name in WEIGHTS) + OF_COST * is_known(name) for name in new]
+            self._of_use = np.append(self._of_use, np.array(uses, np.uint8))
+        return self._of_use
 
 
 _NAME_OF_RANGE: dict[int, Callable[[str], str]] = {
@@ -364,13 +387,6 @@ def numbered(values: Sequence[Any], number: Callable[[Any], int]) -> Int64s:
     """Return the number of each value, made once of each distinct one."""
     numbers = {value: number(value) for value in dict.fromkeys(values)}
     return np.fromiter(map(numbers.__getitem__, values), np.int64, len(values))
-
-
-def _call_text(event: Event) -> CallText:
-    """Return an operator's call as it is written, without values that tell nothing of its cost."""
-    args = event.args
-    values = bytes(args.values) if takes_values(event.name) else b""
-    return CallText(event.name, bytes(args.dims), bytes(args.types), values, bytes(args.strides))
 
 
 def _places(events: list[Event], number: Interner[Place]) -> Int64s:
@@ -436,7 +452,11 @@ def _numbers(rows: Sequence[Args] | Sequence[Event], name: str, missing: int) ->
 def integers(values: list[Any], missing: int) -> Int64s:
     """Return whole numbers, and another number for what is none."""
     present = [missing if value is None else value for value in values]
-    if set(map(type, present)) == {int} and min(present) >= -LARGEST and max(present) <= LARGEST:
-        return np.array(present, np.int64)
+    try:
+        array = np.array(present)
+    except (ValueError, OverflowError):  # lists among them, or a number beyond any
+        array = np.empty(0)
+    if array.dtype == np.int64 and (np.abs(array) <= LARGEST).all():
+        return array
     numbers = (whole_number(value) for value in present)
     return np.fromiter((missing if value is None else value for value in numbers), np.int64, len(present))
