@@ -329,6 +329,7 @@ class Trace:
     copies: Copies | None = None  # only where the report has the sizes of copies
     calls: CallNames | None = None  # only where the report names the calls
     overhead: Overhead | None = None  # only where the profiler recorded its own
+    categories: Mapping[str, str] = field(default_factory=dict)  # of kernels whose names tell none, by their launches
     operators: Operators | None = None  # only of a trace with shapes
     operator_calls: tuple[CallText, ...] = ()  # distinct
     frames: Frames | None = None  # only of a trace with stacks

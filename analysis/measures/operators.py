@@ -26,7 +26,7 @@ from ..attribution.places import Paths
 from ..kernel_names.arithmetic import arithmetic_of
 from ..kernel_names.categories import classify
 from ..kernel_names.short import number_type
-from ..operators import Cost, OperatorCall, call_of_text, cost_of, rule_of
+from ..operators import Cost, OperatorCall, call_of_text, cost_of
 from ..report import Number, Path, quotient
 from ..support.small_numbers import distinct, grouped_rows, summed
 from ..trace import BETWEEN_TEXTS, KERNEL, Bools, Int32s, Int64s, Trace
@@ -35,6 +35,7 @@ from ..vocabulary.modules import Naming
 from .gpu_peaks import Peak
 
 NOBODY = -1
+COMPUTE, MEMORY = "compute", "memory"
 COMMUNICATION = "communication"
 #: How an answer calls what no operator launched, such as replays of CUDA graphs.
 NO_OPERATOR = "(no operator)"
@@ -62,6 +63,7 @@ class OperatorRow:
     flops: float | None
     least_flops: float | None
     bytes: float | None
+    is_fp32: bool = False  # whether names of kernels show that tensor cores were not used
 
     def per_second(self, amount: float | None) -> float | None:
         """Divide an amount by the kernel time."""
@@ -76,11 +78,25 @@ class OperatorRow:
         """Return the least time of its FLOPs and bytes; None where these or the arithmetic's peak are unknown."""
         if not self.is_known:
             return None
-        rate = peak.flops(self.arithmetic)
+        rate = self._rate(peak)
         if self.least_flops and rate is None:
             return None
         compute_s = (self.least_flops or 0) / rate if rate else 0.0
         return 1e9 * max(compute_s, (self.bytes or 0) / peak.bytes)
+
+    def _rate(self, peak: Peak) -> float | None:
+        """Return the peak of its arithmetic, FLOP/s: of TF32 where names do not tell and fp32 cannot be so fast."""
+        rate = peak.flops(self.arithmetic)
+        if self.arithmetic == "fp32" and not self.is_fp32 and (self.per_second(self.least_flops) or 0) > (rate or 0):
+            return peak.flops("tf32")
+        return rate
+
+    def bound(self, peak: Peak) -> str | None:
+        """Return whether FLOPs or bytes set its least time."""
+        bound_ns = self.bound_ns(peak)
+        if not bound_ns:
+            return None
+        return MEMORY if (self.bytes or 0) / peak.bytes * 1e9 == bound_ns else COMPUTE
 
     def divided(self, steps: int) -> OperatorRow:
         """Return the row with its sums divided by a number of steps."""
@@ -159,15 +175,23 @@ def _recorded_calls(trace: Trace, around: Launchers) -> Int32s:
     return of_group[group[len(recorded) :]]
 
 
-def operator_rows(shapes: WorkShapes, naming: Naming = tuple, *, steps: int = 1) -> list[OperatorRow]:
-    """Return the rows of all kernels, longest first, divided by `steps`; paths are named by `naming`."""
+#: Decides by the path and phase of an operator's call whether it counts.
+Wanted = Callable[[Path, str], bool]
+
+
+def operator_rows(
+    shapes: WorkShapes, naming: Naming = tuple, *, steps: int = 1, wanted: Wanted | None = None
+) -> list[OperatorRow]:
+    """Return the rows of kernels, longest first, divided by `steps`; paths are named by `naming`."""
     attribution, trace, work = shapes.attribution, shapes.trace, shapes.trace.work
     kernels = np.flatnonzero(work.kind == KERNEL)
+    paths = Paths(attribution)
+    if wanted is not None:
+        kernels = kernels[_are_wanted(shapes, paths, kernels, wanted)]
     if not len(kernels):
         return []
-    paths = Paths(attribution)
     number: dict[Path, int] = {}
-    names = [number.setdefault(tuple(naming(path)), len(number)) for path in paths.names]
+    names = [number.setdefault(naming(path), len(number)) for path in paths.names]
     node = attribution.node[_first_of_instances(shapes, kernels)]
     instance = shapes.instance[kernels]
     operator = np.append(shapes.operators.name_id, NOBODY)[instance]
@@ -209,6 +233,65 @@ def operator_rows(shapes: WorkShapes, naming: Naming = tuple, *, steps: int = 1)
     return sorted(rows, key=lambda row: (-row.kernel_ns, row.operator, row.shape, row.path, row.phase))
 
 
+@dataclass(frozen=True, slots=True)
+class OperatorKernel:
+    """One kernel under the operator that launched it, in one phase; `count` are its launches."""
+
+    operator: str
+    kernel: str
+    category: str
+    phase: str
+    count: Number
+    total_ns: Number
+
+
+def kernels_by_operator(
+    shapes: WorkShapes, *, steps: int = 1, wanted: Wanted | None = None
+) -> list[OperatorKernel]:
+    """Return each operator's kernels, longest first, divided by `steps`."""
+    attribution, trace, work = shapes.attribution, shapes.trace, shapes.trace.work
+    kernels = np.flatnonzero(work.kind == KERNEL)
+    if wanted is not None:
+        kernels = kernels[_are_wanted(shapes, Paths(attribution), kernels, wanted)]
+    operator = np.append(shapes.operators.name_id, NOBODY)[shapes.instance[kernels]]
+    groups, group = grouped_rows(operator, work.name_id[kernels], attribution.phase[kernels])
+    total_ns = summed(group, work.duration_ns[kernels], len(groups[0])).tolist()
+    count = np.bincount(group, minlength=len(groups[0])).tolist()
+    categories = classes_of(trace)
+    rows = [
+        OperatorKernel(
+            trace.names[name_id] if name_id >= 0 else NO_OPERATOR,
+            trace.names[kernel],
+            categories[kernel],
+            PHASES[phase],
+            quotient(launches, steps),
+            quotient(time_ns, steps),
+        )
+        for name_id, kernel, phase, launches, time_ns in zip(
+            *(key.tolist() for key in groups), count, total_ns, strict=True
+        )
+    ]
+    return sorted(rows, key=lambda row: (-row.total_ns, row.operator, row.kernel, row.phase))
+
+
+def classes_of(trace: Trace) -> dict[int, str]:
+    """Return the category of each kernel's name, by its id."""
+    ids = distinct(trace.work.name_id[trace.work.kind == KERNEL]).tolist()
+    classes = classify([trace.names[number] for number in ids], trace.categories)
+    return {number: category for number, (category, _) in zip(ids, classes, strict=True)}
+
+
+def _are_wanted(shapes: WorkShapes, paths: Paths, kernels: Int64s, wanted: Wanted) -> Bools:
+    """Mark the kernels of operators that are called in a wanted place."""
+    attribution = shapes.attribution
+    node = attribution.node[_first_of_instances(shapes, kernels)]
+    pairs, pair = grouped_rows(paths.names_of_node[node], attribution.phase[kernels])
+    are_wanted = [
+        wanted(paths.names[path], PHASES[phase]) for path, phase in zip(*(key.tolist() for key in pairs), strict=True)
+    ]
+    return np.array(are_wanted, np.bool_)[pair]
+
+
 def _first_of_instances(shapes: WorkShapes, kernels: Int64s) -> Int64s:
     """Return for each kernel the first of its operator's call, which is where all of them are counted."""
     instance = shapes.instance[kernels]
@@ -231,9 +314,7 @@ class _Describing:
 
     def __init__(self, shapes: WorkShapes) -> None:
         self._shapes, self._names = shapes, shapes.trace.names
-        ids = distinct(shapes.trace.work.name_id[shapes.trace.work.kind == KERNEL]).tolist()
-        classes = classify([self._names[number] for number in ids])
-        self._category = {number: category for number, (category, _) in zip(ids, classes, strict=True)}
+        self._category = classes_of(shapes.trace)
         self._cost: dict[tuple[int, str], Cost] = {}
 
     def category(self, kernels: Sequence[int]) -> str:
@@ -248,12 +329,14 @@ class _Describing:
         flops, least_flops, moved = (
             value and value * row.calls for value in (cost.flops, cost.least_flops, cost.bytes)
         )
-        arithmetic = self._arithmetic(cost, kernels)
+        kinds = {arithmetic_of(self._names[kernel]) for kernel in kernels} if cost.flops else set()
+        is_tf32 = cost.dtype == "fp32" and "tf32" in kinds
         return replace(
             row,
             shape=cost.shape,
             dtype=cost.dtype,
-            arithmetic=arithmetic,
+            arithmetic="tf32" if is_tf32 else cost.dtype,
+            is_fp32="fp32" in kinds,
             flops=flops,
             least_flops=least_flops,
             bytes=moved,
@@ -272,18 +355,7 @@ class _Describing:
             self._cost[key] = cost_of(described, of_lists=dtype)
         return self._cost[key]
 
-    def _arithmetic(self, cost: Cost, kernels: Iterable[int]) -> str:
-        if cost.dtype != "fp32" or not cost.flops:
-            return cost.dtype
-        kinds = {arithmetic_of(self._names[kernel]) for kernel in kernels}
-        return "tf32" if "tf32" in kinds else cost.dtype
-
 
 def unknown_rows(rows: Iterable[OperatorRow]) -> list[OperatorRow]:
     """Return the rows that compute, but of which shapes do not tell how much."""
     return [row for row in rows if not row.is_known and row.category != COMMUNICATION]
-
-
-def has_rule(operator: str) -> bool:
-    """Return whether the table of operators has an operator."""
-    return rule_of(operator) is not None

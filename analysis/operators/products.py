@@ -196,9 +196,11 @@ def convolution_gradients(call: OperatorCall, places: Convolution) -> list[Tenso
 
 
 def shape_of_convolution(call: OperatorCall, places: Convolution) -> str:
-    """Write the sizes of a convolution's input and weight, and the stride where it is known and not 1."""
+    """Write a convolution's sizes: its input → channels of the output, window, and the stride if it is not 1."""
     image, weight = call.tensor(places.input).shape, call.tensor(places.weight).shape
-    text = f"{'×'.join(map(str, image))} ∗ {'×'.join(map(str, weight))}"
+    is_transposed = places.transposed >= 0 and len(call.values) > places.transposed and _is_transposed(call, places)
+    channels, window = weight[int(is_transposed)], "×".join(map(str, weight[2:]))
+    text = f"{'×'.join(map(str, image))}→{channels}, {window}"
     try:
         steps = set(call.numbers(places.stride))
     except Unknown:

@@ -287,7 +287,7 @@ _MANY: tuple[tuple[Rule, str], ...] = (
     ),
     (_pointwise(2, _BOOL), "eq ne lt le gt ge logical_and logical_or logical_xor"),
     (_pointwise(3), "addcmul addcdiv lerp clamp log_sigmoid_backward"),
-    (_COPY, "clone contiguous flip roll _reshape_copy _conj_physical positive resolve_conj"),
+    (_COPY, "clone flip roll _reshape_copy _conj_physical positive resolve_conj"),
     (
         Rule("elementwise", moves.like(), moves.read_nothing),
         "fill_ zero_ normal_ uniform_ random_ bernoulli_ exponential_ log_normal_ cauchy_ geometric_",
@@ -328,19 +328,20 @@ _MANY: tuple[tuple[Rule, str], ...] = (
     ),
 )
 
+_LIBRARY = r"(?!aten::)\w+::"
 # Operators of libraries, by the arguments that they take: inputs and results once.
 _PATTERNS: tuple[tuple[str, Rule], ...] = (
     (r"aten::_foreach_\w+", _LISTS),
     # Inductor's own kernels; a template's first two arguments are its matrices
     (r"triton_(?:poi|per|red|mix|spl|for)_\w+", _EACH_ONCE),
     (r"triton_tem_fused_(?!\w*(?:conv|attention|flex))\w*mm\w*", _TEMPLATE),
-    (r"(?:\w+::)\w*(?:rms|layer|group|batch)_?norm\w*", _EACH_ONCE._replace(category="normalization")),
-    (r"(?:\w+::)(?:\w+_)?(?:silu|gelu|swiglu|geglu|relu)_and_mul\w*", _EACH_ONCE),
-    (r"(?:\w+::)\w*(?i:quant)\w*", _EACH_ONCE._replace(category="copy")),
+    (_LIBRARY + r"\w*(?:rms|layer|group|batch)_?norm\w*", _EACH_ONCE._replace(category="normalization")),
+    (_LIBRARY + r"(?:\w+_)?(?:silu|gelu|swiglu|geglu|relu)_and_mul\w*", _EACH_ONCE),
+    (_LIBRARY + r"\w*(?i:quant)\w*", _EACH_ONCE._replace(category="copy")),
     (r"fbgemm::(?!\w*(?:lookup|embedding))\w+", _EACH_ONCE._replace(category="index")),
     # keys and values into a cache, of which they take some rows; rotations of queries and keys
-    (r"\w+::(?:reshape_and_cache\w*|store_cache)", Rule("copy", moves.nothing, bytes=moves.in_place(0, 1))),
-    (r"\w+::rotary_embedding", Rule("elementwise", moves.nothing, bytes=moves.in_place(1, 2))),
+    (_LIBRARY + r"(?:reshape_and_cache\w*|store_cache)", Rule("copy", moves.nothing, bytes=moves.in_place(0, 1))),
+    (_LIBRARY + r"rotary_embedding", Rule("elementwise", moves.nothing, bytes=moves.in_place(1, 2))),
 )
 
 
@@ -418,7 +419,7 @@ def _plain_shape(call: OperatorCall) -> str:
     """Write the sizes of the largest tensor; of a list, how many there are."""
     group = call.arguments[0] if call.arguments else None
     if isinstance(group, tuple) and group:
-        return f"{len(group)} tensors, {moves.elements(group)} elements"
+        return f"{len(group)} tensors, {moves.elements(group):,} numbers"
     largest = max(call.tensors, key=lambda each: each.elements, default=None)
     return "×".join(map(str, largest.shape)) if largest else ""
 
