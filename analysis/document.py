@@ -67,7 +67,7 @@ _KINDS: tuple[tuple[Kind, str], ...] = (
     ("bytes/s", r"(\w+_)?bytes_per_s"),
     ("name", r"range|module|kernel|name|report|rule"),
     ("count", r"(\w+_)?(count|kernels|instances|requests|tokens)|tokens_per_s|root_or_peer|n|each|operations"),
-    ("count", r"allocations|blocks|gaps|launches|outliers|places|profiled|ranges|steps|streams"),
+    ("count", r"allocations|blocks|calls|gaps|launches|outliers|places|profiled|ranges|steps|streams"),
     ("text", r".*"),
 )
 

@@ -172,6 +172,18 @@ class Frames(Spots):
     name_id: Int32s
 
 
+#: An operator's name, and how PyTorch's profiler wrote its dims, types, values and strides, between BETWEEN_TEXTS.
+CallText: TypeAlias = tuple[str, bytes]
+BETWEEN_TEXTS = b"\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Operators(Spots):
+    """Calls of operators whose shapes were recorded and which the table of operators has."""
+
+    call: Int32s  # position in Trace.operator_calls
+
+
 @dataclass(frozen=True, slots=True)
 class Ranges(Spots):
     """NVTX ranges, sorted by (thread, start, longest first, order in the file): outer before inner."""
@@ -360,6 +372,11 @@ class Trace:
     copies: Copies | None = None  # only where the report has the sizes of copies
     calls: CallNames | None = None  # only where the report names the calls
     overhead: Overhead | None = None  # only where the profiler recorded its own
+    categories: Mapping[str, str] = field(
+        default_factory=dict
+    )  # of kernels whose names tell none, by their launches
+    operators: Operators | None = None  # only of a trace with shapes
+    operator_calls: tuple[CallText, ...] = ()  # distinct
     frames: Frames | None = None  # only of a trace with stacks
     frame_names: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()  # in the order of time

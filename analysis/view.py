@@ -52,7 +52,7 @@ def _described(name: str) -> dict[str, Any]:
 
 def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
     view = VIEWS[name]
-    parser.set_defaults(view=name, range=None, kernel="", timed=[], launches=False, unrecorded_step=None)
+    parser.set_defaults(view=name, range=None, kernel="", by="", timed=[], launches=False, unrecorded_step=None)
     one_report = "an nsys export (.sqlite), a .nsys-rep, a recording or a PyTorch profiler trace"
     parser.add_argument("report", type=Path, nargs="+", help=REPORTS if view.takes_many else one_report)
     part = add_part(parser, takes_range=view.takes_range)
@@ -62,6 +62,12 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
             default="",
             metavar="NAME",
             help="a part of a kernel's name: explain its launches, and give ncu's command line",
+        )
+        part.add_argument(
+            "--by",
+            choices=("operator",),
+            default="",
+            help="kernels under the operators of PyTorch that launched them",
         )
     if name == "agreement":
         part.add_argument(
@@ -125,6 +131,7 @@ def _subject(path: Path, options: argparse.Namespace) -> Subject:
         "detail": detail_of(options),
         "timed": dict(options.timed),
         "kernel": options.kernel,
+        "by": options.by,
     }
     of_view |= {"launches": options.launches, "unrecorded_step_ns": options.unrecorded_step}
     opened = opened_by(path, options)

@@ -129,7 +129,7 @@ class _States:
         ids = distinct(work.name_id)
         names = [trace.names[number] for number in ids.tolist()]
         category, copy = np.zeros((2, len(trace.names)), np.int8)
-        category[ids] = [CATEGORIES.index(name) for name in categorize(names)]
+        category[ids] = [CATEGORIES.index(name) for name in categorize(names, trace.categories)]
         copy[ids] = [COPIES.index(copy_called(name)) for name in names]
         is_kernel, is_graph = work.kind == KERNEL, work.kind == GRAPH
         communicates = is_kernel & (category[work.name_id] == CATEGORIES.index("communication"))

@@ -24,11 +24,13 @@ from ..vocabulary import OPTIMIZER, PHASES
 from .adoption import Adoption
 from .between_calls import with_gaps_named
 from .capture import below_launches
+from .kernel_categories import with_categories
 from .lines import with_lines
 from .nesting import Nesting
 from .phases import IN_BACKWARD, NOTHING, Unnamed, of_nodes
 from .places import Attribution, Rules
 from .placing import AMBIGUOUS, CAPTURED, HOW, OUTSIDE, OWN, Placed, Placing
+from .recomputation import with_recomputation
 from .steps import updates_called_steps, with_steps
 from .thread_facts import ThreadFacts
 from .user_ranges import NameFacts, nested_ranges, operator_ranges, with_phases_once
@@ -42,7 +44,8 @@ def attribute(trace: Trace, rules: Rules | None = None) -> Attribution:
     Raises UsageError if the rules name a domain or a step that the trace does not have.
     """
     rules = rules or Rules()
-    attributing = _Attributing(*with_gaps_named(trace, rules), rules)
+    trace, facts = with_recomputation(*with_gaps_named(trace, rules), rules)
+    attributing = _Attributing(with_categories(trace, facts), facts, rules)
     attribution = attributing.attribution()
     updates = updates_called_steps(attribution)
     if updates.any():  # ranges of some names, which are called steps, are the optimizer's

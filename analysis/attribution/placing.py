@@ -36,7 +36,7 @@ from .adoption import NOBODY, Adoption
 from .links import Links
 from .nesting import Nesting
 from .places import Rules
-from .user_ranges import of_titles, operator_ranges
+from .user_ranges import computed_again, of_titles, operator_ranges
 
 HOW = ("own", "adopted", "linked", "outside", "ambiguous", "captured")
 OWN, ADOPTED, LINKED, OUTSIDE, AMBIGUOUS, CAPTURED = range(len(HOW))
@@ -64,10 +64,12 @@ class Placing:
         self._facts, self._nesting, self._adoption, self._rules = adoption.facts, nesting, adoption, rules
         self._ranges, self._forest = self._facts.ranges, nesting.forest
         names = self._facts.names
-        self._is_operator = operator_ranges(names, self._ranges)
+        # What does not keep work of a backward from being led to its forward: operators and what runs again.
+        self._runs_again = computed_again(self._facts.trace, self._ranges)
+        self._is_seen_through = operator_ranges(names, self._ranges) | self._runs_again
         self._is_backward_phase = of_titles(names.backward_phase, self._ranges)
         # What a linked path leaves out of the forward operator's.
-        self._is_dropped = self._is_operator | of_titles(names.turns, self._ranges)
+        self._is_dropped = self._is_seen_through | of_titles(names.turns, self._ranges)
         self.linked_nodes = [np.empty(0, np.int32)]
 
     def place(self, spots: Spots, order: int = 0) -> Placed:
@@ -84,9 +86,11 @@ class Placing:
             found = linked_node >= 0
             rows, phase_node = rows[found], phase_node[found]
             how[rows], upper[rows] = LINKED, linked_node[found]
-            # A phase of its own is in the linked path.
-            lower = own_node.copy()
-            lower[rows[(waiting_node[rows] < 0) & (phase_node >= 0)]] = -1
+            # A phase of its own is in the linked path, all but what runs again below it.
+            lower, own = own_node.copy(), rows[(waiting_node[rows] < 0) & (phase_node >= 0)]
+            lower[own] = self._forest.copied(
+                own_node[own], lambda nodes: self._runs_again[self._forest.range[nodes]]
+            )
         node = self._forest.graft(upper, lower)
         node[how == AMBIGUOUS] = -1
         return Placed(node, how, unfit)
@@ -104,14 +108,17 @@ class Placing:
         or call of the engine, or, on one of autograd's threads for which none waits, in none at all (-1).
         """
         is_awaited, is_undecided = waiting_node >= 0, waiting_node == NO_DECISION
-        in_user_range = self._forest.below(~self._is_operator[self._forest.range])[own_node]
+        in_user_range = self._forest.below(~self._is_seen_through[self._forest.range])[own_node]
         is_autograds = np.isin(spots.thread, self._adoption.known_threads)
         in_own_phase = (own_node >= 0) & self._is_backward_phase[self._forest.range[own_node]]
         in_own_phase |= ~is_autograds & self._in_called_engine(spots, own_node)
         in_own_phase &= ~is_awaited
         below_phase = in_own_phase | ((is_awaited | is_autograds) & ~in_user_range)
         rows = np.flatnonzero(below_phase & ~is_undecided)
-        return rows, np.where(in_own_phase, own_node, waiting_node)[rows]
+        # A phase's node is above what runs again in it.
+        every = np.arange(len(self._forest), dtype=np.int32)
+        phase = self._forest.nearest(np.where(self._runs_again[self._forest.range], np.int32(-1), every))
+        return rows, np.where(in_own_phase, phase[own_node], waiting_node)[rows]
 
     def _in_called_engine(self, spots: Spots, own_node: Int32s) -> Bools:
         """Mark the intervals in a range of the engine on their thread, and in no range of the user's below it.
@@ -122,12 +129,12 @@ class Placing:
         called, engine = self._facts.engine_calls(spots)
         rows = np.flatnonzero(called >= 0)
         if len(rows):
-            owns = ~np.isin(self._ranges.category, (NO_CATEGORY, FUNCTION))
+            owns = ~np.isin(self._ranges.category, (NO_CATEGORY, FUNCTION)) & ~self._is_seen_through
             owns |= of_titles(self._facts.names.opens_phase, self._ranges)
             rows = rows[~self._forest.below(owns[self._forest.range])[own_node[rows]]]
             calls, call_of_row = np.unique(called[rows], return_inverse=True)
             around_engine = self._nesting.containing(engine.take(calls))[call_of_row]
-            is_users = ~self._is_operator[self._forest.range]
+            is_users = ~self._is_seen_through[self._forest.range]
             innermost = self._forest.nearest(np.where(is_users, self._forest.range, np.int32(-1)))
             is_inside[rows] = innermost[own_node[rows]] == innermost[around_engine]
         return is_inside

@@ -5,7 +5,7 @@ The patterns run in RE2 (through Arrow), whose time is linear in the length of a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 
@@ -40,6 +40,7 @@ MEANINGS = {
     "graph": "CUDA graphs launched whole, without their kernels",
 }
 
+NONE: Mapping[str, str] = {}
 #: Names matched together, which bounds the memory that millions of them take.
 _AT_ONCE = 65_536
 
@@ -53,25 +54,29 @@ _GROUPS = [
 ]
 
 
-def classify(names: Sequence[str]) -> list[tuple[str, bool]]:
+def classify(names: Sequence[str], by_launch: Mapping[str, str] = NONE) -> list[tuple[str, bool]]:
     """Return each name's category, and whether one launch of it is one matrix product.
 
-    That is a GEMM, and not a split-K reduction.
+    That is a GEMM, and not a split-K reduction. `by_launch` has categories of names that tell none, as
+    `Trace.categories` has them.
     """
     answers: list[tuple[str, bool]] = []
     for begin in range(0, len(names), _AT_ONCE):
         some = tuple(names[begin : begin + _AT_ONCE])
         operators = [operator_of_node(name) for name in some]  # a node only calls the operators that compute
         known = _first_groups(tuple(operator or name for operator, name in zip(operators, some, strict=True)))
-        for group, operator in zip(known, operators, strict=True):
-            category, helper = _GROUPS[group][:2] if group >= 0 else ("other", False)
+        for name, group, operator in zip(some, known, operators, strict=True):
+            if group < 0:
+                answers.append((by_launch.get(name, "other"), False))
+                continue
+            category, helper = _GROUPS[group][:2]
             answers.append((category, category == "gemm" and not helper and not operator))
     return answers
 
 
-def categorize(names: Sequence[str]) -> list[str]:
-    """Return the category of each demangled kernel name or recorded operator."""
-    return [category for category, _ in classify(names)]
+def categorize(names: Sequence[str], by_launch: Mapping[str, str] = NONE) -> list[str]:
+    """Return the category of each demangled kernel name or recorded operator; see `classify`."""
+    return [category for category, _ in classify(names, by_launch)]
 
 
 @lru_cache(maxsize=4)  # a command asks for the same names several times

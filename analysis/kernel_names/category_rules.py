@@ -41,12 +41,14 @@ Decisions that a reader may want to know:
 from __future__ import annotations
 
 from .generated_rules import GENERATED_RULES, Rule
+from .library_rules import LIBRARY_RULES
 
 _CUTLASS = r"^(?:cutlass\w*::)?(?:Kernel2?|device_kernel)$"
 _CK_TILE = r"^ck_tile::k?entry"
 
 RULES = (
     *GENERATED_RULES,
+    *LIBRARY_RULES,
     # --- communication
     Rule(
         "communication",

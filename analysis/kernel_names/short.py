@@ -74,6 +74,22 @@ def _type_of(arguments: str) -> str:
     return _TYPES[first[0]] if first else ""
 
 
+#: Types as operators' table names them, by the short form here; of opaque ones, any of their size.
+_NUMBERS = {"f64": "fp64", "f32": "fp32", "bf16": "bf16", "f16": "fp16", "c64": "complex64", "i64": "int64"}
+_OF_SIZE = {"1": "uint8", "2": "bf16", "4": "fp32", "8": "int64", "16": "complex128"}
+
+
+def number_type(kernel: str) -> str:
+    """Return the type of the numbers that a kernel of PyTorch's works on, as its name tells; else "".
+
+    >>> number_type("void multi_tensor_apply_kernel<TensorListMetadata<1>, BinaryOpScalarFunctor<float, 1, 1, 0>>")
+    'fp32'
+    """
+    arguments = split_name(kernel)[1]
+    opaque = _OPAQUE.search(arguments)
+    return _OF_SIZE.get(opaque[1], "") if opaque else _NUMBERS.get(_type_of(arguments), "")
+
+
 #: Beginnings of names that are one word of a library, with the parts that a short name keeps.
 _NUMBER_TYPE = r"(tf32|bf16|f16|f32|f64|c64|e4m3|e5m2|i8)"
 _XMMA = (

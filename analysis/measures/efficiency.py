@@ -18,10 +18,11 @@ from ..report import Number, Path, RangeRow, Report
 from ..trace import Provenance
 from ..vocabulary import BACKWARD, ELEMENTWISE, FORWARD, PATH_SEPARATOR, RECOMPUTE, is_warm_up, step_matcher
 from .gpu_peaks import Peak
+from .operators import COMPUTE, MEMORY, OperatorRow
 
 #: A range that reaches less of both the arithmetic's and the memory's peak than this is bound by neither.
 FAR_BELOW = 0.25
-COMPUTE, MEMORY, NEITHER = "compute", "memory", "neither"
+NEITHER = "neither"
 _INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 _INDEX_ABOVE = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9]|$)")
 Place = tuple[Path, str]
@@ -266,6 +267,29 @@ def joined(report: Report, counts: Counts) -> Joined:
         moved=sum((counts.by_key[key].whole for key in around), NOTHING).times(count),
         unjoined=tuple(around),
     )
+
+
+def joined_by_shapes(report: Report, rows: Iterable[OperatorRow]) -> Joined:
+    """Join the costs of operators, as their shapes tell them, to the ranges of a whole report in which they ran.
+
+    `rows` are those of the whole report, with paths as they are recorded.
+    """
+    figures: defaultdict[Place, Figures] = defaultdict(lambda: NOTHING)
+    model = NOTHING
+    for row in rows:
+        flops = {row.arithmetic: row.flops} if row.flops else {}
+        own = Figures(flops, row.bytes or 0)
+        figures[row.path, row.phase] += own
+        if row.phase in (FORWARD, BACKWARD) and not row.recompute:
+            model += own
+    everything = sum(figures.values(), NOTHING)
+    inclusive = _with_inner(figures, {(row.path, row.phase): row for row in report.ranges})
+    ranges = tuple(
+        Efficiency(row.path, row.phase, row.inclusive_ns, inclusive[row.path, row.phase])
+        for row in report.ranges
+        if (row.path, row.phase) in inclusive
+    )
+    return Joined(ranges, everything, model, moved=NOTHING, unjoined=())
 
 
 def other_calls(report: Report, counts: Counts) -> tuple[str, float, float] | None:

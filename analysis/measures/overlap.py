@@ -63,7 +63,7 @@ def communication(trace: Trace) -> Bools:
     """Return, per name, whether its kernels communicate."""
     kernels = distinct(trace.work.name_id[trace.work.kind == KERNEL])
     communicates = np.zeros(len(trace.names), np.bool_)
-    categories = categorize([trace.names[name] for name in kernels])
+    categories = categorize([trace.names[name] for name in kernels], trace.categories)
     communicates[kernels] = np.array([category == COMMUNICATION for category in categories], np.bool_)
     return communicates
 

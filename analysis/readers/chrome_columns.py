@@ -7,13 +7,17 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from ..trace import KERNEL, MEMCPY, MEMSET, Int64s, Path
+from ..operators import is_known
+from ..operators.calls import type_of
+from ..trace import BETWEEN_TEXTS, KERNEL, MEMCPY, MEMSET, CallText, Int64s, Path
 from ..vocabulary.calls import LOADING, kind_of_call
 from .chrome_events import Args, Event, nanoseconds
 from .columns import Interner
@@ -23,6 +27,9 @@ from .stack_frames import FRAME, FUNCTION_CALL, NO_FRAME, Functions, kind_of, ra
 from .weight_shapes import WEIGHTS, weight_shape
 
 WORK, LAUNCHES, RANGES, FRAMES, OVERHEAD, SYNCS = "work", "launches", "ranges", "frames", "overhead", "syncs"
+
+# What an operator's shapes are of use for: the shape of a module's weight, and its FLOPs and bytes.
+OF_WEIGHT, OF_COST = 1, 2
 
 DEVICES = ("cuda", "xpu", "mtia", "privateuse1")
 
@@ -64,9 +71,10 @@ COPY_ENDS = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
 
 # Columns whose numbers are positions or kinds, in the bytes that they need.
 _SMALL = ("kind", "is_operator", "is_end", "loads", "frame")
+_POSITIONS = ("name", "place", "weight", "call_text")
 _TINY = ("from_memory", "to_memory")
 WIDTHS = {
-    **dict.fromkeys(("name", "place", "weight"), np.int32),
+    **dict.fromkeys(_POSITIONS, np.int32),
     **dict.fromkeys(_SMALL, np.uint8),
     **dict.fromkeys(_TINY, np.int8),
 }
@@ -74,17 +82,6 @@ WIDTHS = {
 # What Kineto writes into kernels that communicate is by PyTorch's torch/csrc/distributed/c10d/ParamCommsUtils.hpp,
 # and libkineto's output_json.cpp before it: elements and their type; bytes are their product. Types are named as
 # c10::ScalarType does, and in PyTorch's own spelling.
-ELEMENT_BYTES = {
-    name: size
-    for size, names in {
-        1: "byte char bool uint8 int8 float8_e5m2 float8_e4m3fn float8_e5m2fnuz float8_e4m3fnuz float8_e8m0fnu",
-        2: "short int16 uint16 half float16 bfloat16",
-        4: "int int32 uint32 float float32 complexhalf",
-        8: "long int64 uint64 double float64 complexfloat",
-        16: "complexdouble",
-    }.items()
-    for name in names.split()
-}
 #: More than any collective carries: a count beyond it is damaged.
 MOST_ELEMENTS = 1 << 48
 MESSAGE = ("collective", "group", "ranks", "sent", "received")
@@ -95,7 +92,7 @@ Place = tuple[Id, Id]
 
 _NUMBER = re.compile(r"-?\d{1,18}")
 _SIZES, _UNKNOWN_SIZES = msgspec.json.Decoder(tuple[int, int, int]), (0, 0, 0)
-_NO_DURATION = msgspec.Raw()
+_NOTHING = msgspec.Raw()
 # The largest number that is taken for an id.
 LARGEST = (1 << 62) - 1
 
@@ -132,7 +129,8 @@ class TraceColumns:
     where PyTorch did not annotate it). Flows, from an operator to the node that it made: `id`, `place`, `start`
     of the one, `is_end`: of the node. Memory: `start`, `place` (in `threads`), `device_type` (0 is the CPU),
     `device`, `block`, `bytes`, `total`. Frames, of Python's functions: `start`, `end`, `name` (in `functions`),
-    `place` (in `threads`). Overhead, of the profiler: `start`, `end`, `place` (in `overhead_places`),
+    `place` (in `threads`). Operators, with shapes: `start`, `end`, `place` (in `threads`), `call_text` (in
+    `operator_calls`). Overhead, of the profiler: `start`, `end`, `place` (in `overhead_places`),
     `loads` (it is the loading of code). Syncs, which `stream_waits` reads: `start`, `end`, `correlation`, `kind`
     (of SYNC_TYPES, 0 where an event is recorded), `stream`, `event` (0 for none), `record` (the correlation of
     the call that recorded it) and `record_stream`, `device`, `context`. Times in ns; a missing correlation,
@@ -143,9 +141,8 @@ class TraceColumns:
         self.work, self.launches, self.ranges, self.flows = Table(), Table(), Table(), Table()
         self.called_devices: set[str] = set()
         self.messages, self.nodes, self.memory, self.overhead = Table(), Table(), Table(), Table()
-        self.frames, self.syncs = Table(), Table()
-        self.copies = Table()
-        self.frames = Table()
+        self.frames, self.syncs, self.copies, self.operators = Table(), Table(), Table(), Table()
+        self.operator_calls: Interner[CallText] = Interner()
         self.names: Interner[str] = Interner()
         self.functions: Interner[str] = Interner()
         self.calls: Interner[str] = Interner()
@@ -157,6 +154,7 @@ class TraceColumns:
         self.process_names: dict[Id, str] = {}
         self.without_duration = 0
         self.shapes: Interner[str] = Interner()
+        self._of_use = np.empty(0, np.uint8)
         self._functions: Functions = functions
         self._calls_of_functions: list[Event] = []
         self._kind_of_frame: dict[str, tuple[int, bool]] = {}
@@ -178,7 +176,7 @@ class TraceColumns:
                     if not frame:
                         continue
                     table_and_kind = FRAMES, frame
-                if event.dur == _NO_DURATION:
+                if event.dur == _NOTHING:
                     self.without_duration += 1
                 else:
                     timed[table_and_kind].append(event)
@@ -228,7 +226,7 @@ class TraceColumns:
         messages = []
         for row, args in enumerate(args_of_work, self.work.rows):
             if args.collective is not None:
-                size = ELEMENT_BYTES.get(str(args.dtype).lower(), 0)
+                size = int(type_of(str(args.dtype)).bytes)
                 counts = map(_count, (args.sent, args.received))
                 sizes = (count * size if size and count >= 0 else -1 for count in counts)
                 ranks = _first(args.group_ranks, "")  # a list, or the text of one
@@ -294,17 +292,37 @@ class TraceColumns:
 
     def _add_ranges(self, events: list[Event], kind: int) -> None:
         args = [event.args for event in events]
+        times, place = _times(events), _places(events, self.threads)
+        name = self._names(events, _NAME_OF_RANGE[kind])
+        of_use = self._shapes_of_use[name] if kind else np.zeros(len(events), np.uint8)
         self.ranges.add(
-            **_times(events),
-            name=self._names(events, _NAME_OF_RANGE[kind]),
-            place=_places(events, self.threads),
+            **times,
+            name=name,
+            place=place,
             external=_external_ids(events),
             sequence=_numbers(args, "sequence", -1),
             forward=_numbers(args, "forward", 0),
             is_operator=np.full(len(events), int(kind > 0)),
             frame=np.full(len(events), NO_FRAME),
-            weight=self._weights(events) if kind == 1 else np.full(len(events), -1),
+            weight=self._weights(events, np.flatnonzero(of_use & OF_WEIGHT)),
         )
+        self._add_operators(events, np.flatnonzero(of_use & OF_COST), **times, place=place)
+
+    def _add_operators(self, events: list[Event], candidates: Int64s, **columns: Int64s) -> None:
+        """Add the operators among some events whose shapes are recorded."""
+        numbers, join = self.operator_calls, BETWEEN_TEXTS.join
+        rows, calls = [], []
+        for row in candidates.tolist():
+            event = events[row]
+            args = event.args
+            if args.dims:
+                text = join((args.dims, args.types, args.values, args.strides))
+                rows.append(row)
+                calls.append(numbers.setdefault((event.name, text), len(numbers)))
+        if rows:
+            self.operators.add(
+                **{name: values[rows] for name, values in columns.items()}, call_text=np.array(calls)
+            )
 
     def _frame(self, event: Event) -> int:
         """Return the kind of a Python frame, found once for each name; keep it if it is a function's call."""
@@ -313,7 +331,7 @@ class TraceColumns:
             is_function = kind_of(name, "all") == FUNCTION_CALL
             found = self._kind_of_frame[name] = kind_of(name, self._functions), is_function
         frame, is_function = found
-        if is_function and event.dur != _NO_DURATION:
+        if is_function and event.dur != _NOTHING:
             self._calls_of_functions.append(event)
         return frame
 
@@ -339,11 +357,11 @@ class TraceColumns:
             weight=none,
         )
 
-    def _weights(self, events: list[Event]) -> Int64s:
+    def _weights(self, events: list[Event], candidates: Int64s) -> Int64s:
         """Return the shapes of the weights that operators used, as far as they are recorded."""
         weights = np.full(len(events), -1, np.int64)
-        for row, event in enumerate(events):
-            if event.name in WEIGHTS and (shape := weight_shape(event.name, event.args.dims)):
+        for row in candidates.tolist():
+            if shape := weight_shape(events[row].name, events[row].args.dims):
                 weights[row] = self.shapes(shape)
         return weights
 
@@ -370,6 +388,15 @@ class TraceColumns:
     def _names(self, events: list[Event], text: Callable[[str], str]) -> Int64s:
         """Return name ids; the text of each distinct name is made once."""
         return numbered([event.name for event in events], lambda name: self.names(text(name)))
+
+    @property
+    def _shapes_of_use(self) -> NDArray[np.uint8]:
+        """What the shapes of an operator are of use for, per name id: bits OF_WEIGHT and OF_COST."""
+        if len(self._of_use) < len(self.names):
+            new = islice(self.names, len(self._of_use), None)
+            uses = [OF_WEIGHT * (name in WEIGHTS) + OF_COST * is_known(name) for name in new]
+            self._of_use = np.append(self._of_use, np.array(uses, np.uint8))
+        return self._of_use
 
 
 _NAME_OF_RANGE: dict[int, Callable[[str], str]] = {
@@ -469,7 +496,11 @@ def _numbers(rows: Sequence[Args] | Sequence[Event], name: str, missing: int) ->
 def integers(values: list[Any], missing: int) -> Int64s:
     """Return whole numbers, and another number for what is none."""
     present = [missing if value is None else value for value in values]
-    if set(map(type, present)) == {int} and min(present) >= -LARGEST and max(present) <= LARGEST:
-        return np.array(present, np.int64)
+    try:
+        array = np.array(present)
+    except (ValueError, OverflowError):  # lists among them, or a number beyond any
+        array = np.empty(0)
+    if array.dtype == np.int64 and (np.abs(array) <= LARGEST).all():
+        return array
     numbers = (whole_number(value) for value in present)
     return np.fromiter((missing if value is None else value for value in numbers), np.int64, len(present))

@@ -40,17 +40,21 @@ T = TypeVar("T")
 
 
 class Args(msgspec.Struct, gc=False, frozen=True):
-    """What is read of an event's `args`."""
+    """What is read of an event's `args`, in Kineto's order of keys, in which they are found soonest."""
 
-    correlation: Any = None
+    external: Any = msgspec.field(default=None, name="External id")
     device: Any = None
     stream: Any = None
+    correlation: Any = None
     grid: msgspec.Raw = msgspec.Raw()  # decoded once where many are alike
-    name: Any = None  # of a process or thread, where the event names one
+    # Of an operator, with record_shapes=True; decoded only where of use.
+    values: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Concrete Inputs")
+    types: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input type")
+    strides: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input Strides")
+    dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input Dims")
     sequence: Any = msgspec.field(default=None, name="Sequence number")
     forward: Any = msgspec.field(default=None, name="Fwd thread id")
-    dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input Dims")  # decoded only where of use
-    external: Any = msgspec.field(default=None, name="External id")
+    name: Any = None  # of a process or thread, where the event names one
     old_external: Any = msgspec.field(default=None, name="external id")
     collective: Any = msgspec.field(default=None, name="Collective name")
     sent: Any = msgspec.field(default=None, name="In msg nelems")

@@ -155,7 +155,7 @@ def _greatest(values: Int64s, begin: Int64s, end: Int64s) -> Int64s:
 
 
 @dataclass(frozen=True, slots=True)
-class Operators:
+class NumberedOperators:
     """Operators of a trace with stacks: their times, autograd's numbers, and which are nodes of autograd."""
 
     spots: Spots
@@ -164,7 +164,7 @@ class Operators:
 
 
 def stack_lines(
-    frames: Frames | None, names: Sequence[str], operators: Operators, launches: Launches
+    frames: Frames | None, names: Sequence[str], operators: NumberedOperators, launches: Launches
 ) -> Lines | None:
     """Return which functions of the program made the calls of a trace with stacks; None without stacks.
 

@@ -34,6 +34,7 @@ from ..trace import (
     Int64s,
     Launches,
     Messages,
+    Operators,
     Overhead,
     Process,
     Provenance,
@@ -54,7 +55,7 @@ from .chrome_events import Envelope, TraceFile
 from .columns import Interner
 from .graph_annotations import THREAD_NAME, paths_in, push_pop_ranges, side_file_of, with_captures_at
 from .launches import RowsById
-from .lines import Operators, stack_lines
+from .lines import NumberedOperators, stack_lines
 from .marks import DistributedInfo, fitting
 from .memory_kinds import PAGEABLE
 from .module_calls import ModuleTree, innermost_calls, module_tree, without_gradient
@@ -191,9 +192,11 @@ class Assembly:
             calls=None if on_cpu else named_calls(self.columns.launches["call"], list(self.columns.calls)),
             overhead=None if on_cpu else self.overhead(),
             graph_node=None if on_cpu else self.graph_nodes(),
+            operators=self.operators(),
+            operator_calls=tuple(self.columns.operator_calls),
             frames=(frames := self.frames()),
             frame_names=(functions := tuple(self.columns.functions)),
-            lines=stack_lines(frames, functions, self.operators(ranges), launches),
+            lines=stack_lines(frames, functions, self.nodes_of_autograd(ranges), launches),
         )
         return self.with_annotated_graphs(trace) if self.columns.nodes.rows and not on_cpu else trace
 
@@ -239,12 +242,12 @@ class Assembly:
         pageable = (table[name] == PAGEABLE for name in ("from_memory", "to_memory"))
         return Copies(table["work"], size, *pageable)
 
-    def operators(self, ranges: Ranges) -> Operators:
+    def nodes_of_autograd(self, ranges: Ranges) -> NumberedOperators:
         """Return the operators, and which of them are nodes of autograd, with the numbers of their makers."""
         is_operator = self.columns.ranges["is_operator"] == 1
         is_node = self.columns.ranges["forward"] > 0
         spots = Spots(ranges.start_ns, ranges.end_ns, ranges.thread)
-        return Operators(spots.take(is_operator), ranges.seq[is_operator], is_node[is_operator])
+        return NumberedOperators(spots.take(is_operator), ranges.seq[is_operator], is_node[is_operator])
 
     def overhead(self) -> Overhead | None:
         """Return when the profiler kept threads busy; Kineto does not always say which thread."""
@@ -263,6 +266,14 @@ class Assembly:
             return None
         thread, name = table["place"].astype(np.int32), table["name"].astype(np.int32)
         return Frames(table["start"], np.maximum(table["start"], table["end"]), thread, name)
+
+    def operators(self) -> Operators | None:
+        """Return the calls of operators of a trace with shapes."""
+        table = self.columns.operators
+        if not table.rows:
+            return None
+        thread, call = table["place"].astype(np.int32), table["call_text"].astype(np.int32)
+        return Operators(table["start"], np.maximum(table["start"], table["end"]), thread, call)
 
     def memory(self, on_cpu: bool) -> Allocations | None:
         """Return the allocations and frees of PyTorch's allocator: on the GPU, else on the CPU."""

@@ -165,7 +165,7 @@ def _steps(attribution: Attribution) -> dict[str, list[Any]]:
     step = step_of_nodes(attribution, include_warm_up=False)[attribution.node]
     rows = np.flatnonzero((step >= 0) & (work.kind == KERNEL))
     ids = distinct(work.name_id[rows]).tolist()
-    kinds = categorize([names[name_id] for name_id in ids])
+    kinds = categorize([names[name_id] for name_id in ids], attribution.trace.categories)
     exchanging = [name_id for name_id, kind in zip(ids, kinds, strict=True) if kind == "communication"]
     communication_ns = np.where(np.isin(work.name_id[rows], exchanging), work.duration_ns[rows], 0)
     cell, shape = step[rows].astype(np.int64) * len(PHASES) + attribution.phase[rows], (len(figures), len(PHASES))

@@ -179,7 +179,9 @@ class _Summary:
         low, high = bounds(group, duration, duration, groups_count)
         # The category of each kernel's name, and whether it is one matrix product.
         ids = distinct(groups[3][groups[2] == KERNEL]).tolist()
-        classes = dict(zip(ids, classify([names[name] for name in ids]), strict=True))
+        classes = dict(
+            zip(ids, classify([names[name] for name in ids], self.attribution.trace.categories), strict=True)
+        )
         rows = [
             KernelRow(
                 path=self.paths.names[p - 1],

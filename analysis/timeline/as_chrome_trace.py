@@ -174,7 +174,8 @@ def _work_names(trace: Trace) -> dict[tuple[int, int], str]:
     """Return, per name and kind of work, its short name, its category, and the beginning of its details."""
     pairs = np.stack(grouped_rows(trace.work.name_id, trace.work.kind)[0], axis=1).tolist()
     full_names = [trace.names[name] for name, _ in pairs]
-    columns = zip(pairs, distinct_short_names(full_names), full_names, categorize(full_names), strict=True)
+    categories = categorize(full_names, trace.categories)
+    columns = zip(pairs, distinct_short_names(full_names), full_names, categories, strict=True)
     texts = {}
     for (name, kind), short, full, kernel_category in columns:
         category = kernel_category if kind == KERNEL else KINDS[kind]

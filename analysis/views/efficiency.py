@@ -1,4 +1,7 @@
-"""How much of what the GPU can do each range gets: FLOP/s and B/s against its peaks, and MFU of the step."""
+"""How much of what the GPU can do operators and ranges get: FLOP/s and B/s against its peaks, and MFU of the step.
+
+FLOPs and bytes are counted by annotation, stated by a run, or follow from the shapes in a trace.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,20 @@ from ..errors import ReportError
 from ..measures import efficiency
 from ..measures.efficiency import FAR_BELOW, NEITHER, Counts, Efficiency, Joined, counts_of
 from ..measures.gpu_peaks import Peak, peak_for
+from ..measures.operators import WorkShapes, operator_rows
 from ..report import Report, tree_order
 from ..report.recording import Recording
 from ..summary.selection import naming_for
 from ..support.units import count_text, share_text, time_in_digits
 from ..vocabulary import some_of
-from . import headings
+from . import headings, operators
 from .registry import Subject
 from .rows import depths, in_tree, kernels_of, label, last_names, more, require_measured, share, time_of
 
 NO_COUNTS = (
     "The report does not say how many FLOPs its ranges compute. Record it with them: nk.profile(model, optimizer, "
-    "path, flops=True), annotate_modules(model, flops=True), or nvtx-kernels record --flops."
+    "path, flops=True), annotate_modules(model, flops=True), or nvtx-kernels record --flops; with torch.profiler, "
+    "record_shapes=True."
 )
 NO_STEPS = (
     "FLOPs are those of one step, and the report has no measured step ranges. Push a range named 'step' around "
@@ -66,19 +71,40 @@ COLUMNS = {column.key: column for column in RATES}
 
 
 def view(subject: Subject) -> Document:
-    """Show each range's rates and shares, and those of the step.
+    """Show the operators of a trace with shapes, each range's rates and shares, and those of the step.
 
-    Raises ReportError where the report has no counts, no steps, or counts that are not of its steps.
+    Raises ReportError where the report has neither counts nor shapes, no steps, or counts that are not of its
+    steps.
     """
     report = subject.report
     require_measured(report)
     counts = counts_of(report)
-    if counts is None or (unfit := why_unfit(subject.whole, counts)):
-        raise ReportError(NO_COUNTS if counts is None else unfit)
+    if counts is None:
+        return _by_shapes(subject)
+    if unfit := why_unfit(subject.whole, counts):
+        raise ReportError(unfit)
     joined = efficiency.joined(subject.whole, counts)  # steps are around the ranges that were chosen
     peak = peak_for(report.provenance.gpus, counts.peaks)
     tables = (_ranges(subject, joined, peak), _step(subject, joined, peak))
     return headings.answer(report, tables, (*report.notes, *_notes(report, counts, joined, peak)))
+
+
+def _by_shapes(subject: Subject) -> Document:
+    """Show what the shapes of a trace tell."""
+    report = subject.report
+    if subject.attribution.trace.operators is None:
+        raise ReportError(NO_COUNTS)
+    shapes = WorkShapes(subject.attribution)
+    rows, every = operators.rows_of(subject, shapes), operator_rows(shapes, steps=operators.steps_of(subject))
+    joined = efficiency.joined_by_shapes(subject.whole, every)
+    peak = peak_for(report.provenance.gpus, {})
+    tables = [operators.table(subject, rows, peak)]
+    if any(row.path for row in report.ranges) and joined.rows:
+        tables.append(_ranges(subject, joined, peak))
+    if report.step_ns and subject.whole.steps:
+        tables.append(_step(subject, joined, peak))
+    notes = (*report.notes, *_of_peaks(report, joined, peak), *operators.notes(subject, rows))
+    return headings.answer(report, tables, notes)
 
 
 def why_unfit(whole: Report, counts: Counts) -> str:
@@ -150,7 +176,8 @@ def _step(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
     time_ns = step_ns * (1 if report.per_step else report.steps)
     gpus = max(len(set(attribution.trace.work.device_id.tolist())) // max(report.ranks, 1), 1)
     rows = []
-    for name, figures in (("model (MFU)", joined.model), ("all computed (HFU)", joined.all_computed)):
+    parts = (("model (MFU)", joined.model), ("all computed (HFU)", joined.all_computed))
+    for name, figures in parts if joined.model.total else parts[1:]:
         least_s = efficiency.seconds(figures.flops, peak) if peak else None
         peak_share = least_s / gpus / (time_ns / 1e9) if least_s and time_ns else None
         rate = figures.total / (time_ns / 1e9) if time_ns else None
@@ -159,7 +186,7 @@ def _step(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
     columns += headed(share="% peak") if peak or subject.detail.whole else ()
     caption = "MFU: forward and backward. HFU: with recomputation and the optimizer."
     several = f" % peak is of {gpus} GPUs." if peak and gpus > 1 else ""
-    alone = _without_recording(report.recording, step_ns, rows[0][-1])
+    alone = _without_recording(report.recording, step_ns, rows[0][-1]) if joined.model.total else ""
     scope = headings.over_steps(report)
     title = f"FLOPs of the steps against their time, {{unit}} {scope}"
     return Table(
@@ -191,8 +218,8 @@ def _of_fp32(joined: Joined, peak: Peak) -> Iterator[str]:
     yield FP32.format(peak.tflops["fp32"], peak.tflops[kind], name, *shares)
 
 
-def _notes(report: Report, counts: Counts, joined: Joined, peak: Peak | None) -> Iterator[str]:
-    """Yield the notes on the numbers."""
+def _of_peaks(report: Report, joined: Joined, peak: Peak | None) -> Iterator[str]:
+    """Yield what is known of the GPU's peaks."""
     if peak is not None:
         kinds = sorted(kind for kind, count in joined.all_computed.flops.items() if count and not peak.flops(kind))
         yield PEAKS.format(peak.source)
@@ -202,6 +229,11 @@ def _notes(report: Report, counts: Counts, joined: Joined, peak: Peak | None) ->
         yield ON_CPU
     else:
         yield UNKNOWN_GPU.format(headings.gpus([report]) or "the GPU, which the report does not name,")
+
+
+def _notes(report: Report, counts: Counts, joined: Joined, peak: Peak | None) -> Iterator[str]:
+    """Yield the notes on numbers that were counted or stated."""
+    yield from _of_peaks(report, joined, peak)
     if counts.peaks:
         yield MEASURED_PEAKS
     if counts.is_stated:

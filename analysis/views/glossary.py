@@ -50,6 +50,8 @@ GLOSSARY: dict[str, dict[str, str]] = {
         "ranges": "ranges of that name that launch it",
         "each": "launches per range",
         "5·12 + 1": "five in each of 12 layers, and one more",
+        "operator": "the outermost operator of PyTorch around the launch that does not only call others: a "
+        "convolution with the transposes that it launches is one row (--by operator)",
     },
     "idle": {
         "idle": "no work ran on the GPU; by the phase of the range then open on the CPU",
@@ -83,6 +85,11 @@ GLOSSARY: dict[str, dict[str, str]] = {
         "measured": "how much of the replayed saving such changes had when they were tried",
     },
     "efficiency": {
+        "operator and sizes": "of products rows × columns × inner, of convolutions input → channels, window; of "
+        "attention heads of all sequences, queries × keys × width; of others the largest tensor's",
+        "% peak": "the least time in which the GPU can do it, over the kernels' time. The least time is the longer "
+        "of FLOPs at the arithmetic's peak and bytes at the memory's",
+        "above": "the kernels' time beyond the least",
         "bytes": "the least: inputs and outputs of each operator, once",
         "FLOP/s, B/s": "over the kernel time of the range with all inside it",
         "% FLOP, % mem": "of the GPU's peak of dense arithmetic, and of its memory's bandwidth",

@@ -18,7 +18,7 @@ from ..report import KernelRow, Path, Report, added
 from ..summary.selection import naming_for, renamed, where
 from ..trace import PUSH_POP
 from ..vocabulary import OTHER, PHASES
-from . import graphs, headings
+from . import graphs, headings, operators
 from .phases import phases
 from .registry import Subject
 from .rows import (
@@ -49,6 +49,8 @@ def view(subject: Subject) -> Document:
     Raises ReportError if no kernel has the name.
     """
     require_measured(subject.report)
+    if subject.by == "operator":
+        return headings.answer(subject.report, [operators.with_kernels(subject)], subject.report.notes)
     report, detail = subject.report, subject.detail
     requested = _requested(subject)
     groups = LaunchGroups(subject.attribution, include_warm_up=report.warm_up_included)

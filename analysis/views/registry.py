@@ -42,7 +42,7 @@ VIEWS = {
         "which module's collectives and which copies are exposed, and who waits for whom?", True, True, True
     ),
     "fix": View("what should I change first, and how much time would it save?"),
-    "efficiency": View("what share of the GPU's peak does each range reach?", True),
+    "efficiency": View("what share of the GPU's peak does each operator and range reach?", True),
     "memory": View("what does each range allocate, and what holds memory at its peak?", True, matches_ranges=True),
 }
 
@@ -53,10 +53,11 @@ class Subject:
 
     `attribution` is of the work that the figures are of, and `partition` has where the time of all steps goes.
 
-    `detail` is how much to show; `kernel` is a part of a kernel's name; `ranges` is the pattern of a view that
-    matches ranges itself, empty for all; `some_phases` is true if the report has only the requested phases;
-    `launches` asks for their lags; `timed` are times of phases measured elsewhere, ns, and `unrecorded_step_ns` is
-    how long a step takes without recording, where that was given.
+    `detail` is how much to show; `kernel` is a part of a kernel's name; `by` is what a view groups by, if
+    not as usual; `ranges` is the pattern of a view that matches ranges itself, empty for all; `some_phases` is
+    true if the report has only the requested phases; `launches` asks for their lags; `timed` are times of phases
+    measured elsewhere, ns, and `unrecorded_step_ns` is how long a step takes without recording, where that was
+    given.
     """
 
     report: Report
@@ -67,6 +68,7 @@ class Subject:
     unselected: Report | None = None
     timed: Mapping[str, float] = field(default_factory=dict)
     kernel: str = ""
+    by: str = ""
     ranges: str = ""
     launches: bool = False
     unrecorded_step_ns: float | None = None

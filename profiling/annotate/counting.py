@@ -271,16 +271,17 @@ class Counting:
 
     def add(self, place: tuple[str, Path], func: Any, call: tuple[Any, Any, Any]) -> None:
         """Take one operator's call: its arguments, its keywords, and what it returned."""
-        number, moved = operator_cost.flops(func, *call), operator_cost.least_bytes(func, *call)
+        cost = operator_cost.cost(func, *call)
+        number, moved = cost.flops, int(cost.bytes or 0)
         if not number and not moved:
             return
         with self._lock:
             figures = self.of[place]
             figures.bytes += moved
             if number:
-                figures.flops[operator_cost.arithmetic(func, call[0])] += number
+                figures.flops[operator_cost.arithmetic(func, call[0], cost.dtype)] += number
             if number is None:
-                figures.elementwise += operator_cost.elementwise_flops(func, call[0], call[2])
+                figures.elementwise += cost.elementwise
                 totals = self.uncounted[
                     str(getattr(func, "_overloadpacket", None) or getattr(func, "_name", func))
                 ]

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 #: From the lowest floor to the highest; rooms on one line do not import each other.
 FLOORS = [
     ["analysis.support"],
-    ["analysis.document", "analysis.trace", "analysis.vocabulary"],
+    ["analysis.document", "analysis.operators", "analysis.trace", "analysis.vocabulary"],
     ["analysis.errors", "analysis.kernel_names"],
     ["analysis.moments", "analysis.report"],
     ["analysis.readers"],
@@ -47,8 +47,11 @@ FLOORS = [
     [f"profiling.{one}" for one in ("benchmark", "nsys", "precision", "run")],
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-#: What profiling may take from analysis: how tables are made and drawn, and what names of ranges mean.
-SHARED = {f"analysis.{room}" for room in ("document", "presenters", "support", "errors", "vocabulary")}
+#: What profiling may take from analysis: how tables are made and drawn, what names of ranges mean, and what
+#: operators compute.
+SHARED = {
+    f"analysis.{room}" for room in ("document", "presenters", "support", "errors", "operators", "vocabulary")
+}
 #: And the table of GPUs, which imports nothing.
 SHARED_MODULES = {"analysis.measures.gpu_peaks"}
 OUTSIDE = {"analysis": {"torch", "nvtx"}, "model": {"nvtx"}, "profiling": set()}

@@ -68,7 +68,7 @@ CASES = {
         [Range("CheckpointFunction, seq = 11", 45, 50), Range("aten::mm, seq = 12", 120, 130), *RECOMPUTED],
         {"step": [*STEP[:3], Range("loss", 110, 150), STEP[5]],
          "calls": [(335, 337, AUTOGRAD), (420, 422, AUTOGRAD)]},
-        ["adopted: step > backward > mlp", "linked: step > backward > mlp"],
+        ["adopted: step > backward > recompute > mlp", "linked: step > backward > mlp"],
     ),
     # As under create_graph=True: a node of the first pass runs an operator that makes one of the second.
     "a derivative of a derivative is led to where the first was led": (

@@ -7,6 +7,7 @@ What names mean is told by the few words that the generated reports are made of.
 from dataclasses import dataclass, replace
 
 from tests.analysis.making.building import CATEGORY, DOMAIN_CREATE, PUSH_POP, START_END, process_of
+from tests.analysis.making.reference_again import recomputations
 from tests.analysis.making.reference_gaps import gaps_between_calls
 from tests.analysis.making.reference_threads import ENGINE, PHASE_WORDS, Threads, launch_of
 
@@ -56,7 +57,12 @@ class Seen:
     @property
     def is_dropped(self):
         """Return whether a linked path leaves the range out."""
-        return bool(self.phase) or self.is_operator or self.is_called(("step", "warmup"))
+        return bool(self.phase) or self.is_seen_through or self.is_called(("step", "warmup"))
+
+    @property
+    def is_seen_through(self):
+        """Return whether the range keeps no work of a backward from being led to its forward."""
+        return self.is_operator or self.is_computed_again
 
     def sort_key(self):
         return self.start, -self.end, self.order
@@ -156,6 +162,11 @@ class Reference(Threads):
             for low, high, call in (gaps_between_calls(self.ranges, parents) if adopt else ())
         ]
         self.ranges, parents = [*self.ranges, *between], [*parents, *between]
+        again = [
+            Seen(-1, "recompute", None, start, end, node.thread, node.domain, True, "model/forward")
+            for start, end, node in (recomputations(self.ranges, self.around) if adopt else ())
+        ]
+        self.ranges, parents = [*again, *self.ranges], [*again, *parents]
         self.users = [r for r in parents if operators == "keep" or not r.is_operator]
         self.operators = [r for r in parents if r.is_operator]
         self.link, self.unfit = link and bool(self.users), set()
@@ -203,8 +214,9 @@ class Reference(Threads):
             return "linked", (*alone, *own), range(len(alone))
         tail = self.tail(event, own, base) if self.link else None
         if tail is not None:
-            head = base or own
-            path = (*head, *tail, *(own if base else ()))
+            again = tuple(r for r in own if r.is_computed_again)
+            head = base or tuple(r for r in own if not r.is_computed_again)
+            path = (*head, *tail, *(own if base else again))
             return "linked", path, range(len(head), len(head) + len(tail))
         return how or ("own" if own else "outside"), (*base, *own), range(0)
 
@@ -333,18 +345,18 @@ class Reference(Threads):
 
     def tail(self, call, own, base):
         """Return the ranges that a sequence number leads to, below those that are there; None without a link."""
-        mine = [r for r in own if not r.is_operator]
+        mine = [r for r in own if not r.is_seen_through]
+        above = base or [r for r in own if not r.is_computed_again]
         by_phase_only = not mine if base else bool(own) and own[-1].phase == "backward"
         if not by_phase_only and not (own and self.is_in_called_engine(call, own, base)):
             return None
-        above = base or own
         path = self.led_to(call, above[-1].thread)
         common = max((n + 1 for n, r in enumerate(path) if r in above), default=0)
         return tuple(r for r in path[common:] if not r.is_dropped) if path else None
 
     def unawaited_tail(self, call, own, base):
         """Return where a number leads from under no range at all."""
-        mine = [r for r in own if not r.is_operator]
+        mine = [r for r in own if not r.is_seen_through]
         is_called = not own and self.is_in_called_engine(call, own, base)
         if base or mine or not (self.is_known_autograd(call.thread) or is_called):
             return None
@@ -353,11 +365,11 @@ class Reference(Threads):
     def is_in_called_engine(self, call, own, base):
         """Return whether a thread runs backward itself, and no range of the user's is open below the engine's."""
         inside = self.around(call, self.engine)
-        is_owned = any(r.part or r.phase for r in own)
+        is_owned = any((r.part or r.phase) and not r.is_computed_again for r in own)
         if base or not inside or is_owned or self.is_known_autograd(call.thread):
             return False
-        around = [r for r in self.around(inside[-1], self.users) if not r.is_operator]
-        return [r for r in own if not r.is_operator][-1:] == around[-1:]
+        around = [r for r in self.around(inside[-1], self.users) if not r.is_seen_through]
+        return [r for r in own if not r.is_seen_through][-1:] == around[-1:]
 
     def led_to(self, call, waiting):
         """Return the path of the operator that made the backward node around a call; empty without one."""

@@ -1,4 +1,4 @@
-"""Twelve small training programs without a mistake, for a CPU: python -m tests.profiling.making.healthy NAME [STEPS].
+"""Twelve small training programs without a mistake: python -m tests.profiling.making.healthy NAME [STEPS].
 
 `benchmarks/try_false_wins.py` tries changes on them, of which none should win.
 """
@@ -7,7 +7,7 @@ import sys
 
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 STEPS = 100_000
 
@@ -31,7 +31,7 @@ def mlp():
 
     def loss(step):
         rows = torch.randint(4096, (128,))
-        return F.cross_entropy(model(x[rows]), y[rows])
+        return functional.cross_entropy(model(x[rows]), y[rows])
 
     return model, loss
 
@@ -43,7 +43,7 @@ def cnn():
 
     def loss(step):
         rows = torch.randint(512, (16,))
-        return F.cross_entropy(model(x[rows]), y[rows])
+        return functional.cross_entropy(model(x[rows]), y[rows])
 
     return model, loss
 
@@ -54,7 +54,7 @@ def encoder():
     model = Net(lambda self, x: self.head(self.body(x).mean(1)), body=body, head=nn.Linear(64, 5))
 
     def loss(step):
-        return F.cross_entropy(model(torch.randn(8, 32, 64)), torch.randint(5, (8,)))
+        return functional.cross_entropy(model(torch.randn(8, 32, 64)), torch.randint(5, (8,)))
 
     return model, loss
 
@@ -62,7 +62,7 @@ def encoder():
 def decoder():
     def forward(self, ids):
         q, k, v = self.qkv(self.embed(ids)).unflatten(-1, (3, 4, 16)).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
         return self.head(self.mlp(mixed))
 
     block = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
@@ -71,7 +71,7 @@ def decoder():
 
     def loss(step):
         ids = torch.randint(256, (8, 65))
-        return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+        return functional.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
 
     return model, loss
 
@@ -85,7 +85,7 @@ def lstm():
 
     def loss(step):
         x = torch.randn(32, 24, 32)
-        return F.mse_loss(model(x), x.mean((1, 2))[:, None])
+        return functional.mse_loss(model(x), x.mean((1, 2))[:, None])
 
     return model, loss
 
@@ -97,7 +97,7 @@ def autoencoder():
 
     def loss(step):
         x = torch.randn(256, 256)
-        return F.mse_loss(model(x), x)
+        return functional.mse_loss(model(x), x)
 
     return model, loss
 
@@ -118,7 +118,7 @@ def denoiser():
 
     def loss(step):
         noise, t = torch.randn_like(x), torch.rand(64, 1, 1)
-        return F.mse_loss(model(x * t + noise * (1 - t)), noise)
+        return functional.mse_loss(model(x * t + noise * (1 - t)), noise)
 
     return model, loss
 
@@ -133,18 +133,20 @@ def contrastive():
 
     def loss(step):
         x = torch.randn(128, 64)
-        a, b = (F.normalize(model(x + 0.1 * torch.randn_like(x)), dim=1) for _ in range(2))
-        return F.cross_entropy(a @ b.T / 0.1, torch.arange(128))
+        a, b = (functional.normalize(model(x + 0.1 * torch.randn_like(x)), dim=1) for _ in range(2))
+        return functional.cross_entropy(a @ b.T / 0.1, torch.arange(128))
 
     return model, loss
 
 
 def graph():
     model = Net(
-        lambda self, x, mix: self.b(mix @ F.relu(self.a(mix @ x))), a=nn.Linear(32, 64), b=nn.Linear(64, 3)
+        lambda self, x, mix: self.b(mix @ functional.relu(self.a(mix @ x))),
+        a=nn.Linear(32, 64),
+        b=nn.Linear(64, 3),
     )
     mix, x, y = torch.rand(400, 400).softmax(1), torch.randn(400, 32), torch.randint(3, (400,))
-    return model, lambda step: F.cross_entropy(model(x, mix), y)
+    return model, lambda step: functional.cross_entropy(model(x, mix), y)
 
 
 def lengths():
@@ -152,7 +154,7 @@ def lengths():
 
     def loss(step):
         x = torch.randn((64, 128, 192)[step % 3], 64)
-        return F.mse_loss(model(x), x)
+        return functional.mse_loss(model(x), x)
 
     return model, loss
 
