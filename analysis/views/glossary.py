@@ -87,8 +87,8 @@ GLOSSARY: dict[str, dict[str, str]] = {
     "efficiency": {
         "operator and sizes": "of products rows × columns × inner, of convolutions input → channels, window; of "
         "attention heads of all sequences, queries × keys × width; of others the largest tensor's",
-        "% peak": "the least time in which the GPU can do it, over the kernels' time. The least time is the longer "
-        "of FLOPs at the arithmetic's peak and bytes at the memory's",
+        "% peak": "the least time in which the GPU can do it, over the kernels' time. The least time is the "
+        "longer of FLOPs at the arithmetic's peak and bytes at the memory's",
         "above": "the kernels' time beyond the least",
         "bytes": "the least: inputs and outputs of each operator, once",
         "FLOP/s, B/s": "over the kernel time of the range with all inside it",
