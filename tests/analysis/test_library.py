@@ -28,7 +28,7 @@ def trace():
 
 
 def test_per_step_of_a_report_without_steps_is_refused(tmp_path):
-    with pytest.raises(ReportError, match="No steps are known: .* Push a range named 'step'"):
+    with pytest.raises(ReportError, match=r"No steps are known: .* Push a range named 'step'"):
         analysis.rank(build(tmp_path, **launched((10, 20))), per_step=True)
 
 
