@@ -257,5 +257,5 @@ def test_csv_keeps_what_may_end_a_line_inside_its_cell(name):
     )
     text = as_csv.present(document)
     rows = [*csv.reader(io.StringIO(text, newline=""))]
-    assert [row[0].removeprefix("'") for row in rows] == ["name", name, "c"]
+    assert [row[1].removeprefix("'") for row in rows] == ["name", name, "c"]
     assert text.endswith("c,2\n")
