@@ -21,9 +21,9 @@ from tests.analysis.measures.test_near_misses import ALIGNED, DOUBLE_GEMM, SPEAK
 from tests.analysis.measures.test_replay import two_streams
 
 
-def found(report, rules=Rules()):
+def found(report, **rules):
     """Return what to change first in a report."""
-    return fixes_of(partition(attribute(read(report), rules)))
+    return fixes_of(partition(attribute(read(report), Rules(**rules))))
 
 
 def bounds(report):
@@ -92,7 +92,7 @@ def without_names(report):
 def test_without_steps_bounds_are_of_all_that_was_recorded(tmp_path):
     report = recorded(tmp_path, products, steps=6)
     of_step = bounds(report)
-    answer = found(without_steps(report), Rules(evidence=()))
+    answer = found(without_steps(report), evidence=())
     assert (answer.kind, answer.per) == (GPU_TIME, "recording")
     assert answer.reason.startswith("the report has no measured steps: no range is called a step")
     assert answer.step_ns == pytest.approx(6 * of_step.step_ns, rel=0.02)

@@ -88,10 +88,10 @@ def test_the_replay_of_real_reports_is_within_two_percent(path, tmp_path):
     assert abs(replay_error(timeline_of(partition(attribute(read(report)))))) <= 0.02
 
 
-def refusal(report, rules=Rules()):
+def refusal(report, **rules):
     """Return why a report cannot be replayed."""
     with pytest.raises(Refused) as reason:
-        timeline_of(partition(attribute(read(report), rules)))
+        timeline_of(partition(attribute(read(report), Rules(**rules))))
     return str(reason.value)
 
 
@@ -120,7 +120,7 @@ def test_threads_that_launch_at_once_are_refused(tmp_path):
 def test_a_report_without_steps_or_of_a_cpu_is_refused(tmp_path):
     report = simulated.recorded(tmp_path, mixed)
     unnamed = alter(report, "UPDATE NVTX_EVENTS SET text = 'part'")
-    assert refusal(unnamed, Rules(evidence=())).startswith("the report has no measured steps")
+    assert refusal(unnamed, evidence=()).startswith("the report has no measured steps")
 
 
 def test_a_full_queue_holds_the_host_up(tmp_path):
