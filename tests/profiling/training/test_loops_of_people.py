@@ -285,6 +285,16 @@ def test_sampling_is_between_the_models_calls(calls_step, has_gradient, path):
     assert not places(path, "aten::cos")
 
 
+def test_the_last_of_calls_that_are_steps_lasts_as_long_as_its_last_operator(path):
+    model = net()
+    with torch.no_grad(), Profile(model, None, path, warmup=1):
+        for _ in range(6):
+            model(X)
+    found = opened(path)
+    assert found.report.account.steps_by == "ranges"
+    assert found.partition.table.end_ns[-1] >= found.attribution.trace.launches.end_ns.max()
+
+
 class Slow(Decoder):
     """One that takes a millisecond for each position."""
 
