@@ -222,4 +222,5 @@ def named_phases(facts: NameFacts, ranges: Ranges) -> Int8s:
 def computed_again(trace: Trace, ranges: Ranges) -> Bools:
     """Mark the ranges in which annotation says that backward computes forward again: none of the program's own."""
     is_named = np.array([name == RECOMPUTE for name in trace.names], np.bool_)
-    return is_named[ranges.name_id] & (ranges.category == MODEL_FORWARD)
+    is_again: Bools = is_named[ranges.name_id] & (ranges.category == MODEL_FORWARD)
+    return is_again
