@@ -3,7 +3,7 @@
 ```
 trace (what, value)           what is no table, as JSON; "columns" has each column's dtype, so names what is there
 work, launches, ranges, …     a table a part, a row a row, in order: `row` counts from 0
-graph_node, captures_at_ns …  a table for what is a single column
+graph_node, captures_at_ns …  a table for what is a single column; what is none in such a part is in `trace`
 names, threads, facts, …      lists: of texts, of records, and of marks as JSON
 kernels, named_ranges, …      views in plain words: docs/report_file.md
 ```
@@ -15,7 +15,7 @@ lacks has the default of `Trace`.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
@@ -37,6 +37,7 @@ from ..trace import (
     Columns,
     Domain,
     Fact,
+    Lines,
     Process,
     Thread,
     Trace,
@@ -57,9 +58,9 @@ TABLES = {
     for kind in (hint, *get_args(hint))
     if isinstance(kind, type) and issubclass(kind, Columns)
 }
-SINGLE_COLUMNS: Mapping[str, type[Any]] = {"captures": Captures, "calls": CallNames}
+SINGLE_COLUMNS: Mapping[str, type[Any]] = {"captures": Captures, "calls": CallNames, "lines": Lines}
 RECORDS: Mapping[str, type[Any]] = {"threads": Thread, "processes": Process, "domains": Domain}
-TEXTS = ("names", "frame_names", "call_names")
+TEXTS = ("names", "frame_names", "calls_names")
 MARKS = {
     name: kind for name, kind in vars(marks).items() if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 }
@@ -78,17 +79,20 @@ POSITIONS: Mapping[str, Mapping[str, str | int]] = {
     "overhead": {"thread": "threads"},
     "frames": {"thread": "threads", "name_id": "frame_names"},
     "pauses": {"thread": "threads"},
-    "call_name": {"value": "call_names"},
     "calls_of_launch": {"value": "calls_kind_of_name"},
     "calls_kind_of_name": {"value": len(CALL_KINDS)},
     "captures_thread": {"value": "threads"},
+    "lines_of_launch": {"value": "lines_sources"},
+    "lines_after_launch": {"value": "lines_sources"},
+    "operators": {"thread": "threads", "call": "operator_calls"},
 }
 #: Columns that have a value for each row of another part.
 AS_LONG_AS = {
-    "call_name": "launches",
     "calls_of_launch": "launches",
     "captures_of_work": "work",
     "graph_node": "work",
+    "lines_of_launch": "launches",
+    "lines_after_launch": "launches",
 }
 VIEWS = """
 CREATE VIEW kernels AS
@@ -124,13 +128,23 @@ def save(trace: Trace, path: Path) -> None:
                     for name, column in columns.items()
                 }
                 _write(connection, table, columns)
-            if not tables:
-                head[field.name] = msgspec.to_builtins(value, enc_hook=_plain)
+            for what, plain in _no_tables(field.name, value, tables):
+                head[what] = msgspec.to_builtins(plain, enc_hook=_plain)
         head[DTYPES] = dtypes
         texts = [msgspec.json.encode(value, enc_hook=_plain).decode() for value in head.values()]
         _write(connection, HEAD, {"what": list(head), "value": texts})
         connection.executescript(VIEWS)
         connection.commit()
+
+
+def _no_tables(name: str, value: Any, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """Yield what of a field of a Trace is stored as JSON, given the tables that it has."""
+    if value is not None and name in SINGLE_COLUMNS:
+        for field in fields(value):
+            if f"{name}_{field.name}" not in tables:
+                yield f"{name}_{field.name}", getattr(value, field.name)
+    elif not tables:
+        yield name, value
 
 
 def _tables(name: str, value: Any) -> Iterator[tuple[str, dict[str, Values]]]:
@@ -139,7 +153,9 @@ def _tables(name: str, value: Any) -> Iterator[tuple[str, dict[str, Values]]]:
         yield name, {column: getattr(value, column) for column in value.__match_args__}
     elif name in SINGLE_COLUMNS:
         for field in fields(value):
-            yield f"{name}_{field.name}", {"value": getattr(value, field.name)}
+            column = getattr(value, field.name)
+            if isinstance(column, np.ndarray) or f"{name}_{field.name}" in TEXTS:
+                yield f"{name}_{field.name}", {"value": column}
     elif isinstance(value, np.ndarray) or name in TEXTS:
         yield name, {"value": value}
     elif name in RECORDS:
@@ -242,19 +258,30 @@ class _Reading:
     def _part(self, name: str, hint: Any) -> Any:
         """Return the value of one field of the Trace."""
         if name in self.head:
-            return msgspec.convert(self.head[name], hint)
+            return self._of_kind(name, hint)
         if name in TABLES:
             columns = self._columns(name, TABLES[name].__match_args__)
             return TABLES[name](**columns)
         if name in SINGLE_COLUMNS:
             kind = SINGLE_COLUMNS[name]
-            return kind(**{field.name: self._single(f"{name}_{field.name}") for field in fields(kind)})
+            hints = {f"{name}_{field}": hint for field, hint in get_type_hints(kind).items()}
+            stored = {part: self._of_kind(part, hint) for part, hint in hints.items() if self._has(part)}
+            return kind(**{part.removeprefix(f"{name}_"): value for part, value in stored.items()})
         if name in RECORDS:
             kind = RECORDS[name]
             return [msgspec.convert(record, kind) for record in self._records(name, kind)]
         if name == "facts":
             return tuple(self._facts())
         return self._single(name)
+
+    def _of_kind(self, name: str, hint: Any) -> Any:
+        """Return what is stored as JSON, or in a table as a single column."""
+        if name not in self.head:
+            return self._single(name)
+        value = msgspec.convert(self.head[name], hint)
+        if isinstance(value, tuple):
+            self.lengths[name] = len(value)
+        return value
 
     def _single(self, table: str) -> Any:
         """Return what is a single column: an array, or texts as the Trace has them."""

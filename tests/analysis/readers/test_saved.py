@@ -20,6 +20,8 @@ from sqlite_utils import Database
 from tests.analysis.making import building, checks, generated
 from tests.analysis.making.bundled import DATA, REPORTS, needs_shared, unpacked
 from tests.analysis.making.bundled import SHARED as SHARED_FOLDER
+from tests.analysis.making.lined import traced_report
+from tests.analysis.making.shaped import Shaped
 
 TRACES = sorted((SHARED_FOLDER / "failing" / "traces").glob("*.json*"))
 
@@ -58,6 +60,22 @@ def test_a_generated_program_is_read_back_as_it_was_saved(tmp_path, seed):
 def test_a_report_is_read_back_as_it_was_saved(tmp_path, name):
     trace = read(unpacked(name, tmp_path))
     save(trace, tmp_path / "saved.sqlite")
+    assert differences(trace, read(tmp_path / "saved.sqlite")) == []
+
+
+def shaped_trace(folder):
+    """Write a trace with stacks and with shapes; its kernel is launched in a function."""
+    trace = Shaped()
+    part = trace.operator("aten::mm", [[4, 8], [8, 2]], inside=[trace.kernel("gemm", 5)])
+    part = trace.frame("train.py(7): step", inside=[part])
+    return trace.write(folder / "shaped.json", trace.block("step 0", [part]))
+
+
+@pytest.mark.parametrize("make", [traced_report, shaped_trace])
+def test_lines_and_shapes_are_read_back_as_they_were_saved(tmp_path, make):
+    trace = read(make(tmp_path))
+    save(trace, tmp_path / "saved.sqlite")
+    assert trace.lines.sources
     assert differences(trace, read(tmp_path / "saved.sqlite")) == []
 
 
