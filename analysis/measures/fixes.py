@@ -324,17 +324,16 @@ class _Weighed:
     def _fix(self, place: int, then_ns: float, same_as: tuple[str, ...]) -> Fix:
         rule, found = self.symptoms[place]
         subject = self.subject
+        concerned = subject.concerned(found)
         evidence = {
             "kernels_ns": subject.time_ns(found.work),
-            "calls": subject.per_step(found.work),
+            "calls": concerned.count,
             **found.evidence,
         }
         return Fix(
             rule=rule.name,
             sentence=found.sentence + self._more(place),
-            where=subject.places(found.work),
-            lines=subject.lines_of(found.work),
-            count=subject.per_step(found.work),
+            **concerned._asdict(),
             alone_ns=float(self.high_ns[place]),
             alone_low_ns=float(self.low_ns[place]),
             then_ns=then_ns,
