@@ -289,9 +289,14 @@ class Line(NamedTuple):
     function: str
 
     @property
+    def at(self) -> str:
+        """The file and the number: `train.py:65`."""
+        return f"{self.file}:{self.line}"
+
+    @property
     def called(self) -> str:
         """What people read: `train.py:65 (train)`."""
-        return f"{self.file}:{self.line}" + (f" ({self.function})" if self.function != MODULE_BODY else "")
+        return self.at + (f" ({self.function})" if self.function != MODULE_BODY else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from nvtx_kernels import DOMAIN
 
 from ..account.gaps import Gaps, gaps_of
-from ..account.idle import Pieces, pieces_of
+from ..account.idle import Pieces, loading_of, pieces_of
+from ..account.intervals import union
 from ..account.lines import lines_of_host
 from ..attribution.causes import Attribution
 from ..support.layers import Layers
@@ -120,6 +121,14 @@ class FixSubject(GpuSubject):
         earlier = self.work.start_ns < end_ns
         busy_until = int(self.work.end_ns[earlier].max(initial=begin_ns))
         return max(end_ns - max(begin_ns, busy_until), 0) / max(end_ns - begin_ns, 1)
+
+    def loads_data(self, calls: Int64s) -> bool:
+        """Return whether the program gets the next batch in most of the pauses before some calls, as names say."""
+        if self.run.get("loaders"):
+            return True
+        spots = loading_of(self.trace)
+        middle_ns = (self.host.start_ns[calls] + self.host.end_ns[np.maximum(calls - 1, 0)]) // 2
+        return bool(union(spots.start_ns, spots.end_ns).contain(middle_ns).mean() > 0.5)
 
     @cached_property
     def opening_backward(self) -> Bools:

@@ -37,6 +37,8 @@ OPTIMIZER_NAME = re.compile(r"^Optimizer\.step#(\w+)\.step|^steps of (\w+)$|^([A
 BYTES = {"Adam": 28, "AdamW": 28, "SGD": 20, "Adagrad": 20}
 #: More reads than of a loss and a norm are of code that decides by them.
 FEW_READS = 2
+#: Where a batch is made while the GPU works on the one before.
+BESIDE = "beside the step (DataLoader(num_workers=…))"
 #: A pause that is in one step alone shows nothing of the others.
 FEWEST_STEPS = 2
 
@@ -67,16 +69,14 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         mean_ns = min(float(timeline.before_ns[calls].sum()) / subject.steps, subject.step_ns)
         copies = subject.timeline.copied.bytes[next_work] > 0
         is_copy = subject.matching(r"memcpy Host-to-Device")[next_work] & (copies | (subject.trace.copies is None))
-        place, remedy = (
-            "the step's first copy to the GPU",
-            "make batches beside the step (DataLoader(num_workers=…))",
-        )
+        place = "the step's first copy to the GPU"
+        remedy = f"make batches {BESIDE}"
+        if not subject.loads_data(calls):
+            remedy = f"make it on the GPU (device=…), or {BESIDE}"
         if is_copy.mean() < 0.5:
             path = subject.path(int(subject.node[next_work[0]]))
-            place, remedy = (
-                path[-1] if path else "the next launch",
-                "move it off the training thread, or do it less often",
-            )
+            place = path[-1] if path else "the next launch"
+            remedy = "move it off the training thread, or do it less often"
         concerned = np.zeros(len(work.row), np.bool_)
         concerned[next_work] = True
         time = time_in_digits(mean_ns)
