@@ -45,6 +45,8 @@ class Found:
     evidence: Mapping[str, float] = field(default_factory=dict)
     #: The same with more of it, and what is then said, with {} for the figure: bf16 in place of TF32.
     more: tuple[Change, str] | None = None
+    #: What the change does at the least, if how much of it will help is not known; else all of it.
+    least: Change | None = None
     host: HostTime | None = None
     #: Whether the changes that were measured tell how much of its figure such a change saves.
     is_like_measured: bool = True

@@ -185,7 +185,8 @@ def first(advice: Fixes | None) -> list[Table]:
         rows.append(Row((in_two_lines(f"{number}. {remedy(fix)}"), saves, place(fix))))
     columns = (Column("change", "", "prose"), Column("saves", ""), *headed(where=""))
     more = len(advice.fixes) - len(rows)
-    caption = f"{SHORT_CAPTION[advice.kind]} view fix has the reasons{f', and {more} more' * (more > 0)}."
+    caption = f"{SHORT_CAPTION[advice.kind]}{not_sure(advice.fixes[:FIRST])} view fix has the reasons"
+    caption += f", and {more} more." if more > 0 else "."
     return [Table("first", title(advice), columns, tuple(rows), caption)]
 
 
@@ -219,9 +220,8 @@ def located(fix: Fix) -> str:
 def in_short(advice: Fixes, fix: Fix) -> str:
     """Return the figure of a change without its share: `12–31 ms`, `up to 27 ms`."""
     if advice.kind == REPLAY and (between := _between(fix.alone_low_ns, fix.alone_ns)):
-        return between.replace(" to ", "–")
-    bound = "up to " if advice.kind == REPLAY and fix.up_to else WORDS[advice.kind].before
-    return f"{bound}{time(fix.alone_ns)}"
+        return between.replace(" to ", "–") + "?" * fix.uncertain
+    return f"{_bound(advice, fix)}{time(fix.alone_ns)}"
 
 
 def unsure(advice: Fixes | None) -> str:
@@ -296,7 +296,12 @@ _FIGURES = (
 
 def caption(advice: Fixes) -> str:
     """Return how the figures were computed, and what was tried and saves too little to be listed."""
-    return WORDS[advice.kind].caption + why_not_replayed(advice) + silent(advice)
+    return WORDS[advice.kind].caption + not_sure(advice.fixes) + why_not_replayed(advice) + silent(advice)
+
+
+def not_sure(fixes: Sequence[Fix]) -> str:
+    """Return what a question mark behind a figure means, in a sentence that follows another, if one has it."""
+    return " ?: it may save too little to matter." * any(fix.uncertain for fix in fixes)
 
 
 def silent(advice: Fixes) -> str:
@@ -317,10 +322,16 @@ def silent(advice: Fixes) -> str:
 
 def alone(advice: Fixes, fix: Fix) -> str:
     """Return the time that a change saves by itself: `20.8 ms, 30%`, `13 to 21 ms`, `at most 27 ms, 40%`."""
-    bound = "up to " if advice.kind == REPLAY and fix.up_to else WORDS[advice.kind].before
     if advice.kind == REPLAY and (between := _between(fix.alone_low_ns, fix.alone_ns)):
-        return f"{bound}{between}"
-    return f"{bound}{time(fix.alone_ns)}, {share_text(fix.alone_ns / fix.step_ns, 0)}"
+        return f"{_bound(advice, fix)}{between}{'?' * fix.uncertain}"
+    return f"{_bound(advice, fix)}{time(fix.alone_ns)}, {share_text(fix.alone_ns / fix.step_ns, 0)}"
+
+
+def _bound(advice: Fixes, fix: Fix) -> str:
+    """Return the word before a figure that can be less, or less and more."""
+    if advice.kind != REPLAY:
+        return WORDS[advice.kind].before
+    return "about " * fix.about + "up to " * fix.up_to
 
 
 def _cited(fix: Fix) -> str:

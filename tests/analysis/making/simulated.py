@@ -81,7 +81,7 @@ class Simulated:
         else:
             behind = max(self.ends.get(MAIN_STREAM, 0) - self.now - 3 * US, 0) if size > 65536 else 0
             correlation = self.call("cudaMemcpyAsync_v3020", own=lasts + behind + 5 * US, until=0)
-            start = self.rows.launches[-1].start + behind + 4 * US
+            start = max(self.rows.launches[-1].start + behind + 4 * US, self.ends.get(MAIN_STREAM, 0))
             self.ends[MAIN_STREAM] = start + lasts
             copy = Work(correlation, start, start + lasts, 1, "memcpy", stream=MAIN_STREAM, bytes=size, source=0)
             self.rows.work.append(copy)

@@ -7,6 +7,8 @@ line   10        20        30          40          50         60
 from tests.analysis.making.simulated import ELEMENTWISE, MS, TF32_GEMM, US
 
 MIB = 1 << 20
+#: The facts of a run whose memory has room.
+ROOM = {"memory_peak_bytes": 4 << 30, "device_memory_bytes": 80 << 30}
 ISNAN = "void at::native::vectorized_elementwise_kernel<4, at::native::isnan_kernel_impl>(int)"
 BF16_ALIGNED = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_nn_align{}>(T1::Params)"
 DOUBLE_GEMM = "void cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1"
@@ -95,3 +97,33 @@ def chained(machine, *, length=6, count=10, lasts=100 * US, name=ELEMENTWISE):
         for _ in range(length):
             machine.work(lasts, name)
         machine.work(200 * US, TF32_GEMM)
+
+
+def computing_again(machine, *, products=10, lasts=200 * US):
+    """Compute a part of forward again, at line 40."""
+    machine.at(40)
+    with machine.range("forward"):
+        machine.gemms(products, lasts, TF32_GEMM)
+
+
+def in_double(machine, *, gemm=DOUBLE_GEMM, add=DOUBLE_ADD, lasts=400 * US, adds=40 * US):
+    """Run a step of products and additions in double precision."""
+    for phase, count in (("forward", 10), ("backward", 20)):
+        with machine.range(phase):
+            for _ in range(count):
+                machine.work(lasts, gemm)
+                machine.work(adds, add)
+    machine.read()
+
+
+def many_launches(machine, *, count=780):
+    """Launch many kernels that take no time, at line 70."""
+    machine.at(70)
+    for _ in range(count):
+        machine.work(US // 2)
+
+
+def synchronized_twice(machine):
+    """Wait for the whole GPU, and then read a number, which waits as well."""
+    synchronizing(machine, host=20 * US)
+    machine.read()
