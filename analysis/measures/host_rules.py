@@ -72,7 +72,7 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         place = "the step's first copy to the GPU"
         remedy = f"make batches {BESIDE}"
         if not subject.loads_data(calls):
-            remedy = f"make it on the GPU (device=…), or {BESIDE}"
+            remedy = f"make the batch on the GPU (device=…), or {BESIDE}"
         if is_copy.mean() < 0.5:
             path = subject.path(int(subject.node[next_work[0]]))
             place = path[-1] if path else "the next launch"
