@@ -167,7 +167,9 @@ class _Bounds:
         return Fix(
             rule=bound.rule.name,
             sentence=symptom.sentence,
-            **concerned._asdict(),
+            where=concerned.where,
+            lines=concerned.lines,
+            count=concerned.count,
             alone_ns=bound.most_ns,
             alone_low_ns=0.0,
             then_ns=then_ns,

@@ -360,7 +360,9 @@ class _Weighed:
         return Fix(
             rule=rule.name,
             sentence=found.sentence + self._more(place),
-            **concerned._asdict(),
+            where=concerned.where,
+            lines=concerned.lines,
+            count=concerned.count,
             alone_ns=float(self.high_ns[place]),
             alone_low_ns=float(self.low_ns[place]),
             then_ns=then_ns,

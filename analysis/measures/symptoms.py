@@ -56,7 +56,8 @@ class Found:
         return cast(GpuChange, self.change)(time)
 
 
-class Concerned(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Concerned:
     """What a symptom is of: ranges and lines with the most of its time first, and how many pieces a step has."""
 
     where: tuple[Path, ...]
