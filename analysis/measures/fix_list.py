@@ -21,6 +21,8 @@ REPLAY, GPU_TIME, CPU = "replay", "gpu_time", "cpu"
 NEAREST_STEP = 0.08
 #: Less of what figures are a share of is not shown.
 LEAST_SHARE = 0.02
+#: What may save less than that, or less than steps vary, is shown if the middle of its range is this share.
+LIKELY_SHARE = 0.05
 #: Two changes save the same time if both together save less than this multiple of the larger's saving, and the
 #: smaller adds less than this share of its own saving.
 SAME_TIME, ADDS = 1.1, 0.25
@@ -37,7 +39,8 @@ class Fix:
     """One change, and the time that it alone takes from `step_ns`: at most, and at the least of its range, ns.
 
     `step_ns` is what figures are a share of, as in `Fixes`; `then_ns` what is left of it after this change and
-    those before it, None for a CPU. `up_to` says that the change can save less, whatever recording cost.
+    those before it, None for a CPU. `up_to` says that the change can save less, whatever recording cost, `about`
+    that it can save less or more, and `uncertain` that it may save too little to matter.
     `measured` is how many changes of this rule were measured, and which percentages of the figure they saved, from
     least to most. `evidence` has `kernels_ns`, `floor_ns` and `calls` of the work concerned, per step.
     """
@@ -51,6 +54,8 @@ class Fix:
     then_ns: float | None
     step_ns: float
     up_to: bool
+    about: bool = False
+    uncertain: bool = False
     measured: tuple[int, int, int] | None = None
     same_as: tuple[str, ...] = ()
     evidence: Mapping[str, float] = field(default_factory=dict)
@@ -70,7 +75,7 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class Fixes:
-    """All changes that matter, by the least that they save; and what stayed silent, or was not judged.
+    """All changes that matter, by the middle of what they save; and what stayed silent, or was not judged.
 
     `kind` is of REPLAY, GPU_TIME and CPU; `reason` says why nothing was replayed, in a sentence without its end,
     and `remedy` what to record for a replay, if anything helps. `step_ns` is what figures are a share of: a step;

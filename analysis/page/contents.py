@@ -121,7 +121,7 @@ def fix_first(advice: Fixes, drawn_strip: Mapping[str, Any]) -> dict[str, Any] |
         is_same = "(" in then
         rows.append(
             {
-                "sentence": f"{each.sentence}.",
+                "sentence": f"{fix.located(each)}.",
                 "alone": fix.alone(advice, each),
                 "then": then.strip("()").capitalize() if is_same else f"Then a step takes {then}." * bool(then),
                 "part": part_of_strip(each, drawn_strip),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
@@ -86,7 +88,8 @@ SHORT_CAPTION = {
     GPU_TIME: "Upper limits, by the GPU's time alone.",
     CPU: "By counting operators.",
 }
-LONGEST_PLACE = 18
+#: Rows of the overview take two lines of 80 columns: a change of so many cells a line, and a place.
+REMEDY_WIDTH, REMEDY_LINES, LONGEST_PLACE = 46, 2, 18
 
 
 def view(subject: Subject) -> Document:
@@ -169,33 +172,56 @@ def not_used(advice: Fixes) -> list[str]:
 
 
 def first(advice: Fixes | None) -> list[Table]:
-    """Return the first changes in short: what to do, what it saves, and where; nothing where none is known."""
+    """Return the first changes in short: what to do, what it saves, and at which line or else in which range.
+
+    Nothing where no change is known.
+    """
     if not (advice and advice.fixes):
         return []
     rows = []
     for number, fix in enumerate(advice.fixes[:FIRST], 1):
-        where = label(fix.where[0][-2:]) if fix.where else ""
         is_same = "(" in then(advice, number)
         saves = then(advice, number).strip("()") if is_same else in_short(advice, fix)
-        rows.append(Row((f"{number}. {remedy(fix)}", saves, fit(where, LONGEST_PLACE))))
+        rows.append(Row((in_two_lines(f"{number}. {remedy(fix)}"), saves, place(fix))))
     columns = (Column("change", "", "prose"), Column("saves", ""), *headed(where=""))
     more = len(advice.fixes) - len(rows)
-    caption = f"{SHORT_CAPTION[advice.kind]} view fix has the reasons{f', and {more} more' * (more > 0)}."
+    caption = f"{SHORT_CAPTION[advice.kind]}{not_sure(advice.fixes[:FIRST])} view fix has the reasons"
+    caption += f", and {more} more." if more > 0 else "."
     return [Table("first", title(advice), columns, tuple(rows), caption)]
 
 
 def remedy(fix: Fix) -> str:
-    """Return what to do, which is the end of a rule's sentence, without its symptom."""
-    text = fix.sentence.rpartition(": ")[2]
+    """Return what to do: the end of a rule's sentence, without its symptom, and without what else it says."""
+    text = fix.sentence.rpartition(": ")[2].partition("; ")[0]
     return f"{text[0].upper()}{text[1:]}" if text.split("(")[0].split()[0].isalpha() else text
+
+
+def in_two_lines(text: str) -> str:
+    """Return as much of a change as the overview has room for."""
+    lines = textwrap.wrap(text, REMEDY_WIDTH, break_on_hyphens=False)
+    if len(lines) <= REMEDY_LINES:
+        return text
+    return re.sub(r",?( or| and)?$", "…", " ".join(lines[:REMEDY_LINES]), count=1)
+
+
+def place(fix: Fix) -> str:
+    """Return where most of what a change concerns is, in a few cells: `train.py:65`, else a range."""
+    if not fix.lines:
+        return fit(label(fix.where[0][-2:]), LONGEST_PLACE) if fix.where else ""
+    at = fix.lines[0].line.at
+    return at if len(at) <= LONGEST_PLACE else fit(at.rpartition("/")[2], LONGEST_PLACE)
+
+
+def located(fix: Fix) -> str:
+    """Return a rule's sentence behind the line that it is of, as compilers write: `train.py:65: Each step …`."""
+    return f"{fix.lines[0].line.at}: {fix.sentence}" if fix.lines else fix.sentence
 
 
 def in_short(advice: Fixes, fix: Fix) -> str:
     """Return the figure of a change without its share: `12–31 ms`, `up to 27 ms`."""
     if advice.kind == REPLAY and (between := _between(fix.alone_low_ns, fix.alone_ns)):
-        return between.replace(" to ", "–")
-    bound = "up to " if advice.kind == REPLAY and fix.up_to else WORDS[advice.kind].before
-    return f"{bound}{time(fix.alone_ns)}"
+        return between.replace(" to ", "–") + "?" * fix.uncertain
+    return f"{_bound(advice, fix)}{time(fix.alone_ns)}"
 
 
 def unsure(advice: Fixes | None) -> str:
@@ -205,7 +231,7 @@ def unsure(advice: Fixes | None) -> str:
 
 def in_a_sentence(advice: Fixes, fix: Fix) -> str:
     """Return a change and its figure in one sentence."""
-    return f"{fix.sentence}: {alone(advice, fix)} of {denominator(advice)}."
+    return f"{located(fix)}: {alone(advice, fix)} of {denominator(advice)}."
 
 
 def as_object(advice: Fixes) -> dict[str, Any]:
@@ -244,7 +270,7 @@ def fix_table(advice: Fixes, fixes: Sequence[Fix]) -> Table:
         where = "\n".join(PATH_SEPARATOR.join(path) for path in fix.where)
         share = fix.alone_ns / fix.step_ns if fix.step_ns else None
         figures = (fix.alone_ns, fix.alone_low_ns, share, fix.then_ns, fix.step_ns, fix.count, fix.up_to)
-        words = [f"{number}. {fix.sentence}{_cited(fix)}", alone(advice, fix)]
+        words = [f"{number}. {located(fix)}{_cited(fix)}", alone(advice, fix)]
         words += [then(advice, number)] if has_then else []
         rows.append(Row((*words, fix.rule, fix.sentence, *figures, ", ".join(fix.same_as), where)))
     return Table("fixes", title(advice), columns, tuple(rows), caption(advice))
@@ -270,7 +296,12 @@ _FIGURES = (
 
 def caption(advice: Fixes) -> str:
     """Return how the figures were computed, and what was tried and saves too little to be listed."""
-    return WORDS[advice.kind].caption + why_not_replayed(advice) + silent(advice)
+    return WORDS[advice.kind].caption + not_sure(advice.fixes) + why_not_replayed(advice) + silent(advice)
+
+
+def not_sure(fixes: Sequence[Fix]) -> str:
+    """Return what a question mark behind a figure means, in a sentence that follows another, if one has it."""
+    return " ?: it may save too little to matter." * any(fix.uncertain for fix in fixes)
 
 
 def silent(advice: Fixes) -> str:
@@ -291,10 +322,16 @@ def silent(advice: Fixes) -> str:
 
 def alone(advice: Fixes, fix: Fix) -> str:
     """Return the time that a change saves by itself: `20.8 ms, 30%`, `13 to 21 ms`, `at most 27 ms, 40%`."""
-    bound = "up to " if advice.kind == REPLAY and fix.up_to else WORDS[advice.kind].before
     if advice.kind == REPLAY and (between := _between(fix.alone_low_ns, fix.alone_ns)):
-        return f"{bound}{between}"
-    return f"{bound}{time(fix.alone_ns)}, {share_text(fix.alone_ns / fix.step_ns, 0)}"
+        return f"{_bound(advice, fix)}{between}{'?' * fix.uncertain}"
+    return f"{_bound(advice, fix)}{time(fix.alone_ns)}, {share_text(fix.alone_ns / fix.step_ns, 0)}"
+
+
+def _bound(advice: Fixes, fix: Fix) -> str:
+    """Return the word before a figure that can be less, or less and more."""
+    if advice.kind != REPLAY:
+        return WORDS[advice.kind].before
+    return "about " * fix.about + "up to " * fix.up_to
 
 
 def _cited(fix: Fix) -> str:
