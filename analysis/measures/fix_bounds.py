@@ -169,6 +169,7 @@ class _Bounds:
             sentence=symptom.sentence,
             where=subject.places(symptom.work),
             lines=subject.lines_of(symptom.work),
+            work=subject.row[symptom.work],
             count=count,
             alone_ns=bound.most_ns,
             alone_low_ns=0.0,

@@ -334,6 +334,7 @@ class _Weighed:
             sentence=found.sentence + self._more(place),
             where=subject.places(found.work),
             lines=subject.lines_of(found.work),
+            work=subject.row[found.work],
             count=subject.per_step(found.work),
             alone_ns=float(self.high_ns[place]),
             alone_low_ns=float(self.low_ns[place]),
