@@ -19,7 +19,7 @@ from .work_rows import LONGEST_KERNEL, PathTree, WorkRows, part_key
 KINDS = (COMPUTE, OPERATORS, COMMUNICATION, COPY, IDLE)
 #: What takes less than this share of a step is one part with the others of its kind.
 SMALL = 0.002
-MAX_STEPS = 400
+MAX_STEPS = 150
 
 
 def bars(report: Report) -> dict[str, Any] | None:
@@ -73,6 +73,7 @@ def _part(gpu: GpuAccount, kind: str, detail: str, ns: int) -> dict[str, Any]:
         "kind": kind,
         "key": part_key(kind, detail) if detail else "",
         "name": called or "other",
+        "label": {COMMUNICATION: "communication", COPY: f"copies {called}"}.get(kind, called),
         "tone": tone.replace(" ", "-"),
         "ns": ns / gpu.steps,
         "time": time_in_digits(ns / gpu.steps),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,15 +10,15 @@ from ..compare.answer import answer
 from ..compare.changes import compare
 from ..compare.sides import Side, recorded
 from ..compare.tables import compared
-from ..document import Detail
+from ..document import Detail, by_key, without_commands
 from ..errors import ReportError
 from ..measures.efficiency import counts_of
 from ..measures.gpu_peaks import peak_for
 from ..opened import Opened
 from ..report import Report
 from ..support.text import fit
-from ..support.units import time_unit
-from ..views import fix, headings
+from ..support.units import bytes_text, time_unit
+from ..views import fix, headings, memory
 from ..views.headings import worded
 from ..views.overview import overview
 from ..views.registry import Subject
@@ -76,8 +76,6 @@ def _report(opened: Opened) -> dict[str, Any]:
     picture = roofline(counted_ranges, peak_for(whole.provenance.gpus, counts.peaks if counts else {}), tree)
     unit, bar = time_unit([rows.total_ns / per]), bars(whole)
     advice = fix_first(opened.fixes, rows, tree)
-    points = picture["points"] if picture else []
-    facts = [{name: point[name] for name in ("path", "phase", "lines")} for point in points]
     return {
         "heading": heading(report),
         "answer": verdict(report) + fix.unsure(opened.fixes),
@@ -100,16 +98,39 @@ def _report(opened: Opened) -> dict[str, Any]:
             "rows": rows.columns,
             "changes": {change["key"]: change["rows"] for change in advice["changes"]} if advice else {},
             "timeline": timeline(opened.partition, rows, tree),
-            "facts": facts,
+            "facts": [*_counted(picture), *_allocated(subject, tree)],
             "tree": tree.as_json(),
         },
     }
 
 
+def _counted(picture: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
+    """Yield what is known of FLOPs and bytes of ranges."""
+    for point in picture["points"] if picture else ():
+        yield {"name": "FLOPs and bytes", **{key: point[key] for key in ("path", "phase", "lines")}}
+
+
+def _allocated(subject: Subject, tree: PathTree) -> Iterator[dict[str, Any]]:
+    """Yield what is known of the memory of ranges."""
+    try:
+        document = memory.view(replace(subject, detail=Detail(whole=True)))
+    except ReportError:
+        return
+    for row in (row for table in document.tables if table.key == "memory" for row in by_key(table)):
+        if row["range"].path:
+            lines = [f"{bytes_text(row['allocated_bytes'])} allocated", f"{bytes_text(row['peak_bytes'])} at peak"]
+            yield {
+                "name": "memory",
+                "path": tree.of_names(row["range"].path),
+                "phase": row["phase"],
+                "lines": lines,
+            }
+
+
 def _without_script(report: Report) -> list[dict[str, Any]]:
     """Return the kernels of each phase and range as tables."""
     try:
-        document = overview(report, WITHOUT_SCRIPT, with_kernels=True)
+        document = without_commands(overview(report, WITHOUT_SCRIPT, with_kernels=True))
     except ReportError:
         return []
     return tables_of(replace(document, tables=tuple(table for table in document.tables if table.key != "account")))

@@ -16,7 +16,7 @@ from ..errors import ReportError
 from ..measures.gpu_peaks import Peak
 from ..report import Path
 from ..support.text import fit
-from ..support.units import share_text, si_text, time_in_digits
+from ..support.units import digits_text, share_text, si_text, time_in_digits
 from ..views import efficiency
 from ..views.registry import Subject
 from .work_rows import LONGEST_KERNEL, PathTree
@@ -130,7 +130,7 @@ def _lines(row: Row) -> list[str]:
     for rate, unit, share, peak in rates:
         of_peak = f", {share_text(row[share])} of {peak}" if row[share] is not None else ""
         lines.append(si_text(row[rate], unit) + of_peak)
-    lines.append(f"{row['flops_per_byte']:.3g} FLOPs per byte")
+    lines.append(f"{digits_text(row['flops_per_byte'], 3)} FLOPs per byte")
     return lines + ([f"bound: {row['bound']}"] if row["bound"] else [])
 
 

@@ -5,10 +5,23 @@ const DEFAULTS = { ...SELECTS, report: "0", tab: "tree", indices: "together", so
 const state = { ...DEFAULTS };
 const report = () => contents.reports[state.report];
 
+// What an address asks for and the page does not have is as if it asked for nothing.
 function readAddress() {
   const asked = new URLSearchParams(location.hash.slice(1));
   for (const key of Object.keys(DEFAULTS)) state[key] = asked.get(key) ?? DEFAULTS[key];
-  if (!contents.reports[state.report]) state.report = "0";
+  if (!contents.reports[state.report]) state.report = DEFAULTS.report;
+  const { rows, tree, changes } = report();
+  const known = {
+    tab: ["tree", "icicle", "kernels"],
+    indices: ["together", "apart"],
+    part: isIdle(state.part) ? [state.part] : rows.parts,
+    change: Object.keys(changes),
+    phase: rows.phases,
+    category: rows.categories,
+    path: tree.text,
+    kernel: rows.kernels.map(([name]) => name),
+  };
+  for (const [key, values] of Object.entries(known)) if (!values.includes(state[key])) state[key] = DEFAULTS[key];
 }
 
 // Choose, and keep that in the address: as a step that back takes back, or in place of the current one.

@@ -6,7 +6,7 @@ const timelineView = { rows: [], from: 0, to: 1, cursor: null, labels: 0, width:
 
 // The rows of the picture: boxes with start, end, and functions that tell their name, tone and facts.
 function timelineRows({ timeline, rows, tree }) {
-  const paths = [...new Set(rows.path)].map((node) => pathOf(tree, node));
+  const paths = [...new Set(rows.path)].map((node) => pathOf(tree, tree.together[node]));
   const above = commonLength(paths);
   return timeline.lanes.flatMap((lane, n) => {
     const row = { ...lane, lane };
@@ -102,7 +102,7 @@ function drawTimeline() {
   const { timeline } = report();
   if (!timeline.lanes.length) return;
   const zoom = state.zoom.split("-").map(Number);
-  [view.from, view.to] = zoom.length === 2 && zoom[1] > zoom[0] ? zoom : [0, timeline.span];
+  [view.from, view.to] = zoom.length === 2 && zoom[1] > zoom[0] && zoom[1] <= timeline.span ? zoom : [0, timeline.span];
   const canvas = at("timeline-canvas");
   const height = LANE * (view.rows.length + 1);
   view.width = canvas.clientWidth;
@@ -143,7 +143,11 @@ function drawLane(pen, row, line, colour) {
     pen.globalAlpha = row.kind === "outer" || row.kind === "ranges" ? 0.45 + 0.3 * (n % 2) : alpha;
     pen.fillStyle = colour(tone);
     pen.fillRect(left, top, Math.max(right - left - (right - left > 4 ? 0.5 : 0), 0.6), LANE - 4);
-    if (right - left > 34) label(pen, boxName(row, n), left + 3, top + LANE / 2 - 1, right - left - 6);
+    if (right - left > 34 && alpha === 1) {
+      pen.globalAlpha = 1;
+      pen.fillStyle = css(row.kind === "outer" || row.kind === "ranges" ? "text" : "ink");
+      label(pen, boxName(row, n), left + 3, top + LANE / 2 - 1, right - left - 6);
+    }
   }
   pen.restore();
   pen.fillStyle = css("soft");
@@ -158,11 +162,7 @@ function label(pen, text, x, y, room) {
     while (length > 2 && pen.measureText(`${shown.slice(0, length)}…`).width > room) length -= 1;
     shown = length > 2 ? `${shown.slice(0, length)}…` : "";
   }
-  if (pen.globalAlpha > 0.2) {
-    pen.globalAlpha = 1;
-    if (x >= timelineView.labels) pen.fillStyle = css("ink");
-    pen.fillText(shown, x, y);
-  }
+  pen.fillText(shown, x, y);
 }
 
 function drawAxis(pen, height) {

@@ -229,7 +229,7 @@ function drawListing() {
   const { rows, per } = report();
   const ns = sum(pickedNumbers().map((n) => rows.ns[n])) / per;
   const total = sum(rows.ns) / per;
-  at("listing-sum").textContent = `${withUnit(ns)} ${report().scope}, ${percent(ns / (total || 1))} of all work.`;
+  at("listing-sum").textContent = !ns && total ? "Nothing fits all of what is chosen." : `${withUnit(ns)} ${report().scope}, ${percent(ns / (total || 1))} of all work.`;
   const root = state.tab === "kernels" ? null : treeOfPicked(report(), pickedNumbers());
   for (const name of ["tree", "icicle", "kernels"]) at(`${name}-panel`).hidden = state.tab !== name;
   if (state.tab === "tree") drawTree(root);

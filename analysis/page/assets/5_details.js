@@ -69,6 +69,7 @@ function drawInSteps(chosen) {
   const longest = Math.max(...times) || 1;
   const left = inside.length < chosen.length ? ` The ${count(chosen.length - inside.length)} shortest rows are left out.` : "";
   at("in-steps-said").textContent = `In each step: ${withUnit(Math.min(...times))} to ${withUnit(Math.max(...times))}.${left}`;
+  at("in-steps-bars").classList.toggle("many", times.length > 150);
   at("in-steps-bars").replaceChildren(...times.map((ns, step) => {
     const bar = element("i", { title: `step ${steps.numbers[step]}: ${withUnit(ns)}` });
     bar.style.height = `${(100 * ns) / longest}%`;

@@ -44,6 +44,7 @@ function sortable(table) {
   const fixed = rows.filter((row) => row.classList.contains("strong"));
   const others = rows.filter((row) => !fixed.includes(row));
   [...table.tHead.rows[0].cells].forEach((head, column) => {
+    if (!head.textContent) return;
     const button = element("button", { textContent: head.textContent });
     head.replaceChildren(button);
     button.onclick = () => {
