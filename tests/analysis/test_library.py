@@ -158,7 +158,9 @@ def test_plots_draw_what_the_frames_hold(trace):
     pytest.importorskip("matplotlib")
     figure = analysis.rank(trace, per_step=True).plot()
     axes = {panel.get_label(): panel for panel in figure.axes}
-    assert set(axes) == {"phases", "ranges", "steps"}
+    assert set(axes) == {"step", "phases", "ranges", "steps"}
+    assert sum(bar.get_width() for bar in axes["step"].patches) == pytest.approx(80.3, abs=0.1)
+    assert figure._repr_png_().startswith(b"\x89PNG"), "a notebook shows the picture"
     assert sum(bar.get_height() for bar in axes["phases"].patches) == pytest.approx(60.0, abs=0.01)
     assert [round(bar.get_height(), 2) for bar in axes["steps"].patches] == [60.08, 59.92]
     assert len(axes["ranges"].patches) == 10
