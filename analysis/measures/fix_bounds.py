@@ -170,6 +170,7 @@ class _Bounds:
             where=concerned.where,
             lines=concerned.lines,
             count=concerned.count,
+            work=subject.row[symptom.work],
             alone_ns=bound.most_ns,
             alone_low_ns=0.0,
             then_ns=then_ns,

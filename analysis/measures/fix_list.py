@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ..report.account import LineTime
 from ..report.evidence import STEP
-from ..trace import Path
+from ..trace import Int64s, Path
 
 #: What figures are computed of: the host's calls and the GPU's work, the GPU's work alone, a CPU's operators.
 REPLAY, GPU_TIME, CPU = "replay", "gpu_time", "cpu"
@@ -61,6 +63,8 @@ class Fix:
     evidence: Mapping[str, float] = field(default_factory=dict)
     #: The lines of the program that make the work concerned, over the judged steps; empty if unknown.
     lines: tuple[LineTime, ...] = ()
+    #: The work concerned, as positions in that of the report, for a page; empty for a CPU.
+    work: Int64s = field(default_factory=lambda: np.empty(0, np.int64), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -363,6 +363,7 @@ class _Weighed:
             where=concerned.where,
             lines=concerned.lines,
             count=concerned.count,
+            work=subject.row[found.work],
             alone_ns=float(self.high_ns[place]),
             alone_low_ns=float(self.low_ns[place]),
             then_ns=then_ns,

@@ -249,10 +249,11 @@ def as_object(advice: Fixes) -> dict[str, Any]:
     basis |= {"factors": advice.factors, "steps": advice.steps}
     basis |= {"host_times_used": advice.host_times_used, "host_times_error": advice.host_times_error}
     basis |= {"silent": [asdict(tried) for tried in advice.silent], "unjudged": list(advice.unjudged)}
-    fixes = [
-        asdict(replace(fix, lines=())) | {"lines": [line.as_json(advice.steps) for line in fix.lines]}
-        for fix in advice.fixes
-    ]
+    fixes = []
+    for fix in advice.fixes:
+        fields = asdict(replace(fix, lines=(), work=fix.work[:0]))
+        del fields["work"]
+        fixes.append(fields | {"lines": [line.as_json(advice.steps) for line in fix.lines]})
     return {"fixes": fixes, "fix_basis": basis}
 
 
