@@ -32,6 +32,7 @@ from .judging import (
     Gain,
     Visit,
     best_of_each_kind,
+    changes_as_it_is,
     changes_of,
     contradicts,
     judge,
@@ -52,8 +53,8 @@ MOST_ON, BETWEEN = 2, 2
 #: How often what a screen could not decide is screened further.
 MOST_AGAIN = 2
 #: Rounds of processes before a decision.
-LEAST_ROUNDS = 2
-TOGETHER = "together"
+LEAST_ROUNDS, ROUNDS_TOGETHER = 2, 3
+TOGETHER, AS_IT_IS = "together", ""
 CANNOT_BE_TRIED = "The program cannot be tried: {}"
 
 
@@ -105,6 +106,7 @@ class Trying:
         self._facts: dict[str, LeverFacts] = {}
         self._blocks_ns: list[float] = []
         self._runs_ns: list[float] = []
+        self._run_changes: dict[str, list[float]] = {}
         self._on: list[str] = []
         self._refused: dict[str, None] = {}
         self._device = ""
@@ -261,7 +263,9 @@ class Trying:
 
     def _take_changes(self, visits: Sequence[Visit], winners: Sequence[Arm], alone: Sequence[Arm]) -> None:
         changes = changes_of([visits])
-        intervals = pooled_intervals({arm.name: changes.get(arm.name, []) for arm in alone if not arm.lost})
+        of_alone = {arm.name: changes.get(arm.name, []) for arm in alone if not arm.lost}
+        self._run_changes = {**of_alone, AS_IT_IS: changes_as_it_is([visits])}
+        intervals = pooled_intervals(self._run_changes)
         for arm in alone:
             arm.alone = Gain(intervals[arm.name], self._base_ns) if arm.name in intervals else None
         for arm in winners:
@@ -311,10 +315,11 @@ class Trying:
         names = tuple(arm.name for arm in used)
         arm = Arm(TOGETHER)
         visits: list[Visit] = [("", self._base_run())]
-        for _ in range(LEAST_ROUNDS):
+        for _ in range(ROUNDS_TOGETHER):
             visits += self._arm_run(arm, names)
             visits.append(("", self._base_run()))
-        changes = changes_of([visits])
+        changes = {**self._run_changes, **changes_of([visits])}
+        changes[AS_IT_IS] = [*changes.get(AS_IT_IS, []), *changes_as_it_is([visits])]
         if not arm.lost:
             arm.alone = Gain(pooled_intervals(changes)[TOGETHER], self._base_ns)
         judge(arm, self._bases, ())
