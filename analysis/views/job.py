@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..document import Column, Row, Table, headed
+from ..document import Column, Detail, Row, Table, headed
 from ..measures.fix_list import Fixes
 from ..measures.job import MUCH_WAITING, Job, Late, RankStep, job_of
 from ..measures.job_rules import job_fixes
@@ -21,6 +21,8 @@ from .rows import label
 
 #: How names of files have a rank: `r.rank1.sqlite`, `rank0_trace.json.gz`, `rank-0.json.gz`.
 RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
+#: At most so many reports are named.
+SOME = 6
 #: Up to this number of ranks each has a row; of more, those that wait least, in the middle and longest have.
 MOST_RANKS = 8
 #: The shares of the waiting from which what the late rank does longer is told, and explains it.
@@ -61,6 +63,24 @@ def rank_names(reports: Sequence[tuple[str, Report]]) -> list[str]:
     numbers = [_rank_of(name, report) for name, report in reports]
     has_ranks = len({*numbers} - {""}) == len(reports)
     return [f"rank {number}" for number in numbers] if has_ranks else [name for name, _ in reports]
+
+
+def named_by_rank(ranked: Sequence[Ranked[Report]], detail: Detail) -> dict[str, Report]:
+    """Return the reports that could be read by their names: for programs those of their files."""
+    read = [(entry.name, entry.report) for entry in ranked if entry.report is not None]
+    names = [name for name, _ in read] if detail.whole else rank_names(read)
+    return {name: report for name, (_, report) in zip(names, read, strict=True)}
+
+
+def notes_of(reports: dict[str, Report]) -> Iterator[str]:
+    """Yield the notes of all reports, each once, with the names of those that have it if not all do."""
+    by_note: dict[str, list[str]] = {}
+    for name, report in reports.items():
+        for note in report.notes:
+            by_note.setdefault(note, []).append(name)
+    for note, names in by_note.items():
+        some = f"{', '.join(names[:SOME])}{', …' if len(names) > SOME else ''}"
+        yield note if len(names) == len(reports) else f"{some}: {note}"
 
 
 def _rank_of(name: str, report: Report) -> str:

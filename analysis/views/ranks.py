@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -19,13 +19,11 @@ from ..vocabulary import PHASES
 from . import fix as fix_view
 from . import headings
 from . import job as job_view
-from .job import JobAnswer
+from .job import SOME, JobAnswer, named_by_rank, notes_of
 from .kernels import ranges_with_kernels
 from .modules import slowest
 from .rows import kernels_of, label, more, time_of, with_levels
 
-#: At most so many reports are named.
-SOME = 6
 COMMUNICATION = "communication"
 NO_STEPS = (
     "None of the reports has measured steps, so there are no figures per step. "
@@ -48,8 +46,9 @@ def ranks(
     Raises ReportError if some count a GPU's work and some a CPU's, or if none has steps but `per_step` asks for
     them.
     """
-    by_name = {entry.name: entry.report for entry in ranked if entry.report is not None}
-    by_name = {name: renamed(report, naming_for(detail, report)) for name, report in by_name.items()}
+    by_name = {
+        name: renamed(report, naming_for(detail, report)) for name, report in named_by_rank(ranked, detail).items()
+    }
     stepless = [name for name, report in by_name.items() if per_step and not report.steps]
     compared = {name: report for name, report in by_name.items() if name not in stepless}
     if not compared:
@@ -79,7 +78,7 @@ def ranks(
         *(f"{name} is left out: it has no measured steps." for name in stepless),
         *differences,
         *uneven,
-        *_notes_of(reports),
+        *notes_of(reports),
     ]
     device = headings.NO_GPU if "CPU" in units else headings.gpus(compared.values())
     heading = " · ".join(filter(None, (f"{len(reports)} of {len(ranked)} reports", device)))
@@ -96,17 +95,6 @@ def _as_object(document: Document, of_job: JobAnswer) -> dict[str, Any]:
     """Return the tables as JSON has them, with the account of the job, and what to change in it."""
     account, fixes = job_view.as_object(of_job.job), fix_view.as_object(of_job.advice)
     return {**as_json.content(document), "account": account, **fixes}
-
-
-def _notes_of(reports: dict[str, Report]) -> Iterator[str]:
-    """Yield the notes of all reports, each once, with the names of those that have it if not all do."""
-    by_note: dict[str, list[str]] = {}
-    for name, report in reports.items():
-        for note in report.notes:
-            by_note.setdefault(note, []).append(name)
-    for note, names in by_note.items():
-        some = f"{', '.join(names[:SOME])}{', …' if len(names) > SOME else ''}"
-        yield note if len(names) == len(reports) else f"{some}: {note}"
 
 
 def _different_runs(reports: dict[str, Report]) -> list[str]:
