@@ -23,7 +23,7 @@ from ..support.units import count_text, counted, share_text, time_in_digits
 from ..trace import Bools, Int64s, Path
 from .fix_list import LEAST_SHARE, RANKS, Fix, Fixes, Silent
 from .gpu_time import Floats
-from .job import FOR_ONE, Job, waiting_by_step
+from .job import FOR_ONE, Job, RankStep, waiting_by_step
 from .rank_evidence import ON_GPU, RankEvidence
 
 #: Ranks that have at least this share of what one has more than others are late together with it.
@@ -39,7 +39,7 @@ SOME, FEWEST_STEPS = 3, 2
 DATA_LOADING, LAUNCHING = "data loading", (IDLE, "launching")
 #: What of the host's time is left without recording, where that is not known.
 UNKNOWN_SHARE = (0.4, 1.0)
-#: What DDP's look for one unused parameter takes the host, ns (reports/h200/several_gpus.md).
+#: What DDP's look for one unused parameter takes the host: 1.3 to 2.6 µs (reports/h200/several_gpus.md), ns.
 LOOK_NS = 2_000.0
 #: The kernels of two ranks are the same if so much of their time is of the same names and grids as often.
 SAME_KERNELS = 0.98
@@ -107,13 +107,18 @@ class JobSubject:
         """Whether waiting is known apart from transfer, on every rank."""
         return all(rank.waiting_ns is not None for rank in self.job.ranks)
 
-    def most_ns(self, *, with_transfer: bool) -> float:
-        """Return the most that a change saves: a step less the work, or transfer too, of the busiest GPU."""
+    def most_ns(self, ranks: Sequence[RankStep], *, with_transfer: bool) -> float:
+        """Return the most that a change saves if the work of some GPUs stays, and with it their transfer."""
         kinds = (COMPUTE, COPY, COMMUNICATION) if with_transfer else (COMPUTE, COPY)
-        busy_ns = [sum(map(rank.kind_ns, kinds)) for rank in self.job.ranks]
-        waiting_ns = [(rank.waiting_ns or 0.0) if with_transfer else 0.0 for rank in self.job.ranks]
+        busy_ns = [sum(map(rank.kind_ns, kinds)) for rank in ranks]
+        waiting_ns = [(rank.waiting_ns or 0.0) if with_transfer else 0.0 for rank in ranks]
         work_ns = [busy - waiting for busy, waiting in zip(busy_ns, waiting_ns, strict=True)]
         return max(self.step_ns - max(work_ns), 0.0)
+
+    @property
+    def launching_ns(self) -> float:
+        """How long all GPUs are idle in a step, as launches limit them: what the host's time costs at most."""
+        return min(rank.states_ns.get(LAUNCHING, 0.0) for rank in self.job.ranks)
 
     def of_kernels(self, chosen: Bools, values_ns: Int64s) -> Floats:
         """Return a value of some collectives by rank and step that counts, ns, float64 (ranks, steps)."""
@@ -233,8 +238,9 @@ def _late(subject: JobSubject, own_ns: Floats, of_others_ns: Floats) -> _LateRan
     mean_ns = float(extra_ns.mean())
     if float(subject.waiting_ns[late].mean(1).max()) > WAITS_LESS * waited_ns or mean_ns <= 0:
         return None
-    saved_ns = min(mean_ns, waited_ns, subject.most_ns(with_transfer=True))
     ranks, others = (tuple(np.flatnonzero(some).tolist()) for some in (late, ~late))
+    most_ns = subject.most_ns([subject.job.ranks[rank] for rank in others], with_transfer=True)
+    saved_ns = min(mean_ns, waited_ns, most_ns)
     return _LateRanks(ranks, others, mean_ns, saved_ns)
 
 
@@ -343,9 +349,8 @@ def early_reduction(subject: JobSubject) -> Iterator[JobSymptom]:
     moved_ns = transfer_ns + copies_ns
     low_ns = float(moved_ns.min(0).mean())
     waited_ns = float((moved_ns + waiting_ns).min(0).mean()) - low_ns
-    launching_ns = min(rank.states_ns.get(LAUNCHING, 0.0) for rank in subject.job.ranks)
-    host_ns = min(float(calls_ns.mean(1).min()), launching_ns)
-    most_ns = subject.most_ns(with_transfer=False)
+    host_ns = min(float(calls_ns.mean(1).min()), subject.launching_ns)
+    most_ns = subject.most_ns(subject.job.ranks, with_transfer=False)
     ones = np.ones(len(early), np.int64)
     count = float(subject.of_kernels(early, ones)[0].mean())
     every = float(subject.of_kernels(ones > 0, ones)[0].mean())
@@ -391,7 +396,7 @@ def read_values(subject: JobSubject) -> Iterator[JobSymptom]:
         return
     waiting_ns = np.array([read.waiting_ns[subject.counted] for read in reads], np.float64)
     handling_ns = np.array([read.handling_ns[subject.counted] for read in reads], np.float64).mean(1).min()
-    most_ns = subject.most_ns(with_transfer=True)
+    most_ns = subject.most_ns(subject.job.ranks, with_transfer=True)
     least, most = subject.shortened
     low_ns = least * float(handling_ns + waiting_ns.min(0).mean())
     high_ns = most * float(handling_ns + waiting_ns.mean(1).min())
@@ -425,8 +430,8 @@ def unused_parameters(subject: JobSubject) -> Iterator[JobSymptom]:
         return
     transfer_ns = subject.of_kernels(maps, subject.transfer_ns)
     parameters = max(evidence.maps.parameters for evidence in subject.evidence)
-    saved_ns = float(transfer_ns.min(0).mean()) + parameters * LOOK_NS
-    saved_ns = min(saved_ns, subject.most_ns(with_transfer=False))
+    saved_ns = float(transfer_ns.min(0).mean()) + min(parameters * LOOK_NS, subject.launching_ns)
+    saved_ns = min(saved_ns, subject.most_ns(subject.job.ranks, with_transfer=False))
     first = subject.evidence[0]
     of = f" of {counted(parameters, 'parameter')}" if parameters else ""
     yield JobSymptom(
