@@ -11,6 +11,7 @@ from nvtx_kernels.analysis.summary.parallel import Ranked
 from nvtx_kernels.analysis.views.job import answer_of
 
 from tests.analysis.making import checks
+from tests.analysis.making.bundled import SHARED, needs_shared, readable
 from tests.analysis.making.jobs import (
     GEMM,
     SUM_OF_MAPS,
@@ -164,6 +165,17 @@ def test_screens_show_the_change_with_its_figure_and_view_fix_the_reason(tmp_pat
     reasons = " ".join(checks.said(view, "fix", *paths)[1].split())
     assert "1. Rank 1 waits for rank 0, whose program leaves its GPU idle for 5.02 ms after" in reasons
     assert "Tried: a rank that is late, reducing in each micro-batch" in reasons
+
+
+@needs_shared
+@pytest.mark.parametrize(("case", "first"), [("rank0_slow", "straggler"), ("fp32_grads", None)])
+def test_of_real_ranks_the_change_that_gained_is_named_alone(tmp_path, case, first):
+    packed = [SHARED / "ranks" / f"{case}.rank{number}.sqlite.xz" for number in range(2)]
+    paths = [readable(path, tmp_path) for path in packed]
+    fixes = changes(paths).fixes
+    assert [fix.rule for fix in fixes] == ([first] if first else [])
+    gained_ns = {"straggler": 15.4 * MS}  # 39.5 to 24.1 ms, measured with a wait for the GPU in each step
+    assert all(0.8 <= fix.alone_ns / gained_ns[fix.rule] <= 1.4 for fix in fixes)
 
 
 def test_json_of_several_reports_has_the_changes_and_what_their_figures_are_of(tmp_path):

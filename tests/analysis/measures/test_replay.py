@@ -1,6 +1,7 @@
 """The replay of an unchanged report gives its step; what lacks for that is refused in a sentence."""
 
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -45,12 +46,12 @@ def two_streams(machine, *, copied=200 * US, waits=True):
     machine.wait()
 
 
-def without_events(machine):
+def without_events(machine, *, second=200 * US):
     """Run a step whose second stream waits for an event, of which only the waiting stream is known."""
     machine.work(300 * US)
     machine.call("cudaEventRecord_v3020")
     machine.rows.waits.append(Wait(machine.call("cudaStreamWaitEvent_v3020"), 9))
-    machine.work(200 * US, stream=9, after=machine.ends[7])
+    machine.work(second, stream=9, after=machine.ends[7])
     machine.call("cudaEventRecord_v3020")
     machine.rows.waits.append(Wait(machine.call("cudaStreamWaitEvent_v3020"), 7))
     for number in range(5):
@@ -106,6 +107,13 @@ def refusal(report):
     with pytest.raises(Refused) as reason:
         timeline_of(partition(attribute(read(report))))
     return str(reason.value)
+
+
+def test_by_likely_events_a_stream_waits_no_longer_than_for_shorter_work(tmp_path):
+    timeline = timeline_of(partition(attribute(read(simulated.recorded(tmp_path, without_events)))))
+    lasts = np.where(timeline.duration_ns == 200 * US, 20 * US, timeline.duration_ns)
+    replayed = step_ns([timeline.lasting(lasts)], np.ones(1))[0]
+    assert replayed == pytest.approx(simulated.step_ns(partial(without_events, second=20 * US)), rel=0.02)
 
 
 def test_several_streams_that_wait_for_events_that_no_call_records_are_refused(tmp_path):
