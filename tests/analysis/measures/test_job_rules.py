@@ -11,6 +11,7 @@ from nvtx_kernels.analysis.summary.parallel import Ranked
 from nvtx_kernels.analysis.views.job import answer_of
 
 from tests.analysis.making import checks
+from tests.analysis.making.building import MAIN, write
 from tests.analysis.making.bundled import SHARED, needs_shared, readable
 from tests.analysis.making.jobs import (
     GEMM,
@@ -18,7 +19,9 @@ from tests.analysis.making.jobs import (
     Collective,
     job_step_ns,
     recorded_job,
+    simulated_job,
 )
+from tests.analysis.making.lined import AT_12, AT_15, TRACED, mark
 from tests.analysis.making.simulated import MAIN_STREAM, MS, US
 
 READ = Collective(20 * US, stream=MAIN_STREAM)
@@ -192,3 +195,20 @@ def test_view_fix_of_reports_that_are_of_no_job_says_so(tmp_path):
     other, _ = recorded_job(tmp_path / "other", training, steps=5)
     status, _, err = checks.said(view, "fix", first, other)
     assert (status, err.startswith("error: The reports are not of one job's ranks")) == (1, True)
+
+
+def test_the_line_at_which_a_rank_pauses_is_named(tmp_path):
+    ranks = simulated_job(pausing)
+    steps = [each for each in ranks[0].rows.ranges if each.name == "step"]
+    traced, us = steps[TRACED], [each.start // US for each in (*steps, steps[-1])]
+    read = next(
+        each for each in ranks[0].rows.launches if "Synchronize" in each.name and each.start > traced.start
+    )
+    log = [(MAIN, traced.start // US, AT_12, -1), (MAIN, read.start // US, AT_15, -1)]
+    log += [(MAIN, traced.end // US, AT_12, -1)]
+    at_us = steps[-1].end // US + 500
+    ranks[0].rows.ranges.append(mark(log, at_us, us[:-1], (us[TRACED], us[TRACED + 1])))
+    paths = [write(tmp_path / f"rank{rank.number}.sqlite", rank.rows) for rank in ranks]
+    first, *_ = changes(paths).fixes
+    assert "do what rank 0 does at train.py:15 (train) less often" in first.sentence
+    assert first.lines[0].called == "train.py:15 (train)"
