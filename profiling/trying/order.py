@@ -42,8 +42,9 @@ from .keeper import Keeper, Outcome
 from .levers import AGAINST, BY_NAME, LEVERS
 from .results import Ending, Job, LeverFacts, is_worth_a_run
 
-#: What a run may take before any has ended, s; afterwards, so many times the longest of the program as it is.
+#: What a run may take before any has ended, s; afterwards, so many times the latest of the program as it is.
 FIRST_S, LEAST_S, TIMES_LONGEST = 600.0, 60.0, 4.0
+#: What compiling may take on top, s, unless less of the budget is left.
 COMPILING_S = 240.0
 LEAST_SCREEN_S = 15.0
 #: The shares of the budget after which no screen begins, and no further round of processes.
@@ -115,7 +116,8 @@ class Trying:
         """Record the program, and return the report's path, None where none was made."""
         self.say("recording")
         job = self._job(Job("record", [], report=str(report)))
-        self.keeper.run(job, self._longest_s)
+        outcome = self.keeper.run(job, self._longest_s)
+        self._longest_s = max(LEAST_S, TIMES_LONGEST * outcome.seconds)
         reports = [report, report.with_name(f"{report.stem}.rank0{report.suffix}")]
         return next((path for path in reports if path.exists()), None)
 
@@ -357,7 +359,8 @@ class Trying:
         )
 
     def _run(self, job: Job, *, compiles: bool = False, program: Program | None = None) -> Outcome:
-        longest_s = self._longest_s + 2 * job.seconds + COMPILING_S * compiles
+        compiling_s = min(COMPILING_S, max(LEAST_S, self._left_s)) if compiles else 0.0
+        longest_s = self._longest_s + 2 * job.seconds + compiling_s
         outcome = self.keeper.run(self._job(job, program), longest_s)
         if ending := outcome.written.ending:
             self._refused |= dict.fromkeys(ending.refused)
