@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..cli import add_range_rules, opened_by, run, say_written, spare
 from ..presenters.output import write
 from ..support.arguments import CommandParser
-from ..views.ranks import RANK_IN_NAME
+from ..views.job import RANK_IN_NAME
 
 if TYPE_CHECKING:
     from .reduce import Ranks

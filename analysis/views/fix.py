@@ -8,19 +8,25 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
-from ..document import Column, Document, Row, Table, headed
+from ..document import SHORT, Column, Detail, Document, Row, Table, headed
+from ..errors import ReportError
 from ..measures.cpu_fixes import LEAST_SHARE_OF_CPU
 from ..measures.cpu_rules import CPU_RULES
-from ..measures.fix_list import ADDS, CPU, GPU_TIME, LEAST_SHARE, REPLAY, Fix, Fixes, Silent
+from ..measures.fix_list import ADDS, CPU, GPU_TIME, LEAST_SHARE, RANKS, REPLAY, Fix, Fixes, Silent
 from ..measures.fix_rules import RULES
 from ..measures.fixes import fixes_beside
+from ..measures.job_rules import JOB_RULES
+from ..measures.rank_evidence import RankEvidence, rank_evidence
 from ..report import Report
 from ..report.evidence import RECORDING
+from ..summary.parallel import Ranked
 from ..support.text import fit
 from ..support.units import UNITS_NS, digits_text, share_text
 from ..support.units import time_in_digits as time
 from ..vocabulary import PATH_SEPARATOR
 from . import headings
+from .job import answer_of
+from .job import table as job_table
 from .registry import Subject
 from .rows import label, require_measured
 
@@ -39,6 +45,10 @@ GIVE_STEP = "{}. Give its time to narrow these ranges, such as --unrecorded-step
 RECORDED, AT_MOST = "Unrecorded, a step is shorter", "Alone, a step may be shorter"
 ONE_RANK = "Of {} ranks, the steps of one are replayed; what its collectives wait for stays as recorded."
 ONE_GPU = "Of {} GPUs, the work of the one that works the longest is counted."
+NO_JOB = (
+    "The reports are not of one job's ranks, each of one GPU and with equally many steps: `view fix` takes one of "
+    "other reports."
+)
 NOT_USED = (
     "The host's times by phase are not used: with them, the replay of the unchanged step is {} {} "
     "than a step without recording."
@@ -80,13 +90,23 @@ WORDS = {
         "about ",
         "About what the operators and ranges concerned take, by counting; they do not add up.",
     ),
+    RANKS: Words(
+        "",
+        "saves",
+        "saves",
+        "",
+        "Upper limits per step, by what ranks wait and transfer; they do not add up.",
+    ),
 }
+#: The kinds whose figures are of a step's time, so that they have a range, and an upper limit.
+SAVING = (REPLAY, RANKS)
 
 
 SHORT_CAPTION = {
     REPLAY: "Estimates: do not add them.",
     GPU_TIME: "Upper limits, by the GPU's time alone.",
     CPU: "By counting operators.",
+    RANKS: "By waiting and transfer: do not add them.",
 }
 #: Rows of the overview take two lines of 80 columns: a change of so many cells a line, and a place.
 REMEDY_WIDTH, REMEDY_LINES, LONGEST_PLACE = 46, 2, 18
@@ -97,6 +117,27 @@ def view(subject: Subject) -> Document:
     require_measured(subject.report)
     advice = fixes_beside(subject.partition, subject.report.recording, subject.unrecorded_step_ns)
     return shown(subject.report, advice)
+
+
+def held_by(subject: Subject) -> RankEvidence:
+    """Return what a report shows of its rank, which can be sent to another process."""
+    return rank_evidence(subject.partition)
+
+
+def of_ranks(ranked: Sequence[Ranked[tuple[Report, RankEvidence | None]]], _: Detail = SHORT) -> Document:
+    """Show what to change in the job that several reports are of; raises ReportError if they are of none."""
+    answer = answer_of(ranked)
+    if answer is None:
+        raise ReportError(NO_JOB)
+    reports = [entry.report[0] for entry in ranked if entry.report]
+    tables = [fix_table(answer.advice, answer.advice.fixes)] if answer.advice.fixes else []
+    tables += [job_table(answer.job)]
+    heading = " · ".join(filter(None, (f"{len(reports)} reports", headings.gpus(reports))))
+    first = replace(reports[0].provenance, file="all reports")
+    document = headings.document(
+        first, heading, tables, (), (TRIED.format(", ".join(rule.called for rule in JOB_RULES)),)
+    )
+    return replace(document, verdict="" if answer.advice.fixes else nothing(answer.advice))
 
 
 def shown(report: Report, advice: Fixes) -> Document:
@@ -219,7 +260,7 @@ def located(fix: Fix) -> str:
 
 def in_short(advice: Fixes, fix: Fix) -> str:
     """Return the figure of a change without its share: `12–31 ms`, `up to 27 ms`."""
-    if advice.kind == REPLAY and (between := _between(fix.alone_low_ns, fix.alone_ns)):
+    if advice.kind in SAVING and (between := _between(fix.alone_low_ns, fix.alone_ns)):
         return between.replace(" to ", "–") + "?" * fix.uncertain
     return f"{_bound(advice, fix)}{time(fix.alone_ns)}"
 
@@ -315,7 +356,7 @@ def silent(advice: Fixes) -> str:
     for called, alike in kinds.items():
         low_ns, high_ns = min(each.alone_low_ns for each in alike), max(each.alone_ns for each in alike)
         places = f" ({len(alike)} places)" if len(alike) > 1 else ""
-        figure = (_between(low_ns, high_ns) if advice.kind == REPLAY else "") or time(high_ns)
+        figure = (_between(low_ns, high_ns) if advice.kind in SAVING else "") or time(high_ns)
         tried.append(f"{called} {figure}{places}")
     stake = "At stake" if is_unsure(advice) else "Less at stake"
     return f" {stake}: {', '.join(tried)}." if tried else ""
@@ -323,14 +364,14 @@ def silent(advice: Fixes) -> str:
 
 def alone(advice: Fixes, fix: Fix) -> str:
     """Return the time that a change saves by itself: `20.8 ms, 30%`, `13 to 21 ms`, `at most 27 ms, 40%`."""
-    if advice.kind == REPLAY and (between := _between(fix.alone_low_ns, fix.alone_ns)):
+    if advice.kind in SAVING and (between := _between(fix.alone_low_ns, fix.alone_ns)):
         return f"{_bound(advice, fix)}{between}{'?' * fix.uncertain}"
     return f"{_bound(advice, fix)}{time(fix.alone_ns)}, {share_text(fix.alone_ns / fix.step_ns, 0)}"
 
 
 def _bound(advice: Fixes, fix: Fix) -> str:
     """Return the word before a figure that can be less, or less and more."""
-    if advice.kind != REPLAY:
+    if advice.kind not in SAVING:
         return WORDS[advice.kind].before
     return "about " * fix.about + "up to " * fix.up_to
 
