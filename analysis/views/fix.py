@@ -102,6 +102,7 @@ WORDS = {
 SAVING = (REPLAY, RANKS)
 
 
+MEASURE = "Measure: nvtx-kernels try. Why: {}."
 SHORT_CAPTION = {
     REPLAY: "Estimates: do not add them.",
     GPU_TIME: "Upper limits, by the GPU's time alone.",
@@ -226,8 +227,8 @@ def first(advice: Fixes | None) -> list[Table]:
         rows.append(Row((in_two_lines(f"{number}. {remedy(fix)}"), saves, place(fix))))
     columns = (Column("change", "", "prose"), Column("saves", ""), *headed(where=""))
     more = len(advice.fixes) - len(rows)
-    caption = f"{SHORT_CAPTION[advice.kind]}{not_sure(advice.fixes[:FIRST])} view fix has the reasons"
-    caption += f", and {more} more." if more > 0 else "."
+    reasons = f"view fix ({more} more)" if more > 0 else "view fix"
+    caption = f"{SHORT_CAPTION[advice.kind]}{not_sure(advice.fixes[:FIRST])} {MEASURE.format(reasons)}"
     return [Table("first", title(advice), columns, tuple(rows), caption)]
 
 
