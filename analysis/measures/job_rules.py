@@ -11,7 +11,7 @@ step without recording as a share of the recorded one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -79,10 +79,11 @@ class JobSubject:
     job: Job
     reports: tuple[Report, ...]
     evidence: tuple[RankEvidence, ...]
-    counted: Int64s = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "counted", np.array(self.job.counted, np.int64))
+    @cached_property
+    def counted(self) -> Int64s:
+        """The steps that count on all ranks, int64 (steps,)."""
+        return np.array(self.job.counted, np.int64)
 
     @property
     def step_ns(self) -> float:

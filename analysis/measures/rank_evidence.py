@@ -106,8 +106,10 @@ class RankEvidence:
     kernels: Mapping[tuple[str, int], tuple[int, int]]
 
 
-def rank_evidence(partition: Partition) -> RankEvidence:
-    """Return what a report shows of its rank, of all its steps."""
+def rank_evidence(partition: Partition) -> RankEvidence | None:
+    """Return what a report shows of its rank, of all its steps; None without steps, and of a CPU."""
+    if partition.on_cpu or not partition.has_steps:
+        return None
     held = exchanges(partition.attribution, include_warm_up=partition.include_warm_up)
     return _Rank(partition, held).evidence()
 
@@ -156,8 +158,6 @@ class _Rank:
 
     def _idle_pauses(self, pauses: Intervals) -> dict[str, Int64s]:
         """Return how long the GPU is idle in the program's pauses, by cause and step."""
-        if self.partition.on_cpu:
-            return {}
         idle = self.partition.idle_pieces()
         paused_ns = pauses.covered(idle.start_ns, idle.end_ns)
         ends_ns = self.partition.table.end_ns[self.loop.rows]

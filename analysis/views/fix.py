@@ -120,8 +120,8 @@ def view(subject: Subject) -> Document:
     return shown(subject.report, advice)
 
 
-def held_by(subject: Subject) -> RankEvidence:
-    """Return what a report shows of its rank, which can be sent to another process."""
+def held_by(subject: Subject) -> RankEvidence | None:
+    """Return what a report shows of its rank, if it has steps, which can be sent to another process."""
     return rank_evidence(subject.partition)
 
 

@@ -11,7 +11,7 @@ from nvtx_kernels.analysis.summary.parallel import Ranked
 from nvtx_kernels.analysis.views.job import answer_of
 
 from tests.analysis.making import checks
-from tests.analysis.making.building import MAIN, write
+from tests.analysis.making.building import MAIN, build, launched, write
 from tests.analysis.making.bundled import SHARED, needs_shared, readable
 from tests.analysis.making.jobs import (
     GEMM,
@@ -187,6 +187,14 @@ def test_json_of_several_reports_has_the_changes_and_what_their_figures_are_of(t
     assert (first["rule"], first["where"], first["then_ns"]) == ("straggler", [["step"]], None)
     assert (basis["kind"], basis["per"], basis["is_unrecorded"]) == ("ranks", "step", False)
     assert first["step_ns"] == basis["step_ns"] == answer["account"]["step_ns"]
+
+
+def test_reports_without_steps_are_ranked_and_are_of_no_job(tmp_path):
+    paths = [build(tmp_path / name, **launched((10, 12))) for name in "ab" if (tmp_path / name).mkdir() is None]
+    status, shown, err = checks.said(kernels, *paths)
+    assert (status, err, "Kernel time of each report" in shown) == (0, "", True)
+    status, _, err = checks.said(view, "fix", *paths)
+    assert (status, err.startswith("error: The reports are not of one job's ranks")) == (1, True)
 
 
 def test_view_fix_of_reports_that_are_of_no_job_says_so(tmp_path):
