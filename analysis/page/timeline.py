@@ -25,8 +25,6 @@ from ..account.cpu import CPU_CAUSES, Outside, outside_operators, program_thread
 from ..account.gaps import gaps_between, within
 from ..account.idle import CAUSES, Pieces, pieces_of
 from ..account.intervals import Intervals, cut_at
-from ..attribution.causes import Attribution
-from ..attribution.places import Paths
 from ..support.layers import Layers
 from ..support.small_numbers import distinct, grouped_rows
 from ..support.text import fit
@@ -43,8 +41,7 @@ NO_KIND = "another call"
 
 def timeline(partition: Partition, rows: WorkRows, tree: PathTree) -> dict[str, Any]:
     """Return the step that takes the median time, or without steps all that was recorded."""
-    attribution = partition.attribution
-    drawn = _Drawn(attribution, rows, tree, *_median_step(partition))
+    drawn = _Drawn(partition, rows, tree)
     if not len(drawn.positions):
         return {"lanes": []}
     lanes = [*drawn.streams(), *(drawn.outside_operators() if partition.on_cpu else drawn.idle())]
@@ -75,17 +72,14 @@ def _median_step(partition: Partition) -> tuple[int, int, int]:
 class _Drawn:
     """The work that a timeline shows, as positions in all work, from `from_ns` to `until_ns`."""
 
-    def __init__(
-        self, attribution: Attribution, rows: WorkRows, tree: PathTree, number: int, from_ns: int, until_ns: int
-    ) -> None:
-        work = attribution.trace.work
-        is_near = (work.end_ns > from_ns) & (work.start_ns < until_ns)
-        self.attribution = attribution
+    def __init__(self, partition: Partition, rows: WorkRows, tree: PathTree) -> None:
+        self.attribution = partition.attribution
+        self.paths = partition.paths
         self.rows = rows
         self.tree = tree
-        self.number = number
-        self.from_ns = from_ns
-        self.until_ns = until_ns
+        self.number, self.from_ns, self.until_ns = _median_step(partition)
+        work = self.attribution.trace.work
+        is_near = (work.end_ns > self.from_ns) & (work.start_ns < self.until_ns)
         self.positions = np.flatnonzero(is_near & (rows.of_work >= 0))
         self.stream_count = 0
         self.texts: dict[str, int] = {}
@@ -197,7 +191,7 @@ class _Drawn:
         steps = attribution.steps.range
         of_process = trace.process_of_thread()[attribution.ranges.thread[steps]] == process
         thread = program_thread(attribution, process, steps[of_process].astype(np.int64))
-        pieces = outside_operators(attribution, thread, self.window)
+        pieces = outside_operators(attribution, self.paths, thread, self.window)
         if len(pieces):
             yield self._idle_lane("outside of operators", pieces, CPU_CAUSES, np.zeros(len(pieces), np.int64))
 
@@ -249,7 +243,7 @@ class _Drawn:
         place = Layers(*times_ns).innermost(start_ns)
         is_inside = place >= 0
         node = attribution.home[chosen[place[is_inside]]]
-        paths = Paths(attribution)
+        paths = self.paths
         number = paths.names_of_node[node]
         places = {path: self.tree.number(paths.names[path]) + 1 for path in distinct(number).tolist()}
         phases = self.numbers([phase_called(phase) for phase in PHASES])
