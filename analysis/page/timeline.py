@@ -165,7 +165,7 @@ class _Drawn:
     def _where(self, pieces: Pieces | Outside) -> Iterator[str]:
         """Yield in which range, function and line the CPU was in each piece, and after which call that waited."""
         trace = self.attribution.trace
-        paths = Paths(self.attribution)
+        paths = self.paths
         lines = [f"at {called}" for called in self.lines]
         calls = trace.calls
         after = np.full(len(pieces), -1)
