@@ -25,12 +25,10 @@ from ..account.cpu import CPU_CAUSES, Outside, outside_operators, program_thread
 from ..account.gaps import gaps_between, within
 from ..account.idle import CAUSES, Pieces, pieces_of
 from ..account.intervals import Intervals, cut_at
-from ..attribution.causes import Attribution
-from ..attribution.places import Paths
 from ..support.layers import Layers
 from ..support.small_numbers import distinct, grouped_rows
 from ..support.text import fit
-from ..trace import Bools, Int64s, Spots
+from ..trace import Bools, Int32s, Int64s, Spots
 from ..views.headings import phase as phase_called
 from ..views.rows import label
 from ..vocabulary import PHASES
@@ -43,14 +41,12 @@ NO_KIND = "another call"
 
 def timeline(partition: Partition, rows: WorkRows, tree: PathTree) -> dict[str, Any]:
     """Return the step that takes the median time, or without steps all that was recorded."""
-    attribution = partition.attribution
-    drawn = _Drawn(attribution, rows, tree, *_median_step(partition))
+    drawn = _Drawn(partition, rows, tree)
     if not len(drawn.positions):
         return {"lanes": []}
     lanes = [*drawn.streams(), *(drawn.outside_operators() if partition.on_cpu else drawn.idle())]
     if not partition.on_cpu:
         lanes += [lane for thread in drawn.threads() for lane in drawn.of_thread(thread)]
-    sources = attribution.lines.sources if attribution.lines else ()
     return {
         "lanes": lanes,
         "step": drawn.number if partition.has_steps else None,
@@ -58,16 +54,17 @@ def timeline(partition: Partition, rows: WorkRows, tree: PathTree) -> dict[str, 
         "span": (drawn.until_ns - drawn.from_ns) // drawn.tick_ns,
         "left_out": max(0, drawn.stream_count - MAX_STREAMS),
         "texts": list(drawn.texts),
-        "lines": [source.lines[0].called for source in sources],
+        "lines": drawn.lines,
     }
 
 
 def _median_step(partition: Partition) -> tuple[int, int, int]:
     """Return the number of the step that takes the median time, and its begin and end, ns."""
-    table, number = partition.table, partition.main_loop
-    counted = partition.choices[number].counted
-    row = int(counted[np.argsort(table.own_ns[counted], kind="stable")[len(counted) // 2]])
-    pieces = partition.steps.loops[number].pieces.in_steps()
+    table = partition.table
+    counted = partition.choices[partition.main_loop].counted
+    by_time = np.argsort(table.own_ns[counted], kind="stable")
+    row = int(counted[by_time[len(counted) // 2]])
+    pieces = partition.steps.loops[partition.main_loop].pieces.in_steps()
     pieces = pieces.take(pieces.row == row)
     return int(table.number[row]), int(pieces.start_ns.min()), int(pieces.end_ns.max())
 
@@ -75,13 +72,14 @@ def _median_step(partition: Partition) -> tuple[int, int, int]:
 class _Drawn:
     """The work that a timeline shows, as positions in all work, from `from_ns` to `until_ns`."""
 
-    def __init__(
-        self, attribution: Attribution, rows: WorkRows, tree: PathTree, number: int, from_ns: int, until_ns: int
-    ) -> None:
-        work = attribution.trace.work
-        is_near = (work.end_ns > from_ns) & (work.start_ns < until_ns)
-        self.attribution, self.rows, self.tree, self.number = attribution, rows, tree, number
-        self.from_ns, self.until_ns = from_ns, until_ns
+    def __init__(self, partition: Partition, rows: WorkRows, tree: PathTree) -> None:
+        self.attribution = partition.attribution
+        self.paths = partition.paths
+        self.rows = rows
+        self.tree = tree
+        self.number, self.from_ns, self.until_ns = _median_step(partition)
+        work = self.attribution.trace.work
+        is_near = (work.end_ns > self.from_ns) & (work.start_ns < self.until_ns)
         self.positions = np.flatnonzero(is_near & (rows.of_work >= 0))
         self.stream_count = 0
         self.texts: dict[str, int] = {}
@@ -89,6 +87,12 @@ class _Drawn:
     @property
     def on_cpu(self) -> bool:
         return self.attribution.trace.provenance.unit_of_work == "CPU"
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of the program, as people read them."""
+        lines = self.attribution.lines
+        return [source.lines[0].called for source in lines.sources] if lines else []
 
     @property
     def tick_ns(self) -> int:
@@ -102,26 +106,38 @@ class _Drawn:
 
     def streams(self) -> Iterator[dict[str, Any]]:
         """Yield the work of each stream."""
-        trace, lines = self.attribution.trace, self.attribution.lines
-        work = trace.work.take(self.positions)
-        (process, device, stream_id), stream = grouped_rows(work.process, work.device_id, work.stream_id)
-        self.stream_count = len(process)
-        several = len(distinct(process)) > 1
-        line_of_launch = np.append(lines.of_launch if lines else np.full(len(trace.launches), -1), -1)
-        launch_ns = np.append(trace.launches.start_ns, self.from_ns)
-        for number in np.sort(np.argsort(-np.bincount(stream), kind="stable")[:MAX_STREAMS]).tolist():
+        work = self.attribution.trace.work.take(self.positions)
+        keys, stream = grouped_rows(work.process, work.device_id, work.stream_id)
+        names = self._stream_names(*keys)
+        self.stream_count = len(names)
+        busiest = np.argsort(-np.bincount(stream), kind="stable")[:MAX_STREAMS]
+        for number in np.sort(busiest).tolist():
             chosen = np.flatnonzero(stream == number)
             chosen = chosen[np.argsort(work.start_ns[chosen], kind="stable")]
-            launch = work.launch[chosen]
-            columns = {
-                "row": self.rows.of_work[self.positions[chosen]] + 1,
-                "launch": np.maximum(self.ticks(launch_ns[launch]), 1) * (launch >= 0),
-                "line": line_of_launch[launch] + 1,
-            }
-            name = f"GPU {device[number]} · stream {stream_id[number]}"
-            name = f"thread {stream_id[number]}" if self.on_cpu else name
-            name = f"process {process[number]} · {name}" if several else name
-            yield self.lane(name, "work", (work.start_ns[chosen], work.end_ns[chosen]), columns, "row")
+            columns = {"row": self.rows.of_work[self.positions[chosen]] + 1}
+            columns |= self._launched(work.launch[chosen])
+            times_ns = work.start_ns[chosen], work.end_ns[chosen]
+            yield self.lane(names[number], "work", times_ns, columns, "row")
+
+    def _stream_names(self, process: Int32s, device: Int32s, stream: Int64s) -> list[str]:
+        """Return what each stream is called: on a CPU a thread, and with its process if there are several."""
+        several = len(distinct(process)) > 1
+        names = []
+        for place, gpu, number in zip(process.tolist(), device.tolist(), stream.tolist(), strict=True):
+            name = f"thread {number}" if self.on_cpu else f"GPU {gpu} · stream {number}"
+            names.append(f"process {place} · {name}" if several else name)
+        return names
+
+    def _launched(self, launch: Int32s) -> dict[str, NDArray[Any]]:
+        """Return when the CPU launched some work, and at which line; 0 where that is unknown."""
+        launches, lines = self.attribution.trace.launches, self.attribution.lines
+        launched_ns = np.append(launches.start_ns, self.from_ns)[launch]
+        columns: dict[str, NDArray[Any]] = {
+            "launch": np.where(launch >= 0, np.maximum(self.ticks(launched_ns), 1), 0)
+        }
+        if lines:
+            columns["line"] = np.append(lines.of_launch, np.int32(-1))[launch] + 1
+        return columns
 
     def idle(self) -> Iterator[dict[str, Any]]:
         """Yield the gaps of each GPU by cause."""
@@ -148,16 +164,24 @@ class _Drawn:
 
     def _where(self, pieces: Pieces | Outside) -> Iterator[str]:
         """Yield in which range, function and line the CPU was in each piece, and after which call that waited."""
-        trace, paths, lines = self.attribution.trace, Paths(self.attribution), self.attribution.lines
-        functions, calls = ("", *trace.frame_names), trace.calls
-        nothing = np.full(len(pieces), -1)
-        exposed_by = pieces.exposed_by if isinstance(pieces, Pieces) else nothing
-        called = np.append(calls.of_launch.astype(np.int64), -1)[exposed_by] if calls else exposed_by
-        columns = paths.names_of_node[pieces.node], pieces.function, pieces.line, called
-        for path, function, line, call in zip(*(column.tolist() for column in columns), strict=True):
-            parts = [label(self.tree.apart(paths.names[path])), functions[function + 1]]
-            parts.append(f"at {lines.sources[line].lines[0].called}" if lines and line >= 0 else "")
-            parts.append(f"after {plain_name(calls.names, call)}" if calls and call >= 0 else "")
+        trace = self.attribution.trace
+        paths = self.paths
+        lines = [f"at {called}" for called in self.lines]
+        calls = trace.calls
+        after = np.full(len(pieces), -1)
+        called: list[str] = []
+        if calls and isinstance(pieces, Pieces):
+            after = np.append(calls.of_launch.astype(np.int64), -1)[pieces.exposed_by]
+            called = [f"after {plain_name(calls.names, number)}" for number in range(len(calls.names))]
+        place = paths.names_of_node[pieces.node].tolist()
+        labels = {number: label(self.tree.apart(paths.names[number])) for number in set(place)}
+        columns = (
+            [labels[number] for number in place],
+            _named(trace.frame_names, pieces.function),
+            _named(lines, pieces.line),
+            _named(called, after),
+        )
+        for parts in zip(*columns, strict=True):
             yield fit(", ".join(filter(None, parts)), LONGEST_KERNEL)
 
     def outside_operators(self) -> Iterator[dict[str, Any]]:
@@ -167,7 +191,7 @@ class _Drawn:
         steps = attribution.steps.range
         of_process = trace.process_of_thread()[attribution.ranges.thread[steps]] == process
         thread = program_thread(attribution, process, steps[of_process].astype(np.int64))
-        pieces = outside_operators(attribution, Paths(attribution), thread, self.window)
+        pieces = outside_operators(attribution, self.paths, thread, self.window)
         if len(pieces):
             yield self._idle_lane("outside of operators", pieces, CPU_CAUSES, np.zeros(len(pieces), np.int64))
 
@@ -191,14 +215,14 @@ class _Drawn:
             return
         chosen = chosen[np.argsort(calls.start_ns[chosen], kind="stable")]
         called = trace.calls.of_launch[chosen].astype(np.int64)
-        names = {
-            number: fit(plain_name(trace.calls.names, number), LONGEST_RANGE) for number in set(called.tolist())
-        }
+        names = [plain_name(trace.calls.names, number) for number in range(len(trace.calls.names))]
+        kinds = self.numbers([kind or NO_KIND for kind in CALL_KINDS])
         columns = {
-            "text": self.numbers([names[number] for number in called.tolist()]),
-            "tone": self.numbers([kind or NO_KIND for kind in CALL_KINDS])[trace.calls.kinds[chosen]],
+            "text": self.numbers([fit(text, LONGEST_RANGE) for text in names])[called],
+            "tone": kinds[trace.calls.kinds[chosen]],
         }
-        yield self.lane(f"{name} calls", "calls", (calls.start_ns[chosen], calls.end_ns[chosen]), columns, "tone")
+        times_ns = calls.start_ns[chosen], calls.end_ns[chosen]
+        yield self.lane(f"{name} calls", "calls", times_ns, columns, "tone")
 
     def _is_near(self, spots: Spots, thread: int) -> Bools:
         """Mark what is on a thread within the timeline, and takes time."""
@@ -212,19 +236,23 @@ class _Drawn:
         chosen = np.flatnonzero(self._is_near(ranges, thread) & (attribution.home >= 0))
         if not len(chosen):
             return
-        times = ranges.start_ns[chosen], ranges.end_ns[chosen]
-        begin, end = (np.array([ns], np.int64) for ns in (self.from_ns, self.until_ns))
-        _, start, stop = cut_at(np.unique(np.concatenate(times)), begin, end)
-        place = Layers(*times).innermost(start)
-        start, stop, node = start[place >= 0], stop[place >= 0], attribution.home[chosen[place[place >= 0]]]
-        paths = Paths(attribution)
+        times_ns = ranges.start_ns[chosen], ranges.end_ns[chosen]
+        window = self.window
+        edges_ns = np.unique(np.concatenate(times_ns))
+        _, start_ns, end_ns = cut_at(edges_ns, window.start_ns, window.end_ns)
+        place = Layers(*times_ns).innermost(start_ns)
+        is_inside = place >= 0
+        node = attribution.home[chosen[place[is_inside]]]
+        paths = self.paths
         number = paths.names_of_node[node]
         places = {path: self.tree.number(paths.names[path]) + 1 for path in distinct(number).tolist()}
+        phases = self.numbers([phase_called(phase) for phase in PHASES])
         columns = {
             "path": np.array([places[path] for path in number.tolist()], np.int64),
-            "tone": self.numbers([phase_called(phase) for phase in PHASES])[attribution.node_phase[node]],
+            "tone": phases[attribution.node_phase[node]],
         }
-        yield self.lane(f"{name} ranges", "ranges", (start, stop), columns, "path")
+        times_ns = start_ns[is_inside], end_ns[is_inside]
+        yield self.lane(f"{name} ranges", "ranges", times_ns, columns, "path")
 
     def numbers(self, texts: Sequence[str]) -> Int64s:
         """Return the positions of some texts in those of the timeline."""
@@ -239,7 +267,8 @@ class _Drawn:
     ) -> dict[str, Any]:
         """Return boxes in order of time, with the columns of the longest piece of each."""
         start_ns, end_ns = times_ns
-        first = _begins(start_ns - self.from_ns, end_ns - self.from_ns, columns[key], self.until_ns - self.from_ns)
+        width = self.until_ns - self.from_ns
+        first = _begins(start_ns - self.from_ns, end_ns - self.from_ns, columns[key], width)
         box = np.zeros(len(start_ns), np.int64)
         box[first[1:]] = 1
         box = np.cumsum(box)
@@ -253,6 +282,11 @@ class _Drawn:
         if len(first) < len(box):
             boxes["count"] = np.bincount(box)
         return {"label": name, "kind": kind} | {column: packed(values) for column, values in boxes.items()}
+
+
+def _named(names: Sequence[str], numbers: NDArray[Any]) -> list[str]:
+    """Return the name of each number, "" for -1."""
+    return [names[number] if number >= 0 else "" for number in numbers.tolist()]
 
 
 def _begins(start: Int64s, end: Int64s, key: NDArray[Any], width: int) -> Int64s:

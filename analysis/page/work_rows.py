@@ -110,47 +110,74 @@ class WorkRows:
         return [row for row, path in enumerate(self.paths) if path in places]
 
 
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """The counted work by path, phase, kind and name, the longest first; `group` has the group of each piece."""
+
+    pieces: Int64s  # positions in the attribution's work
+    group: Int64s
+    duration_ns: Int64s  # of each piece
+    path: list[Path]
+    phase: list[int]
+    kind: list[int]
+    name: list[str]
+
+    def __len__(self) -> int:
+        return len(self.path)
+
+    @classmethod
+    def of(cls, attribution: Attribution, pieces: Int64s) -> _Groups:
+        trace, paths = attribution.trace, Paths(attribution)
+        work = trace.work
+        duration_ns = work.duration_ns[pieces]
+        place = paths.names_of_node[attribution.node[pieces]].astype(np.int64) + 1
+        columns = place, attribution.phase[pieces], work.kind[pieces], work.name_id[pieces]
+        keys, group = grouped_rows(*columns)
+        order = np.argsort(-summed(group, duration_ns, len(keys[0])), kind="stable")
+        place, phase, kind, name = (key[order].tolist() for key in keys)
+        return cls(
+            pieces,
+            np.argsort(order)[group],
+            duration_ns,
+            [paths.names[number - 1] for number in place],
+            phase,
+            kind,
+            [trace.names[number] for number in name],
+        )
+
+
 def work_rows(attribution: Attribution, tree: PathTree, *, include_warm_up: bool) -> WorkRows:
     """Return the rows of some work, and as plain data: names, and columns of positions, times in ns and launches.
 
     Beyond `MAX_ROWS`, those of a phase and category are added up, so that sums hold.
     """
-    work, trace, paths = attribution.trace.work, attribution.trace, Paths(attribution)
     warm_up = np.append(attribution.warm_up, False)[attribution.node]
-    counted = np.flatnonzero(~warm_up | include_warm_up)
-    duration_ns = work.duration_ns[counted]
-    path = paths.names_of_node[attribution.node[counted]].astype(np.int64) + 1
-    (path, phase, kind, name), group = grouped_rows(
-        path, attribution.phase[counted], work.kind[counted], work.name_id[counted]
-    )
-    total_ns = summed(group, duration_ns, len(path))
-    low_ns, high_ns = bounds(group, duration_ns, duration_ns, len(path))
-    launches = np.bincount(group, minlength=len(path))
-    order = np.lexsort((np.arange(len(path)), -total_ns))
-    names = [trace.names[number] for number in name[order].tolist()]
-    kinds = _Kinds(names, kind[order].tolist(), phase[order].tolist(), attribution)
-    row, merged = _merged(len(order), kinds)
-    texts = [*_kernel_texts(names[:MAX_ROWS]), *((f"{count:,} more", "") for count in merged)]
+    groups = _Groups.of(attribution, np.flatnonzero(~warm_up | include_warm_up))
+    kinds = _Kinds(groups, attribution)
+    row_of_group, merged = _merged(len(groups), kinds)
+    row = row_of_group[groups.group]
+    count = min(len(groups), MAX_ROWS) + len(merged)
+    texts = [*_kernel_texts(groups.name[:MAX_ROWS]), *((f"{many:,} more", "") for many in merged)]
     kernels = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    first = np.unique(row, return_index=True)[1]
-    shown = order[first]
-    recorded = [paths.names[number - 1] for number in path[shown[:MAX_ROWS]].tolist()]
-    nodes = [*map(tree.number, recorded), *(tree.number((SHORTER,)) for _ in merged)]
+    nodes = [*map(tree.number, groups.path[:MAX_ROWS]), *(tree.number((SHORTER,)) for _ in merged)]
+    shortest_ns, longest_ns = bounds(row, groups.duration_ns, groups.duration_ns, count)
     columns = {
         "kernel": np.array([kernels[text] for text in texts], np.int64),
         "path": np.array(nodes, np.int64),
-        "ns": summed(row, total_ns[order], len(shown)),
-        "count": summed(row, launches[order], len(shown)),
-        **dict(zip(("min", "max"), bounds(row, low_ns[order], high_ns[order], len(shown)), strict=True)),
+        "ns": summed(row, groups.duration_ns, count),
+        "count": np.bincount(row, minlength=count),
+        "min": shortest_ns,
+        "max": longest_ns,
     }
-    row_of_piece = row[np.argsort(order)][group]
     of_work = np.full(len(attribution.of_all_work.trace.work), -1, np.int64)
-    of_work[attribution.rows_of_all[counted]] = row_of_piece
-    data = {name: packed(values) for name, values in columns.items()} | kinds.as_json(first)
+    of_work[attribution.rows_of_all[groups.pieces]] = row
     step_of_node = step_of_nodes(attribution, include_warm_up=include_warm_up)
     steps = step_numbers(attribution, include_warm_up=include_warm_up)
-    data["steps"] = _in_steps(steps, row_of_piece, step_of_node[attribution.node[counted]], duration_ns)
-    return WorkRows(of_work, recorded, int(total_ns.sum()), data | {"kernels": list(kernels)})
+    data: dict[str, Any] = {name: packed(values) for name, values in columns.items()}
+    data |= kinds.as_json(np.unique(row_of_group, return_index=True)[1])
+    data["kernels"] = list(kernels)
+    data["steps"] = _in_steps(steps, row, step_of_node[attribution.node[groups.pieces]], groups.duration_ns)
+    return WorkRows(of_work, groups.path[:MAX_ROWS], int(groups.duration_ns.sum()), data)
 
 
 def _in_steps(steps: Int64s, row: Int64s, step: Int32s, duration_ns: Int64s) -> dict[str, Any] | None:
@@ -177,22 +204,26 @@ def _merged(count: int, kinds: _Kinds) -> tuple[Int64s, list[int]]:
 class _Kinds:
     """What kind of work each of some kernels, copies and graphs is: its phase, category, and part of a step."""
 
-    def __init__(self, names: list[str], kinds: list[int], phases: list[int], attribution: Attribution) -> None:
+    def __init__(self, groups: _Groups, attribution: Attribution) -> None:
+        names = list(dict.fromkeys(groups.name))
         category = dict(zip(names, categorize(names, attribution.trace.categories), strict=True))
         on_cpu = attribution.trace.provenance.unit_of_work == "CPU"
         self.categories: dict[str, int] = {}
         self.parts: dict[str, int] = {}
-        self.phase, self.category, self.part = phases, [], []
-        for name, kind, phase in zip(names, kinds, phases, strict=True):
+        self.phase = groups.phase
+        self.category: list[int] = []
+        self.part: list[int] = []
+        for name, kind, phase in zip(groups.name, groups.kind, groups.phase, strict=True):
             if kind in (KERNEL, GRAPH):
                 text = headings.category(category[name]) if kind == KERNEL else graphs.CATEGORY
-                doing = COMMUNICATION if text == COMMUNICATION else OPERATORS if on_cpu else COMPUTE
-                detail = PHASES[phase]
+                working = OPERATORS if on_cpu else COMPUTE
+                part = part_key(COMMUNICATION if text == COMMUNICATION else working, PHASES[phase])
             else:
-                doing, detail = COPY, copy_called(name)
-                text = detail if detail == "memset" else f"copies {detail}"
+                copied = copy_called(name)
+                text = copied if copied == "memset" else f"copies {copied}"
+                part = part_key(COPY, copied)
             self.category.append(self.categories.setdefault(text, len(self.categories)))
-            self.part.append(self.parts.setdefault(part_key(doing, detail), len(self.parts)))
+            self.part.append(self.parts.setdefault(part, len(self.parts)))
 
     def as_json(self, first: Int64s) -> dict[str, Any]:
         """Return the names, and the columns at the first group of each row."""

@@ -75,7 +75,7 @@ def test_what_may_be_at_stake_is_said_where_no_change_is_sure(tmp_path, capsys, 
     )
     for command, words in ((view, ["fix", report]), (kernels, [report])):
         assert (said in " ".join(shown(capsys, command, *words).split())) is (slower == 3)
-    assert (said in contents([opened(report)]).reports[0]["verdict"]) is (slower == 3)
+    assert (said in contents([opened(report)]).reports[0]["answer"]) is (slower == 3)
 
 
 def test_changes_of_a_kind_that_save_too_little_are_told_together(tmp_path):
