@@ -315,7 +315,7 @@ def chains(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
         return
     count = count_text(round(subject.per_step(work)))
     sentence = (
-        f"{count} kernels between products only move memory: torch.compile(model) makes each run of them one"
+        f"{count} kernels between products only move memory: torch.compile(model) fuses memory-bound kernels"
     )
     yield Found(dropping(dropped), sentence, work)
 
