@@ -84,13 +84,12 @@ NVIDIA A40 | - 37.4 74.8 149.7 149.7 - 299.3 | 696 | A40 data sheet; {_A40}
 Tesla V100-SXM2-.* | 7.8 15.7 - - 125 - - | 900 | V100 data sheet; {_V100}
 Tesla V100-PCIE-.* | 7 14 - - 112 - - | 900 | V100 data sheet; {_V100}
 (?:NVIDIA |Tesla )?T4 | - 8.1 - - 65 - 130 | 320 | T4 product brief; {_T4}
-AMD Instinct MI300X(?: OAM| VF)? | 163.4 163.4 653.7 1307.4 1307.4 2614.9 2614.9 | 5300 | MI300X data sheet;
-{_MI300X} AMD Instinct MI325X(?: OAM)? | 163.4 163.4 653.7 1307.4 1307.4 2614.9 2614.9 | 6000 | MI325X data sheet;
-{_MI325X} AMD Instinct MI350X(?: OAM)? | 72.1 144.2 - 2306.9 2306.9 4613.7 4613.7 | 8000 | MI350X data sheet;
-{_MI350X} AMD Instinct MI355X(?: OAM)? | 78.6 157.3 - 2516.6 2516.6 5033.2 5033.2 | 8000 | MI355X data sheet;
-{_MI355X} AMD Instinct MI250X | 47.85 47.85 - 191.5 191.5 - 191.5 | 1638.4 | half of the MI250X;
-{_MI}/mi200/mi250x.html AMD Instinct MI250 | 45.25 45.25 - 181.05 181.05 - 181.05 | 1638.4 | half of the MI250;
-{_MI}/mi200/mi250.html
+AMD Instinct MI300X(?: OAM| VF)? | 163.4 163.4 653.7 1307.4 1307.4 2614.9 2614.9 | 5300 | MI300X sheet; {_MI300X}
+AMD Instinct MI325X(?: OAM)? | 163.4 163.4 653.7 1307.4 1307.4 2614.9 2614.9 | 6000 | MI325X sheet; {_MI325X}
+AMD Instinct MI350X(?: OAM)? | 72.1 144.2 - 2306.9 2306.9 4613.7 4613.7 | 8000 | MI350X sheet; {_MI350X}
+AMD Instinct MI355X(?: OAM)? | 78.6 157.3 - 2516.6 2516.6 5033.2 5033.2 | 8000 | MI355X sheet; {_MI355X}
+AMD Instinct MI250X | 47.85 47.85 - 191.5 191.5 - 191.5 | 1638.4 | half of the MI250X; {_MI}/mi200/mi250x.html
+AMD Instinct MI250 | 45.25 45.25 - 181.05 181.05 - 181.05 | 1638.4 | half of the MI250; {_MI}/mi200/mi250.html
 """
 
 

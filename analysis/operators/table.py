@@ -272,8 +272,7 @@ _MANY: tuple[tuple[Rule, str], ...] = (
         """abs acos acosh angle asin asinh atan atanh ceil celu clamp_max clamp_min cos cosh deg2rad digamma elu
         erf erfc erfinv exp exp2 expm1 floor frac gelu hardshrink hardsigmoid hardswish hardtanh i0 leaky_relu
         lgamma log log10 log1p log2 logit mish nan_to_num neg rad2deg reciprocal relu relu6 round rsqrt selu sgn
-        sigmoid sign
-        silu sin sinc sinh softplus softshrink sqrt square tan tanh threshold trunc bitwise_not""",
+        sigmoid sign silu sin sinc sinh softplus softshrink sqrt square tan tanh threshold trunc bitwise_not""",
     ),
     (_pointwise(1, _BOOL), "logical_not isnan isinf isfinite isposinf isneginf signbit"),
     (
@@ -282,8 +281,7 @@ _MANY: tuple[tuple[Rule, str], ...] = (
         fmax fmin logaddexp logaddexp2 xlogy heaviside bitwise_and bitwise_or bitwise_xor __and__ __or__ __xor__
         bitwise_left_shift bitwise_right_shift prelu _prelu_kernel gelu_backward silu_backward sigmoid_backward
         tanh_backward threshold_backward hardtanh_backward hardswish_backward hardsigmoid_backward
-        leaky_relu_backward
-        softplus_backward softshrink_backward hardshrink_backward mish_backward logit_backward""",
+        leaky_relu_backward softplus_backward softshrink_backward hardshrink_backward mish_backward logit_backward""",
     ),
     (_pointwise(2, _BOOL), "eq ne lt le gt ge logical_and logical_or logical_xor"),
     (_pointwise(3), "addcmul addcdiv lerp clamp log_sigmoid_backward"),
