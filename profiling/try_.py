@@ -131,7 +131,8 @@ def _try(options: argparse.Namespace, words: list[str], is_module: bool) -> int:
             arms = arms_of(choice)
             unjoined = join(arms, suggestions)
             answer = trying.go(arms)
-            notes = [NO_PREDICTION.format(refused.rstrip("."))] if refused and choice.levers != () else []
+            is_unpredicted = refused and not suggestions and choice.levers != ()
+            notes = [NO_PREDICTION.format(refused.rstrip("."))] if is_unpredicted else []
             document = document_of(answer, shlex.join(words), unjoined, notes)
             if options.keep:
                 _keep(options.keep, report, presented(document, "json", None))

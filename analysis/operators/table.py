@@ -281,7 +281,8 @@ _MANY: tuple[tuple[Rule, str], ...] = (
         fmax fmin logaddexp logaddexp2 xlogy heaviside bitwise_and bitwise_or bitwise_xor __and__ __or__ __xor__
         bitwise_left_shift bitwise_right_shift prelu _prelu_kernel gelu_backward silu_backward sigmoid_backward
         tanh_backward threshold_backward hardtanh_backward hardswish_backward hardsigmoid_backward
-        leaky_relu_backward softplus_backward softshrink_backward hardshrink_backward mish_backward logit_backward""",
+        leaky_relu_backward softplus_backward softshrink_backward hardshrink_backward mish_backward
+        logit_backward""",
     ),
     (_pointwise(2, _BOOL), "eq ne lt le gt ge logical_and logical_or logical_xor"),
     (_pointwise(3), "addcmul addcdiv lerp clamp log_sigmoid_backward"),

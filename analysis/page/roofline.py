@@ -43,10 +43,11 @@ Row = dict[str, Any]
 def counted_rows(subject: Subject) -> list[Row]:
     """Return the ranges as `view efficiency` has them, by its columns' keys; none where it has no answer."""
     try:
-        table = efficiency.view(replace(subject, detail=Detail(whole=True))).tables[0]
+        tables = efficiency.view(replace(subject, detail=Detail(whole=True))).tables
     except ReportError:
         return []
-    return [row for row in by_key(table) if row["kernel_ns"]]
+    of_ranges = [table for table in tables if table.key == "efficiency"]
+    return [row for table in of_ranges for row in by_key(table) if row["kernel_ns"]]
 
 
 def roofline(rows: Sequence[Row], peak: Peak | None) -> dict[str, Any] | None:

@@ -45,11 +45,11 @@ def present(document: Document, *, width: int = 80, color: bool = False, full_na
             console.print(Padding(Text(printable(document.verdict)), (1, 0, 0, 0)))
         for table in cell_text.for_people(document):
             _print_table(console, table, full_names)
-        for text, style in behind:
-            console.print(Padding(Text(text, style=style), (1, 0, 0, 0)))
+        for number, (text, style) in enumerate(behind):
+            console.print(Padding(Text(text, style=style), (int(number == 0), 0, 0, 0)))
         if document.next:  # commands to copy, never broken
             together = f"Next: {' · '.join(map(printable, document.next))}"
-            console.print(Text(f"\n{together}", style="dim"), soft_wrap=True)
+            console.print(Text(together if behind else f"\n{together}", style="dim"), soft_wrap=True)
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 

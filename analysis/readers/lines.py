@@ -193,12 +193,13 @@ def stack_lines(
         operator = np.append(of_node, -1)[node]
         node_start_ns = np.append(operators.spots.start_ns[nodes], 0)[node]
         is_backward = (operator >= 0) & (np.append(own.start_ns, 0)[frame] < node_start_ns)
-        operator_spots = operators.spots.take(np.maximum(operator, 0))
-        forward = inside.at(operator_spots.thread, operator_spots.start_ns)
-        calling = inside.at(operator_spots.thread, moments_ns)
+        backward = np.flatnonzero(is_backward)
+        made_by = operators.spots.take(operator[backward])
         name = np.append(own.name_id, np.int32(-1))
-        rows = np.stack([name[np.where(is_backward, forward, frame)], np.where(is_backward, name[calling], -2)])
-        pairs, pair = np.unique(rows, axis=1, return_inverse=True)
+        function, calling = name[frame], np.full(len(frame), -2, np.int32)
+        function[backward] = name[inside.at(made_by.thread, made_by.start_ns)]
+        calling[backward] = name[inside.at(made_by.thread, moments_ns[backward])]
+        pairs, pair = np.unique(np.stack([function, calling]), axis=1, return_inverse=True)
         numbers = [_named_source(line_of_name, sources, *both) for both in pairs.T.tolist()]
         return np.array(numbers or [NOWHERE], np.int32)[pair.ravel()]
 

@@ -29,9 +29,9 @@ SAME_WITHIN = 0.05
 EXACT_PAIRS = 2500
 #: The bounds of a difference are those of at most this number of values a side, evenly taken from all.
 MOST_OF_PAIRS = 500
-#: Of Student's t for a two-sided interval of 99.8%, by degrees of freedom from 1 on; and how it goes on.
+#: Of Student's t for a two-sided interval of 99.8%, by degrees of freedom from 2 on; and how it goes on.
 T_998 = (
-    318.309, 22.327, 10.215, 7.173, 5.893, 5.208, 4.785, 4.501, 4.297, 4.144, 4.025, 3.930, 3.852, 3.787, 3.733,
+    22.327, 10.215, 7.173, 5.893, 5.208, 4.785, 4.501, 4.297, 4.144, 4.025, 3.930, 3.852, 3.787, 3.733,
     3.686, 3.646, 3.610, 3.579, 3.552, 3.527, 3.505, 3.485, 3.467, 3.450, 3.435, 3.421, 3.408, 3.396, 3.385,
 )  # fmt: skip
 T_998_LIMIT, T_998_SLOPE = 3.090, 9.0
@@ -212,7 +212,7 @@ def pooled_intervals(changes: Mapping[str, Sequence[float]]) -> dict[str, Interv
     """Return the change of each series, which are logarithms of quotients: one series a change that was tried.
 
     The noise is that of all series together, as few repetitions of one say little of it; a series that is much
-    noisier than the others has its own. The bounds are infinite where nothing was repeated.
+    noisier than the others has its own. The bounds are infinite where too little was repeated.
     """
     series = {name: np.array(values, np.float64) for name, values in changes.items() if len(values)}
     deviation = {name: float(np.std(values, ddof=1)) for name, values in series.items() if len(values) > 1}
@@ -222,18 +222,19 @@ def pooled_intervals(changes: Mapping[str, Sequence[float]]) -> dict[str, Interv
     squares = sum((len(series[name]) - 1) * deviation[name] ** 2 for name in calm)
     intervals = {}
     for name, values in series.items():
-        half = np.inf
-        if name in deviation and name not in calm:
-            half = _t_998(len(values) - 1) * deviation[name] / len(values) ** 0.5
-        elif freedom:
-            half = _t_998(freedom) * (squares / freedom / len(values)) ** 0.5
-        mean, half = float(values.mean()), max(half, LEAST_HALF_WIDTH)
+        is_noisy = name in deviation and name not in calm
+        own = (len(values) - 1, (len(values) - 1) * deviation[name] ** 2) if is_noisy else (freedom, squares)
+        mean, half = float(values.mean()), max(_half_width(*own, len(values)), LEAST_HALF_WIDTH)
         intervals[name] = Interval(*np.expm1([mean, mean - half, mean + half]).tolist())
     return intervals
 
 
-def _t_998(freedom: int) -> float:
-    return T_998[freedom - 1] if freedom <= len(T_998) else T_998_LIMIT + T_998_SLOPE / freedom
+def _half_width(freedom: int, squares: float, values: int) -> float:
+    """Return half of the 99.8% interval of the mean of some values; two values of one change tell nothing."""
+    if freedom < 2:
+        return np.inf
+    t = T_998[freedom - 2] if freedom - 2 < len(T_998) else T_998_LIMIT + T_998_SLOPE / freedom
+    return float(t * (squares / freedom / values) ** 0.5)
 
 
 Kinds: TypeAlias = list[tuple[NDArray[np.int64], NDArray[np.int64]]]

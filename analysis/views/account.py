@@ -57,13 +57,20 @@ def _shown(gpu: GpuAccount) -> Iterator[tuple[str, str, int]]:
             detail = detail_of(part.state)
             sums[detail] = sums.get(detail, 0) + part.total_ns
         ranked = sorted(sums.items(), key=lambda item: -item[1])
-        large = [item for item in ranked if item[1] >= SMALL * gpu.total_own_ns][:MOST] or ranked[:1]
+        large = [item for item in ranked if item[1] >= SMALL * gpu.total_own_ns][:MOST]
         small = [item for item in ranked if item not in large]
         for detail, ns in large:
             yield kind, detail, ns
         if small:
             rest_ns = sum(ns for _, ns in small)
-            yield kind, small[0][0] if len(small) == 1 else f"{len(small)} others", rest_ns
+            yield kind, _together([detail for detail, _ in small], are_all=not large), rest_ns
+
+
+def _together(details: Sequence[str], *, are_all: bool) -> str:
+    """Return what a row of several details is called; that of all details of a kind needs no name."""
+    if len(details) == 1:
+        return details[0]
+    return "" if are_all else f"{len(details)} others"
 
 
 def detail_of(state: State) -> str:

@@ -68,6 +68,10 @@ def _log_level() -> ctypes.c_int | None:
         return None
 
 
+#: By what releases of PyTorch warn that a second session drops the events of the first, which are saved by then.
+WARN_OF_SECOND_SESSION = ((torch.autograd.profiler, "warn"), (torch.profiler.profiler, "_warn_once"))
+
+
 @contextmanager
 def _beginning_quietly() -> Iterator[None]:
     """Have Kineto print nothing when it starts a session, and also when it begins itself before that."""
@@ -79,10 +83,11 @@ def _beginning_quietly() -> Iterator[None]:
             return start(self)
 
     is_hidden = _log_level() is None
+    unheard = [
+        (owner, name, lambda *_, **__: None) for owner, name in WARN_OF_SECOND_SESSION if hasattr(owner, name)
+    ]
     with (
-        replaced((kind, "_start_trace", started)),
-        # Some releases warn that a second session drops the events of the first, which are saved by then.
-        replaced((torch.autograd.profiler, "warn", lambda *_, **__: None)),
+        replaced((kind, "_start_trace", started), *unheard),
         _set_for_now(VARIABLE, str(QUIET)) if is_hidden else nullcontext(),
     ):
         yield

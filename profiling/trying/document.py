@@ -67,7 +67,7 @@ def document_of(answer: Answer, program: str, unjoined: Sequence[Suggestion], no
     )
 
 
-CAPTION = "saves: of a step, ± half of its 99.8% interval. losses: by how much they differ."
+CAPTION = "saves: of a step, ± half of its 99.8% interval (?: too few runs). losses: by how much they differ."
 
 
 def as_object(answer: Answer) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def predicted(arm: Arm) -> str:
 
 
 def measured(arm: Arm) -> str:
-    """Return what was measured to be saved: `11.8 ± 0.9 ms, 6%`, or `–`."""
+    """Return what was measured to be saved: `11.8 ± 0.9 ms, 6%`, `11.8 ± ? ms, 6%` of few runs, or `–`."""
     gain = arm.gain
     if gain is None or arm.lost:
         return "–"
@@ -136,7 +136,7 @@ def measured(arm: Arm) -> str:
     saved = digits_text(gain.saved_ns / UNITS_NS[unit], 2).replace("-", "−")
     share = share_text(gain.share, 0).replace("-", "−")
     if not math.isfinite(gain.noise_ns):
-        return f"{saved} {unit}, {share} (once)"
+        return f"{saved} ± ? {unit}, {share}"
     return f"{saved} ± {digits_text(gain.noise_ns / UNITS_NS[unit], 2)} {unit}, {share}"
 
 

@@ -158,6 +158,19 @@ def changes_of(series: Iterable[Sequence[Visit]]) -> dict[str, list[float]]:
     return dict(changes)
 
 
+def changes_as_it_is(series: Iterable[Sequence[Visit]]) -> list[float]:
+    """Return the same of every other run of the program as it is, between those before and after it.
+
+    What changes nothing says how noisy a change is, also where each change ran once.
+    """
+    changes: list[float] = []
+    for visits in series:
+        bases = [log(step_ns) for arm, step_ns in visits if not arm]
+        triples = zip(bases[::2], bases[1::2], bases[2::2], strict=False)
+        changes += [between - (before + after) / 2 for before, between, after in triples]
+    return changes
+
+
 def step_of(step_ns: Sequence[float]) -> float:
     """Return the time of a run's step: the mean, or the median of steps that differ much."""
     middle = median(step_ns)

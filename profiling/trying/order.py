@@ -32,6 +32,7 @@ from .judging import (
     Gain,
     Visit,
     best_of_each_kind,
+    changes_as_it_is,
     changes_of,
     contradicts,
     judge,
@@ -41,8 +42,9 @@ from .keeper import Keeper, Outcome
 from .levers import AGAINST, BY_NAME, LEVERS
 from .results import Ending, Job, LeverFacts, is_worth_a_run
 
-#: What a run may take before any has ended, s; afterwards, so many times the longest of the program as it is.
+#: What a run may take before any has ended, s; afterwards, so many times the latest of the program as it is.
 FIRST_S, LEAST_S, TIMES_LONGEST = 600.0, 60.0, 4.0
+#: What compiling may take on top, s, unless less of the budget is left.
 COMPILING_S = 240.0
 LEAST_SCREEN_S = 15.0
 #: The shares of the budget after which no screen begins, and no further round of processes.
@@ -52,8 +54,8 @@ MOST_ON, BETWEEN = 2, 2
 #: How often what a screen could not decide is screened further.
 MOST_AGAIN = 2
 #: Rounds of processes before a decision.
-LEAST_ROUNDS = 2
-TOGETHER = "together"
+LEAST_ROUNDS, ROUNDS_TOGETHER = 2, 3
+TOGETHER, AS_IT_IS = "together", ""
 CANNOT_BE_TRIED = "The program cannot be tried: {}"
 
 
@@ -105,6 +107,7 @@ class Trying:
         self._facts: dict[str, LeverFacts] = {}
         self._blocks_ns: list[float] = []
         self._runs_ns: list[float] = []
+        self._run_changes: dict[str, list[float]] = {}
         self._on: list[str] = []
         self._refused: dict[str, None] = {}
         self._device = ""
@@ -113,7 +116,8 @@ class Trying:
         """Record the program, and return the report's path, None where none was made."""
         self.say("recording")
         job = self._job(Job("record", [], report=str(report)))
-        self.keeper.run(job, self._longest_s)
+        outcome = self.keeper.run(job, self._longest_s)
+        self._longest_s = max(LEAST_S, TIMES_LONGEST * outcome.seconds)
         reports = [report, report.with_name(f"{report.stem}.rank0{report.suffix}")]
         return next((path for path in reports if path.exists()), None)
 
@@ -261,7 +265,9 @@ class Trying:
 
     def _take_changes(self, visits: Sequence[Visit], winners: Sequence[Arm], alone: Sequence[Arm]) -> None:
         changes = changes_of([visits])
-        intervals = pooled_intervals({arm.name: changes.get(arm.name, []) for arm in alone if not arm.lost})
+        of_alone = {arm.name: changes.get(arm.name, []) for arm in alone if not arm.lost}
+        self._run_changes = {**of_alone, AS_IT_IS: changes_as_it_is([visits])}
+        intervals = pooled_intervals(self._run_changes)
         for arm in alone:
             arm.alone = Gain(intervals[arm.name], self._base_ns) if arm.name in intervals else None
         for arm in winners:
@@ -311,10 +317,11 @@ class Trying:
         names = tuple(arm.name for arm in used)
         arm = Arm(TOGETHER)
         visits: list[Visit] = [("", self._base_run())]
-        for _ in range(LEAST_ROUNDS):
+        for _ in range(ROUNDS_TOGETHER):
             visits += self._arm_run(arm, names)
             visits.append(("", self._base_run()))
-        changes = changes_of([visits])
+        changes = {**self._run_changes, **changes_of([visits])}
+        changes[AS_IT_IS] = [*changes.get(AS_IT_IS, []), *changes_as_it_is([visits])]
         if not arm.lost:
             arm.alone = Gain(pooled_intervals(changes)[TOGETHER], self._base_ns)
         judge(arm, self._bases, ())
@@ -352,7 +359,8 @@ class Trying:
         )
 
     def _run(self, job: Job, *, compiles: bool = False, program: Program | None = None) -> Outcome:
-        longest_s = self._longest_s + 2 * job.seconds + COMPILING_S * compiles
+        compiling_s = min(COMPILING_S, max(LEAST_S, self._left_s)) if compiles else 0.0
+        longest_s = self._longest_s + 2 * job.seconds + compiling_s
         outcome = self.keeper.run(self._job(job, program), longest_s)
         if ending := outcome.written.ending:
             self._refused |= dict.fromkeys(ending.refused)

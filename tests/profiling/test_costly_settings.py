@@ -93,6 +93,7 @@ def test_a_report_has_the_facts_and_so_has_its_shared_copy(tmp_path):
 @pytest.mark.gpu
 def test_a_report_of_a_gpu_has_the_memory_that_was_taken(tmp_path):
     model = nn.Linear(1024, 1024).cuda()
+    retries = torch.cuda.memory_stats()["num_alloc_retries"]  # of the tests before this one
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with nk.profile(model, optimizer, tmp_path / "r.sqlite", warmup=1):
         for _ in range(4):
@@ -100,4 +101,4 @@ def test_a_report_of_a_gpu_has_the_memory_that_was_taken(tmp_path):
             optimizer.step()
     run = analysis.read(tmp_path / "r.sqlite").provenance.run
     assert 4 << 20 < run["memory_peak_bytes"] <= run["memory_reserved_bytes"] < run["device_memory_bytes"]
-    assert run["memory_retries"] == 0
+    assert run["memory_retries"] == retries

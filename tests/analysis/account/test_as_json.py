@@ -43,6 +43,7 @@ def test_the_account_has_these_keys_and_values(path):
     (outlying,) = account.pop("outlying")
     assert account == {
         "step_ns": 100, "steps_counted": 3, "all_step_ns": 120, "dropped": 0, "per": "step", "steps_by": "named",
+        "steps_of": "", "steps_explained": None, "steps_same": None, "micro_batches": 1, "updates_every": 0,
     }  # fmt: skip
     assert outlying.pop("more").keys() == {"kind", "cause", "ns"}
     assert outlying == {"step": 4, "process_id": 100, "own_ns": 180}

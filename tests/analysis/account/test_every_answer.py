@@ -13,6 +13,7 @@ from nvtx_kernels.analysis.compare.rules import judge, parse
 from nvtx_kernels.analysis.compare.sides import recorded
 from nvtx_kernels.analysis.document import SHORT, WHOLE
 from nvtx_kernels.analysis.errors import AnalysisError
+from nvtx_kernels.analysis.measures.fix_list import REPLAY
 from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page.contents import contents
 from nvtx_kernels.analysis.presenters import as_table
@@ -171,7 +172,7 @@ def of_view_fix(asked):
     """Return the step that what to fix is measured by, which is one process's."""
     fixes = asked.opened.fixes
     is_alone = len(asked.partition.choices) == 1
-    return {} if fixes.refused or not is_alone else {"step_ns": fixes.recorded_step_ns}
+    return {"step_ns": fixes.recorded_step_ns} if fixes.kind == REPLAY and is_alone else {}
 
 
 def of_efficiency(asked):
@@ -290,8 +291,8 @@ def test_an_answer_is_the_accounts(asked, answer):
     assert wrong == {}
 
 
-TITLE = re.compile(r"(?:A step|All that was recorded), ([\d.]+) (ns|µs|ms|s)\b")
-NUMBER = re.compile(r"≈0|[\d,]*\d(?:\.\d+)?(?=\s|$)")
+TITLE = re.compile(r"(?:A step|A call|All that was recorded), ([\d.]+) (ns|µs|ms|s)\b")
+NUMBER = re.compile(r"≈0|[\d,]*\d(?:\.\d+)?(?=%?(?:\s|$))")
 BAR = re.compile(r"^.*[█▓▒░]")
 UNITS = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}
 
@@ -305,11 +306,12 @@ def rounded(text, unit):
 def first_table(lines):
     """Return the time that the first table is of, its unit, and its rows of numbers, as people read them."""
     begin = next(n for n, line in enumerate(lines) if TITLE.match(line))
-    heading, *rows = lines[begin + 1 : lines.index("", begin)]
-    while not BAR.search(rows[0]):
-        heading += rows.pop(0)
+    table = lines[begin : [*lines, ""].index("", begin)]
+    headings = next(n for n, line in enumerate(table) if BAR.search(line))
+    title = TITLE.match(table[0])
+    heading = " ".join(table[:headings])[title.end() :]
     unit = next(unit for unit in UNITS if re.search(rf"\b{unit}\b", heading))
-    return TITLE.match(lines[begin]).groups(), unit, [NUMBER.findall(BAR.sub("", row)) for row in rows]
+    return title.groups(), unit, [NUMBER.findall(BAR.sub("", row)) for row in table[headings:]]
 
 
 def test_the_parts_of_a_screen_add_up_to_its_step(asked):

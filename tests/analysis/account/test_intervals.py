@@ -3,7 +3,8 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from nvtx_kernels.analysis.account.intervals import Layers, cut_at, union
+from nvtx_kernels.analysis.account.intervals import cut_at, union
+from nvtx_kernels.analysis.support.layers import Layers
 
 MOMENTS = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda p: (p[0], p[0] + p[1])), max_size=12

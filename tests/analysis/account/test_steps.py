@@ -225,7 +225,8 @@ def test_an_empty_step_changes_only_how_many_are_dropped(place):
     account, expected = account_of(rows), account_of(whole)
     assert (account.dropped, expected.dropped) == (1, 0)
     if place == len(steps):
-        assert replace(account, dropped=0) == expected
+        assert account.evidence == replace(expected.evidence, count=place + 1)
+        assert replace(account, dropped=0, evidence=expected.evidence) == expected
     else:
         assert len(account.rows) == len(expected.rows)
 

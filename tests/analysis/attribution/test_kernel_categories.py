@@ -51,7 +51,7 @@ def test_a_name_that_tells_keeps_its_category(tmp_path):
         "nchwToNhwcKernel": "copy",
         MYSTERY: "convolution",
     }
-    parts = {part.category for gpu in report.whole.account.gpus for part in gpu.parts if part.kind == "compute"}
+    parts = {part.what for gpu in report.whole.account.gpus for part in gpu.parts if part.kind == "compute"}
     assert parts == {"copy", "convolution"}
 
 

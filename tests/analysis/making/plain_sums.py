@@ -65,7 +65,7 @@ def rows_of(attribution, *, include_warm_up, steps=None):
     """Return all work as rows, in the order of the trace; those of some `steps` are counted, or all."""
     trace, work, chain = attribution.trace, attribution.trace.work, _chains(attribution)
     counted, step = _counted(attribution, attribution.node, steps, include_warm_up)
-    categories = dict(zip(trace.names, categorize(trace.names), strict=True))
+    categories = dict(zip(trace.names, categorize(trace.names), strict=True)) | trace.categories
     columns = (
         work.start_ns, work.end_ns, work.kind, work.name_id, work.grid, work.process, work.device_id,
         work.stream_id, attribution.phase, attribution.node,

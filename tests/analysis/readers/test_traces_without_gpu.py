@@ -38,14 +38,14 @@ def test_trace_without_launches_is_answered_in_cpu_time(tmp_path, blocks, calls,
     assert (trace.provenance.unit_of_work, trace.provenance.gpus) == ("CPU", ())
     assert trace.work.duration_ns.sum() == 900
     assert note in " ".join(trace.notes)
-    assert heading in viewed("phases", path).heading
+    assert heading in viewed("kernels", path).heading
 
 
 def test_first_sentence_says_that_the_gpu_was_not_recorded(tmp_path):
     path = write_kineto(tmp_path / "cudnn.json", Program(CUDNN))
     assert verdict(summarized(path)).startswith("The GPU's work was not recorded: what follows is CPU time.")
     plain = write_kineto(tmp_path / "cpu.json", Program(CPU))
-    assert verdict(summarized(plain)).startswith("The report contains 900 ns of self CPU time")
+    assert verdict(summarized(plain)).startswith("The recorded work takes 900 ns: 900 ns (100%) in operators.")
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def seen(*blocks):
     name = np.array([texts.index(text) for text in columns[3]], np.int64)
     operators = Blocks(start, end, thread, name, sequence, np.ones(len(start), np.bool_), forward)
     threads = [(tid, "") for tid in (MAIN, AUTOGRAD, OTHER)]
-    return Seen(texts, threads, Calls(*[EMPTY] * 6), None, operators, None, {}, None)
+    return Seen(texts, threads, Calls(*[EMPTY] * 6), None, None, None, operators, None, {}, None)
 
 
 def rows_of(text):

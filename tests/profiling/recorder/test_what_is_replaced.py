@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from nvtx_kernels.analysis.errors import NotAReport
 from nvtx_kernels.profiling.recorder.trace_file import TraceFileError
 
 import nvtx_kernels as nk
@@ -176,9 +177,15 @@ def test_nothing_is_written_through_a_planted_link(path, planted):
 
 def test_a_planted_journal_keeps_the_times_out_and_the_victim_whole(path):
     victim = path.parent / "victim"
-    path.with_name(f"{path.name}-journal").symlink_to(victim)
+    journal = path.with_name(f"{path.name}-journal")
+    journal.symlink_to(victim)
     trained(path, steps=40)
     assert not victim.exists()
+    with pytest.raises(
+        NotAReport, match="report.sqlite-journal next to the report is not a regular file. Move it"
+    ):
+        nk.rank(path)
+    journal.unlink()
     assert nk.rank(path, per_step=True).report.steps == 10
 
 

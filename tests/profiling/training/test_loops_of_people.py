@@ -6,8 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
-from nvtx_kernels.analysis.attribution.causes import attribute
-from nvtx_kernels.analysis.attribution.steps import in_measured_steps
+from nvtx_kernels.analysis.opened import Choices, opened
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.recorder import record
 from nvtx_kernels.profiling.training import Profile
@@ -256,8 +255,7 @@ def generate(model, tokens=5):
 
 def places(path, operator, per_step=True):
     """Return how often an operator was called, in measured steps or at all, by the innermost range around it."""
-    attribution = attribute(analysis.read(path))
-    attribution = in_measured_steps(attribution) if per_step else attribution
+    attribution = opened(path, Choices(per_step=per_step)).counted
     names, work, forest = attribution.trace.names, attribution.trace.work, attribution.forest
     nodes = [attribution.node[row] for row in range(len(work)) if names[work.name_id[row]] == operator]
     ranges = [attribution.ranges.name_id[forest.range[node]] if node >= 0 else -1 for node in nodes]

@@ -10,6 +10,7 @@ from nvtx_kernels.profiling.trying.judging import (
     Arm,
     Gain,
     best_of_each_kind,
+    changes_as_it_is,
     changes_of,
     compared,
     judge,
@@ -48,6 +49,18 @@ def test_of_changes_without_effect_none_wins_in_39_of_40_tries(noise, arms):
         values = np.exp(NOISES[noise](rng, len(plan))) * 1e6
         intervals = pooled_intervals(changes_of([list(zip(plan, values, strict=True))]))
         wins += any(Gain(interval, 1e6).is_sure for interval in intervals.values())
+    assert wins / tries <= 1 / 40
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_what_ran_three_times_together_wins_by_chance_in_one_of_40_tries_at_most(noise):
+    rng, wins, tries = np.random.default_rng(1), 0, 800
+    plan = ["", "a", "", "b", "", "together", "", "together", "", "together", ""]
+    for _ in range(tries):
+        visits = [*zip(plan, np.exp(NOISES[noise](rng, len(plan))) * 1e6, strict=True)]
+        changes = {**changes_of([visits]), "": changes_as_it_is([visits])}
+        assert len(changes[""]) == 2
+        wins += Gain(pooled_intervals(changes)["together"], 1e6).is_sure
     assert wins / tries <= 1 / 40
 
 
