@@ -27,6 +27,7 @@ from nvtx_kernels.profiling.study.one_run import mark_text
 from nvtx_kernels.profiling.study.settings import AUTOCAST_DTYPE, with_defaults
 from nvtx_kernels.profiling.study.workload import Workload
 
+from tests.analysis.making import private
 from tests.analysis.making.building import Range, build, launched
 from tests.analysis.making.bundled import DATA, OURS, unpacked
 from tests.analysis.making.copies import figures, scrubbed
@@ -174,6 +175,26 @@ def test_facts_of_a_run_that_its_schema_lacks_do_not_leave(trace):
     assert run_of(trace, facts) == {
         "size": "small, name1 3", "mode": "name2", "flops": {"forward > name1": 3}, "torch": "2.11.0",
     }  # fmt: skip
+
+
+SURROUNDED = {
+    "nsys": (lambda folder: unpacked(OURS[1], folder), lambda report, folder: report),
+    "nsys as Parquet": (
+        lambda folder: unpacked(OURS[1], folder),
+        lambda report, folder: as_parquet(report, folder / "tables"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "export"), SURROUNDED.values(), ids=SURROUNDED.keys())
+def test_users_and_folders_are_known_to_be_words_to_hide(tmp_path, make, export):
+    report = make(tmp_path)
+    private.add_variables(report, USER="max", HF_TOKEN="hf_secret words", OMP_NUM_THREADS="softmax")
+    assert read(export(report, tmp_path)).surroundings == {"max"}
+
+
+def test_rocprofv3_says_hosts_and_commands(tmp_path):
+    assert "python train.py" in read(a_database(tmp_path)).surroundings
 
 
 def test_tables_of_modules_are_under_the_new_names(trace):
