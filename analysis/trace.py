@@ -388,6 +388,8 @@ class Trace:
     lines: Lines | None = None  # only where calls are known by line, or why they are not
     pauses: Spots = field(default_factory=lambda: NO_SPOTS)  # in which the recorder kept a thread waiting
     launch_times_known: bool = True  # else a launch only says on which thread, and in which range, it was
+    #: Its users, hosts, folders and commands: no answer has them, and scrub hides their words.
+    surroundings: frozenset[str] = frozenset()
 
     def process_of_thread(self) -> Int32s:
         """Return the process of each thread; of none a 0, so that no rows can be looked up in it."""

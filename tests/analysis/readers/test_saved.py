@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import sqlite3
+from contextlib import closing
 from random import Random
 
 import msgspec
@@ -20,6 +21,7 @@ from sqlite_utils import Database
 from tests.analysis.making import building, checks, generated
 from tests.analysis.making.bundled import DATA, REPORTS, needs_shared, unpacked
 from tests.analysis.making.bundled import SHARED as SHARED_FOLDER
+from tests.analysis.making.shaped import Shaped
 
 TRACES = sorted((SHARED_FOLDER / "failing" / "traces").glob("*.json*"))
 
@@ -59,6 +61,36 @@ def test_a_report_is_read_back_as_it_was_saved(tmp_path, name):
     trace = read(unpacked(name, tmp_path))
     save(trace, tmp_path / "saved.sqlite")
     assert differences(trace, read(tmp_path / "saved.sqlite")) == []
+
+
+def with_stacks(folder):
+    """Return a trace with the lines, the functions and the shapes of its calls."""
+    trace = Shaped()
+    product = trace.operator("aten::mm", [[8, 4], [4, 2]], values=["", "é"], inside=[trace.kernel("gemm", 9)])
+    return trace.write(folder / "trace.json", trace.frame("train.py(7): main", [trace.block("step", [product])]))
+
+
+def test_lines_functions_and_shapes_are_read_back_as_they_were_saved(tmp_path):
+    trace = read(with_stacks(tmp_path))
+    assert (len(trace.lines.sources), len(trace.frames), len(trace.operator_calls)) == (1, 1, 1)
+    save(trace, tmp_path / "saved.sqlite")
+    assert differences(trace, read(tmp_path / "saved.sqlite")) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("UPDATE lines_of_launch SET value = 3", "lines_of_launch.value leads outside of lines_sources"),
+        ("UPDATE operators SET call = 1", "operators.call leads outside of operator_calls"),
+        ("DELETE FROM lines_after_launch", "lines_after_launch and launches have different numbers of rows"),
+    ],
+)
+def test_lines_and_calls_that_do_not_fit_are_refused(tmp_path, change, says):
+    save(read(with_stacks(tmp_path)), tmp_path / "saved.sqlite")
+    with closing(sqlite3.connect(tmp_path / "saved.sqlite")) as connection, connection:
+        connection.execute(change)
+    with pytest.raises(NotAReport, match=says):
+        read(tmp_path / "saved.sqlite")
 
 
 @needs_shared
