@@ -103,7 +103,8 @@ def _by_replay(
 ) -> Fixes:
     """Return the changes with what they save of the replayed step; launching saves `launching_ns` at most.
 
-    Causes come first: launching, and chains of small kernels, are judged on the step that their changes leave.
+    Causes come first: launching, and chains of small kernels, are judged on the step that their changes leave, as
+    far as these surely matter.
     """
     timeline, base = subject.timeline, _without_annotation(subject)
     tried = _factors(subject, base, unrecorded_step_ns, least_ns or unrecorded_step_ns or 0.0, host_ns)
@@ -118,7 +119,8 @@ def _by_replay(
     weighed = _Weighed(subject, base, causes, tried, step)
     left = base
     for place in weighed.shown(spread_ns):
-        left = causes[place].found.change(left)
+        if weighed.is_sure(spread_ns)[place]:
+            left = causes[place].found.change(left)
     last = _one_remedy([symptom for symptom in symptoms if symptom.rule.last])
     if last:
         launching_ns = max(launching_ns - _host_time_saved_ns(base, left) * float(tried.values.mean()), 0.0)

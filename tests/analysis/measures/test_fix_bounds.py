@@ -178,7 +178,7 @@ GENERATIONS = [
 def test_on_an_unknown_gpu_names_of_kernels_tell_what_can_be_allowed(tmp_path, gemm, remedy):
     answer = bounds(recorded(tmp_path, partial(products, gemm=gemm), gpu="NVIDIA Unheard Of"))
     if remedy is None:
-        assert answer.fixes == ()
+        assert "fp32" not in {fix.rule for fix in answer.fixes}
         assert "peaks of the GPU are not known" in answer.unjudged[0]
     else:
         assert remedy in answer.fixes[0].sentence
