@@ -109,7 +109,7 @@ class Reports:
 
     @refusing
     def overview(self, report: str, top: int = 5, totals: bool = False) -> Answer:
-        """Answer where a report's GPU time went: by phase and category, and the ranges with the most of it.
+        """Answer where the time of a step goes, what to change first, and which ranges are the slowest.
 
         Ask this first. Figures are means of a measured step where the report has steps, unless `totals` is set.
         """
@@ -274,7 +274,7 @@ def _as_answer(document: Document, following: Sequence[Answer] = ()) -> Answer:
         depths = [row.indent for row in table.rows[:MOST_ROWS]]
         of_table = {
             "key": table.key,
-            "title": table.title.replace("{unit}", "ns"),
+            "title": (table.title or table.columns[0].heading).replace("{unit}", "ns"),
             "columns": [{"key": column.key, "kind": column.kind} for column in table.columns],
             "rows": [list(map(_as_plain, row.known)) for row in table.rows[:MOST_ROWS]],
             **({"depths": depths} if any(depths) else {}),

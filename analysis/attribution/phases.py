@@ -14,7 +14,6 @@ from ..moments import NEVER, Clock, Moments
 from ..trace import (
     GRADIENT,
     MODEL_BACKWARD,
-    MODEL_FORWARD,
     PUSH_POP,
     Bools,
     Int8s,
@@ -44,7 +43,7 @@ def of_nodes(
     `linked` marks nodes that are parts of forward paths below backward, `engine` those on autograd's threads.
     The result are the columns `node_phase`, positions in PHASES, `warm_up` and `recompute` of an attribution.
     """
-    again = (ranges.category == MODEL_FORWARD) & computed_again(trace, ranges)
+    again = computed_again(trace, ranges)
     is_recompute, is_gradient = again[forest.range], (ranges.category == GRADIENT)[forest.range]
     is_part = ~of_titles(facts.opens_phase, ranges)[forest.range]
     by_name, by_category = named_phases(facts, ranges)[forest.range], _by_category(facts, ranges)[forest.range]

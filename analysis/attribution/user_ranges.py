@@ -10,7 +10,19 @@ import numpy as np
 from ..errors import UsageError
 from ..moments import NEVER
 from ..support.small_numbers import distinct, grouped, rows_of_each
-from ..trace import NO_CATEGORY, PUSH_POP, TIMELINE, Bools, Int8s, Int32s, Int64s, Ranges, Trace, sorted_ranges
+from ..trace import (
+    MODEL_FORWARD,
+    NO_CATEGORY,
+    PUSH_POP,
+    TIMELINE,
+    Bools,
+    Int8s,
+    Int32s,
+    Int64s,
+    Ranges,
+    Trace,
+    sorted_ranges,
+)
 from ..vocabulary import (
     BACKWARD,
     BACKWARD_OPERATORS,
@@ -208,5 +220,7 @@ def named_phases(facts: NameFacts, ranges: Ranges) -> Int8s:
 
 
 def computed_again(trace: Trace, ranges: Ranges) -> Bools:
-    """Mark the ranges in which annotation says that backward computes forward again."""
-    return np.array([name == RECOMPUTE for name in trace.names], np.bool_)[ranges.name_id]
+    """Mark the ranges in which annotation says that backward computes forward again: none of the program's own."""
+    is_named = np.array([name == RECOMPUTE for name in trace.names], np.bool_)
+    is_again: Bools = is_named[ranges.name_id] & (ranges.category == MODEL_FORWARD)
+    return is_again

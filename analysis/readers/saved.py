@@ -3,7 +3,7 @@
 ```
 trace (what, value)           what is no table, as JSON; "columns" has each column's dtype, so names what is there
 work, launches, ranges, …     a table a part, a row a row, in order: `row` counts from 0
-graph_node, captures_at_ns …  a table for what is a single column
+graph_node, captures_at_ns …  a table for what is a single column; what is none in such a part is in `trace`
 names, threads, facts, …      lists: of texts, of records, and of marks as JSON
 kernels, named_ranges, …      views in plain words: docs/report_file.md
 ```
@@ -86,7 +86,7 @@ POSITIONS: Mapping[str, Mapping[str, str | int]] = {
     "pauses": {"thread": "threads"},
     "operators": {"thread": "threads", "call": "operator_calls"},
     "lines_of_launch": {"value": "lines_sources"},
-    "lines_after_launch": {"value": "lines_sources"},
+    "lines_before_launch": {"value": "lines_sources"},
     "calls_of_launch": {"value": "calls_kind_of_name"},
     "calls_kind_of_name": {"value": len(CALL_KINDS)},
     "captures_thread": {"value": "threads"},
@@ -94,7 +94,7 @@ POSITIONS: Mapping[str, Mapping[str, str | int]] = {
 #: Columns that have a value for each row of another part.
 AS_LONG_AS = {
     "lines_of_launch": "launches",
-    "lines_after_launch": "launches",
+    "lines_before_launch": "launches",
     "calls_of_launch": "launches",
     "captures_of_work": "work",
     "graph_node": "work",
@@ -273,7 +273,7 @@ class _Reading:
     def _part(self, name: str, hint: Any) -> Any:
         """Return the value of one field of the Trace."""
         if name in self.head:
-            return msgspec.convert(self.head[name], hint)
+            return self._of_kind(name, hint)
         if name in TABLES:
             columns = self._columns(name, TABLES[name].__match_args__)
             return TABLES[name](**columns)
@@ -290,6 +290,15 @@ class _Reading:
         if name == "operator_calls":
             return tuple(self._operator_calls())
         return self._single(name)
+
+    def _of_kind(self, name: str, hint: Any) -> Any:
+        """Return what is stored as JSON, or in a table as a single column."""
+        if name not in self.head:
+            return self._single(name)
+        value = msgspec.convert(self.head[name], hint)
+        if isinstance(value, tuple):
+            self.lengths[name] = len(value)
+        return value
 
     def _single(self, table: str) -> Any:
         """Return what is a single column: an array, or texts as the Trace has them."""

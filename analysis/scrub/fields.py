@@ -318,7 +318,7 @@ RULES: Mapping[type, Rules] = {
     Source: {"lines": _part, "backward": _part},
     Lines: {
         "sources": _part,
-        **_numbers("of_launch after_launch"),
+        **_numbers("of_launch before_launch"),
         **dict.fromkeys(("begun_ns", "span_ns"), _moment),
         "reason": Role.NOTE,
     },

@@ -19,6 +19,8 @@ CALLED = {COMPUTE: "compute", OPERATORS: "operators", COMMUNICATION: "communicat
 OUTSIDE = "outside"
 #: Details with less than this share of the time are one row of a kind, and so are those beyond the most.
 SMALL, MOST = 0.03, 3
+#: The column of the bar.
+DRAWN = Column("bar", "", seen_by="people")
 #: Up to this number of GPUs each has a row; of more, those with the least, the middle and the most idle time have.
 MOST_GPUS = 8
 
@@ -42,10 +44,12 @@ def _of_one(gpu: GpuAccount, of: str, *, on_cpu: bool) -> Table:
     rows, done_ns, last = [], 0.0, ""
     for kind, detail, ns in _shown(gpu):
         called = OUTSIDE if on_cpu and kind == IDLE else CALLED[kind]
-        cells = _bar([(kind, done_ns, done_ns + ns)], gpu.total_own_ns, BAR), ns / gpu.steps, ns / gpu.total_own_ns
-        rows.append(Row(("" if called == last else called, detail, *cells)))
+        bar = _bar([(kind, done_ns, done_ns + ns)], gpu.total_own_ns, BAR)
+        once = "" if called == last else called
+        rows.append(Row((once, called, detail, bar, ns / gpu.steps, ns / gpu.total_own_ns)))
         done_ns, last = done_ns + ns, called
-    columns = (*headed(kind="", what=""), Column("bar", ""), *headed(time_ns="", share=""))
+    kinds = Column("kind", "", seen_by="people"), Column("kind", "", seen_by="programs")
+    columns = (*kinds, *headed(what=""), DRAWN, *headed(time_ns="", share=""))
     return Table("account", f"{of}: {{unit}} and %", columns, tuple(rows))
 
 
@@ -112,7 +116,7 @@ def _of_several(gpus: Sequence[GpuAccount], of: str) -> Table:
         cause = gpu.causes[0].cause if gpu.causes else ""
         cells = (*(ns / gpu.steps for ns in times), share(sums[IDLE], gpu.total_own_ns), cause)
         rows.append(Row((gpu.gpu, _bar(pieces, gpu.total_own_ns, SHORT_BAR), *cells)))
-    columns = (*headed(gpu="GPU"), Column("bar", ""))
+    columns = (*headed(gpu="GPU"), DRAWN)
     columns += headed(compute_ns="compute", communication_ns="commun.", copy_ns="copies", idle_ns="idle")
     columns += headed(idle_share="%", cause="mostly")
     left_out = f" {len(gpus)} GPUs: the least, the middle and the most idle one." if len(gpus) > MOST_GPUS else ""

@@ -102,7 +102,7 @@ class Profile:
         bounds = Bounds.of(warmup, steps, is_watched=self._capture.is_watched)
         bounds = bounds._replace(fewest=0) if self._capture.is_later else bounds  # all of warm-up is uncaptured
         names = optimizers.named(self._optimizers)
-        self._phases = Phases(self._capture, bounds, names, self._say_goes_on, self.is_settled)
+        self._phases = Phases(self._capture, bounds, names, self._say_goes_on, self._is_settled)
         self._ranges, self._is_leaving = ExitStack(), False
 
     @property
@@ -203,7 +203,7 @@ class Profile:
     def _sees_root(self, model: nn.Module) -> None:
         self._capture.packages |= packages_of(model.modules())
 
-    def is_settled(self) -> None:
+    def _is_settled(self) -> None:
         """Handle that the steps after the report were timed, which the program may have gone on without."""
 
     def _say_goes_on(self) -> None:

@@ -290,7 +290,7 @@ def _set_seeds() -> None:
 class Recorded(Profile):
     """Records a program, and ends its process once the report is written and the steps after it are timed."""
 
-    def is_settled(self) -> None:
+    def _is_settled(self) -> None:
         """End the process; of several ranks the first one, with a status that ends the others."""
         if is_first_rank():
             self.__exit__(None, None, None)

@@ -16,10 +16,12 @@ import numpy as np
 
 from ...readers.marks import CallMark
 from ...report.evidence import NOT_ASKED, RANGES, StepEvidence
+from ...trace import FORWARD_CATEGORIES
 from ...vocabulary.step_ends import warm_up_steps
 from ..places import Attribution
 from ..step_decisions import FOREVER_NS, FROM_FIRST_CALL, TrainingFacts, Windows
 from .deciding import evidence_of
+from .finding import outermost
 
 
 def calls_as_steps(
@@ -33,7 +35,9 @@ def calls_as_steps(
     evidence, windows = evidence_of(attribution, [RANGES])
     if not evidence.is_call or windows.keys() != decided.keys():
         return unchanged
-    windows = {number: _in_block(times, training[number]) for number, times in windows.items()}
+    windows = {
+        number: _in_block(_from_calls(attribution, times), training[number]) for number, times in windows.items()
+    }
     counts = [int((~times.warm_up).sum()) for times in windows.values()]
     if not all(counts):
         return unchanged
@@ -44,6 +48,22 @@ def _generates(attribution: Attribution) -> bool:
     """Tell whether a call of a model has one position: a program that generates, token by token."""
     marks = (fact.mark for fact in attribution.trace.facts)
     return any(isinstance(mark, CallMark) and mark.positions == 1 for mark in marks)
+
+
+def _from_calls(attribution: Attribution, times: Windows) -> Windows:
+    """Return the windows, each from the begin of the call in which its first work is launched."""
+    ranges = attribution.ranges
+    is_call = np.isin(ranges.category, FORWARD_CATEGORIES)
+    calls = np.flatnonzero(is_call & (ranges.thread == times.thread))
+    calls = calls[outermost(attribution, calls)]
+    if not len(calls):
+        return times
+    around = np.searchsorted(ranges.start_ns[calls], times.start_ns, "right") - 1
+    call = calls[np.maximum(around, 0)]
+    is_inside = (around >= 0) & (ranges.end_ns[call] > times.start_ns)
+    start_ns = np.where(is_inside, ranges.start_ns[call], times.start_ns)
+    next_ns = np.append(start_ns[1:], times.end_ns[-1])
+    return replace(times, start_ns=start_ns, end_ns=np.minimum(times.end_ns, next_ns))
 
 
 def _in_block(times: Windows, facts: TrainingFacts) -> Windows:

@@ -19,10 +19,14 @@ from .sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """When each piece of a process's work was launched, or began on the GPU, in order; and the pause before it."""
+    """When each piece of a process's work was launched, or began on the GPU, in order; and the pause before it.
+
+    `last_ns` is when the last of these launches, or the work, ended.
+    """
 
     at_ns: Int64s
     pause_ns: Int64s
+    last_ns: int
 
 
 def windows_of(subject: Subject, finding: Finding) -> Windows:
@@ -33,7 +37,7 @@ def windows_of(subject: Subject, finding: Finding) -> Windows:
     sequence = subject.sequence
     periods = finding.periods
     work = _begun(subject)
-    last_ns = int(work.at_ns[-1])
+    last_ns = work.last_ns
     start_ns = _starts(sequence, periods.begin, work)
     next_ns = np.append(start_ns[1:], last_ns)
     following_ns = np.append(sequence.start_ns, last_ns + 1)[periods.end]
@@ -64,7 +68,7 @@ def _begun(subject: Subject) -> _Begun:
     order = np.argsort(times.start_ns, kind="stable")
     times = times.take(order)
     reach_ns = reach_before(times.end_ns, times.start_ns[:1])
-    return _Begun(times.start_ns, times.start_ns - reach_ns)
+    return _Begun(times.start_ns, times.start_ns - reach_ns, int(times.end_ns.max()))
 
 
 def _starts(sequence: Sequence, begin: Int64s, work: _Begun) -> Int64s:

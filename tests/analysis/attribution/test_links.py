@@ -70,6 +70,9 @@ CASES = {
          "calls": [(335, 337, AUTOGRAD), (420, 422, AUTOGRAD)]},
         ["adopted: step > backward > recompute > mlp", "linked: step > backward > mlp"],
     ),
+    "a range of the program's own that is called recompute is one like any other": (
+        [SOFTMAX, *NODE, Range("recompute", 318, 325, AUTOGRAD)], {}, [f"{ADOPTED} > recompute"],
+    ),
     # As under create_graph=True: a node of the first pass runs an operator that makes one of the second.
     "a derivative of a derivative is led to where the first was led": (
         [Range("aten::mm, seq = 12", 45, 50), *node(210, 240, "MmBackward0"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from nvtx_kernels.analysis.account import partition
-from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.attribution.causes import Rules, attribute
 from nvtx_kernels.analysis.errors import AnalysisError
 from nvtx_kernels.analysis.measures.fix_list import REPLAY
 from nvtx_kernels.analysis.measures.fixes import fixes_of
@@ -102,10 +102,10 @@ def test_the_replay_of_real_reports_is_within_two_percent(path, tmp_path):
     assert abs(replay_error(timeline_of(partition(attribute(read(report)))))) <= 0.02
 
 
-def refusal(report):
+def refusal(report, **rules):
     """Return why a report cannot be replayed."""
     with pytest.raises(Refused) as reason:
-        timeline_of(partition(attribute(read(report))))
+        timeline_of(partition(attribute(read(report), Rules(**rules))))
     return str(reason.value)
 
 
@@ -141,9 +141,8 @@ def test_threads_that_launch_at_once_are_refused(tmp_path):
 
 def test_a_report_without_steps_or_of_a_cpu_is_refused(tmp_path):
     report = simulated.recorded(tmp_path, mixed)
-    assert refusal(alter(report, "UPDATE NVTX_EVENTS SET text = 'part'")).startswith(
-        "the report has no measured steps"
-    )
+    unnamed = alter(report, "UPDATE NVTX_EVENTS SET text = 'part'")
+    assert refusal(unnamed, evidence=()).startswith("the report has no measured steps")
 
 
 def test_a_full_queue_holds_the_host_up(tmp_path):

@@ -133,7 +133,7 @@ def test_a_report_says_classes_and_attributes_itself(tmp_path, attributes, shown
 
 def test_classes_stand_where_there_is_room_and_programs_get_recorded_names(tmp_path):
     report = report_with(tmp_path, marked({"attributes": {"head *": "heads.*"}}))
-    wide, narrow = (as_table.present(overview(report), width=width) for width in (100, 28))
+    wide, narrow = (as_table.present(overview(report), width=width) for width in (100, 20))
     assert "\nheads.0 Linear" in wide
     assert "\nheads.0 " in narrow
     assert "Linear" not in narrow

@@ -322,7 +322,7 @@ def test_the_overview_is_shown_after_the_block(path, capsys):
     said = capsys.readouterr()
     profile.show()
     assert said.err.splitlines()[-1].endswith(f"(steps of SGD). Next: nvtx-kernels rank {path}")
-    assert "s per step" in capsys.readouterr().out
+    assert "A step takes " in capsys.readouterr().out
     assert "<table>" in profile._repr_html_()
 
 
