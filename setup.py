@@ -16,7 +16,7 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 FOLDERS = ("analysis", "model", "profiling")
 #: Folders without modules, which the package's own files read.
-DATA = ("nvtx_kernels.analysis.page.assets", "nvtx_kernels.analysis.page.vendor")
+DATA = ("nvtx_kernels.analysis.page.assets",)
 REPOSITORY = os.environ.get("NVTX_KERNELS_REPOSITORY", "").rstrip("/")
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 CODE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)

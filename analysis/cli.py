@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import shlex
+import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -260,6 +261,20 @@ def spare(reports: Iterable[Path], into: Path | None) -> None:
         with suppress(OSError):  # a missing or inaccessible file is reported where it is read or written
             if into and into.samefile(report):
                 raise UsageError(f"{into} is a report to read; write the answer to another file.")
+
+
+def save_trace(trace: Trace, path: Path) -> None:
+    """Save a trace as a report; raises UsageError for a name that is none of such a file, or if writing fails."""
+    from .readers.saved import save
+    from .support.text import printable
+
+    if path.suffix not in ("", ".sqlite"):
+        raise UsageError(f"A saved report is an SQLite file: -o {path.name.partition('.')[0]}.sqlite")
+    try:
+        save(trace, path)
+    except (OSError, sqlite3.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{printable(str(path))} cannot be written: {reason}.") from error
 
 
 def as_typed(path: Path, options: argparse.Namespace) -> str:

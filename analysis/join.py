@@ -7,13 +7,11 @@ nvtx-kernels join graphs.nsys-rep --capture captures/ -o report.sqlite
 from __future__ import annotations
 
 import argparse
-import sqlite3
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .cli import add_beside, run, say_written, spare
-from .errors import UsageError
+from .cli import add_beside, run, save_trace, say_written, spare
 from .support.arguments import CommandParser
 
 NEXT = "Next: nvtx-kernels {0}, or: sqlite3 {0} 'SELECT * FROM kernels LIMIT 5'"
@@ -38,17 +36,11 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
 
 def _join(options: argparse.Namespace) -> None:
     from .opened import Choices, joined, trace_of
-    from .readers.saved import save
+    from .scrub.names import with_known_surroundings
 
     spare([options.report], options.output)
-    if options.output.suffix != ".sqlite":
-        raise UsageError(f"A saved report is an SQLite file: -o {options.output.with_suffix('.sqlite').name}")
     trace = joined(trace_of(options.report), Choices(capture=options.capture, names=options.names))
-    try:
-        save(trace, options.output)
-    except (OSError, sqlite3.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"{options.output} cannot be written: {reason}.") from error
+    save_trace(with_known_surroundings(trace), options.output)
     say_written(options.output, NEXT.format(options.output))
 
 

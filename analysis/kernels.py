@@ -34,14 +34,14 @@ from .vocabulary import PHASES
 
 if TYPE_CHECKING:
     from .document import Document
-    from .measures.exchanges import Exchanges
+    from .measures.rank_evidence import RankEvidence
     from .opened import Opened
     from .report import Report
     from .summary.parallel import Ranked
     from .views.overview import ByLine
 
-    #: A report, and what communicates in all its steps if it may be of a job.
-    Held: TypeAlias = tuple[Report, Exchanges | None]
+    #: A report, and what it shows of its rank if it may be of a job.
+    Held: TypeAlias = tuple[Report, RankEvidence | None]
 
 T = TypeVar("T")
 #: How the assignment calls it: then with all kernels.
@@ -196,7 +196,8 @@ def _compared(paths: Sequence[Path], options: argparse.Namespace) -> Document:
     from .opened import is_per_step
     from .summary.selection import part_of
     from .summary.together import same_evidence
-    from .views.ranks import job_of, ranks
+    from .views.job import answer_of
+    from .views.ranks import ranks
 
     if options.by:
         require_one(paths, "--by")
@@ -217,14 +218,14 @@ def _compared(paths: Sequence[Path], options: argparse.Namespace) -> Document:
         return _reports(held)
 
     ranked, note = same_evidence(paths, _reports(held), again)
-    job = job_of(held) if is_of_job else None
+    answer = answer_of(held) if is_of_job else None
     chosen = [
         replace(entry, report=part_of(entry.report, options.range, options.phase)) if entry.report else entry
         for entry in ranked
     ]
     per_step = is_per_step((entry.report for entry in ranked if entry.report), choices_of(options).per_step)
-    is_short = job is not None and not options.kernels
-    document = ranks(chosen, detail_of(options), per_step=per_step, job=job, is_short=is_short)
+    is_short = not options.kernels
+    document = ranks(chosen, detail_of(options), per_step=per_step, of_job=answer, is_short=is_short)
     return replace(document, notes=(note, *document.notes)) if note else document
 
 
@@ -241,12 +242,11 @@ def _alone(path: Path, options: argparse.Namespace) -> Held:
 
 
 def _held(path: Path, options: argparse.Namespace) -> Held:
-    """Return a report, and what communicates in all its steps; other processes call this."""
-    from .measures.exchanges import exchanges
+    """Return a report, and what it shows of its rank; other processes call this."""
+    from .measures.rank_evidence import rank_evidence
 
     opened = opened_by(path, options)
-    attribution = opened.partition.attribution
-    return opened.whole, exchanges(attribution, include_warm_up=opened.whole.warm_up_included)
+    return opened.whole, rank_evidence(opened.partition)
 
 
 def read_all(paths: Sequence[Path], read: Callable[[Path], T], options: argparse.Namespace) -> list[Ranked[T]]:

@@ -289,9 +289,14 @@ class Line(NamedTuple):
     function: str
 
     @property
+    def at(self) -> str:
+        """The file and the number: `train.py:65`."""
+        return f"{self.file}:{self.line}"
+
+    @property
     def called(self) -> str:
         """What people read: `train.py:65 (train)`."""
-        return f"{self.file}:{self.line}" + (f" ({self.function})" if self.function != MODULE_BODY else "")
+        return self.at + (f" ({self.function})" if self.function != MODULE_BODY else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,14 +314,14 @@ class Source:
 class Lines:
     """Which lines of the program made its calls: positions in `sources` by row of `Launches`, -1 where unknown.
 
-    `of_launch` is where a call was made, `after_launch` where its thread was the longest until the next call. If
-    only one step was traced by line, `span_ns` is that step's time, and `begun_ns` are the moments at which the
-    steps began that make the same calls. `reason` says why lines are missing.
+    `of_launch` is where a call was made, `before_launch` where the program was the longest since the
+    call before. If only one step was traced by line, `span_ns` is that step's time, and `begun_ns` are the moments
+    at which the steps began that make the same calls. `reason` says why lines are missing.
     """
 
     sources: tuple[Source, ...]
     of_launch: Int32s
-    after_launch: Int32s
+    before_launch: Int32s
     begun_ns: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
     span_ns: tuple[int, int] = (0, 0)
     reason: str = ""
@@ -383,6 +388,8 @@ class Trace:
     lines: Lines | None = None  # only where calls are known by line, or why they are not
     pauses: Spots = field(default_factory=lambda: NO_SPOTS)  # in which the recorder kept a thread waiting
     launch_times_known: bool = True  # else a launch only says on which thread, and in which range, it was
+    #: Its users, hosts, folders and commands: no answer has them, and scrub hides their words.
+    surroundings: frozenset[str] = frozenset()
 
     def process_of_thread(self) -> Int32s:
         """Return the process of each thread; of none a 0, so that no rows can be looked up in it."""

@@ -40,14 +40,15 @@ class Shot(NamedTuple):
     scheme: str = "light"
     width: int = 1200
     height: int = 1250
+    at: str = "body"  # what is at the top
 
 
 SHOTS = (
-    Shot("page-light", (REPORT,), height=1480),
-    Shot("page-dark", (REPORT,), "at=balance", "dark"),
+    Shot("page-light", (REPORT,), "change=fp32", height=1300),
+    Shot("page-dark", (REPORT,), "tab=icicle", "dark"),
     Shot("page-narrow", (REPORT,), width=420, height=1300),
-    Shot("page-roofline", (REPORT,), "at=efficiency", height=1000),
-    Shot("page-compare", (REPORT, COMPILED), height=1000),
+    Shot("page-roofline", (REPORT,), "open=roofline", height=700, at="[data-section=roofline]"),
+    Shot("page-compare", (REPORT, COMPILED), "report=1&tab=icicle", height=1200),
 )
 
 
@@ -92,6 +93,7 @@ def shoot(folder: Path) -> None:
             driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", window)
             shown = Page(driver, page, shot.state, shot.scheme)
             shown.until("return performance.now() > 1500")  # what moves has come to rest
+            shown.do("document.querySelector(arguments[0]).scrollIntoView()", shot.at)
             _keep(driver.get_screenshot_as_png(), DOCS / f"{shot.name}.png")
 
 

@@ -21,7 +21,7 @@ NEED_PYTORCH = [
     "model",
     *(f"analysis/attribution/test_{name}.py" for name in ("links_of_pytorch", "phases_of_annotation")),
     *(f"analysis/readers/test_{name}.py" for name in ("pytorch_trace", "stacks")),
-    *(f"analysis/scrub/test_scrub{name}.py" for name in ("", "_gpu", "_traces")),
+    *(f"analysis/scrub/test_scrub{name}.py" for name in ("", "_fields", "_gpu")),
     "architecture/test_own_model.py",
 ]
 collect_ignore = [] if find_spec("torch") else NEED_PYTORCH

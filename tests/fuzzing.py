@@ -40,8 +40,7 @@ IN_MEMORY = "/dev/shm"
 CASES_PER_SEED = 1_000
 READERS = [
     "*/analysis/readers/*",
-    "*/analysis/scrub/copying.py",
-    "*/analysis/scrub/traces.py",
+    "*/analysis/scrub/fields.py",
     "*/analysis/summary/file.py",
 ]
 REPORTS = "reports"

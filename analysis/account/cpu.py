@@ -78,20 +78,20 @@ def outside_operators(attribution: Attribution, paths: Paths, thread: int, windo
     if running is not None:
         place = Layers(running.start_ns, running.end_ns).innermost(start_ns)
         function = np.append(running.name_id, np.int32(-1))[place]
-    cause, line = _causes(attribution, paths, node, function), _lines_after(attribution, thread, start_ns)
+    cause, line = _causes(attribution, paths, node, function), _lines_before(attribution, thread, start_ns)
     return Outside(window[is_free][piece], cause, node, function, line, start_ns, end_ns)
 
 
-def _lines_after(attribution: Attribution, thread: int, at_ns: Int64s) -> Int32s:
-    """Return where a thread was at moments outside of operators, by the last one that ended before."""
+def _lines_before(attribution: Attribution, thread: int, at_ns: Int64s) -> Int32s:
+    """Return where a thread was at moments outside of operators, by the next one."""
     lines, launches = attribution.lines, attribution.trace.launches
     if lines is None:
         return np.full(len(at_ns), -1, np.int32)
     rows = np.flatnonzero(np.isin(launches.thread, _in_turn(attribution, thread)))
-    rows = rows[np.argsort(launches.end_ns[rows], kind="stable")]
-    before = np.searchsorted(launches.end_ns[rows], at_ns, "right") - 1
-    after: Int32s = np.append(lines.after_launch, np.int32(-1))[np.append(rows, -1)[before]]
-    return after
+    rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
+    following = np.searchsorted(launches.start_ns[rows], at_ns, "right")
+    before: Int32s = np.append(lines.before_launch, np.int32(-1))[np.append(rows, -1)[following]]
+    return before
 
 
 def _causes(attribution: Attribution, paths: Paths, node: Int32s, function: Int32s) -> Int8s:

@@ -227,12 +227,12 @@ class _Causes:
         )
         return Pieces.joined(parts)
 
-    def lines_of(self, calls: Int64s | Int32s, *, after: bool = False) -> Int32s:
-        """Return where some calls were made, by their rows among all, or where their threads were afterwards."""
+    def lines_of(self, calls: Int64s | Int32s, *, before: bool = False) -> Int32s:
+        """Return where some calls were made, by their rows among all, or where the program was before them."""
         lines = self.attribution.lines
         if lines is None:
             return np.full(len(calls), -1, np.int32)
-        return np.append(lines.after_launch if after else lines.of_launch, np.int32(-1))[calls]
+        return np.append(lines.before_launch if before else lines.of_launch, np.int32(-1))[calls]
 
     def _piece(
         self,
@@ -384,14 +384,13 @@ class _LogicalThread:
         return name
 
     def lines_at(self, at_ns: Int64s) -> Int32s:
-        """Return where the program then was: at the innermost call then open, else where it was after the last."""
+        """Return where the program then was: at the innermost call then open, else where it is before the next."""
         causes, launches = self.causes, self.causes.launches
         if causes.attribution.lines is None:
             return np.full(len(at_ns), -1, np.int32)
-        rows = self.mine[np.argsort(launches.end_ns[self.mine], kind="stable")]
-        before = np.searchsorted(launches.end_ns[rows], at_ns, "right") - 1
-        last = np.append(rows + causes.first, -1)[before]
-        line = causes.lines_of(last, after=True)
+        rows = self.mine[np.argsort(launches.start_ns[self.mine], kind="stable")]
+        following = np.searchsorted(launches.start_ns[rows], at_ns, "right")
+        line = causes.lines_of(np.append(rows + causes.first, -1)[following], before=True)
         is_open = np.zeros(len(at_ns), np.bool_)
         for calls in self.calls:
             place = Layers(launches.start_ns[calls], launches.end_ns[calls]).innermost(at_ns)

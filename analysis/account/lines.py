@@ -19,21 +19,23 @@ def lines_of_work(attribution: Attribution, work: Int64s, *, most: int = MOST_LI
     `work` are positions in `Work`.
     """
     table = attribution.trace.work
-    return lines_of_calls(attribution, table.launch[work], table.duration_ns[work], most=most)
+    nowhere = np.empty(0, np.int64)
+    return lines_of_host(attribution, table.launch[work], nowhere, table.duration_ns[work], most=most)
 
 
-def lines_of_calls(
-    attribution: Attribution, calls: Int64s | Int32s, ns: Int64s, *, most: int = MOST_LINES, after: bool = False
+def lines_of_host(
+    attribution: Attribution, calls: Int64s | Int32s, pauses: Int64s, ns: Int64s, *, most: int = MOST_LINES
 ) -> tuple[LineTime, ...]:
-    """Return the lines that make some calls, those with the most of `ns` first; none if too few are known.
+    """Return the lines of some calls and pauses, those with the most of `ns` first; none if too few are known.
 
-    `calls` are positions in `Launches`, -1 for none. With `after`, lines are those where their threads then are.
+    Both are positions in `Launches`, -1 for none; a pause is that before a call. `ns` is of the calls, then of the
+    pauses.
     """
     lines = attribution.lines
     if lines is None:
         return ()
-    column = lines.after_launch if after else lines.of_launch
-    return longest_lines(attribution, np.append(column, np.int32(-1))[calls], ns, most=most)
+    of_calls, of_pauses = np.append(lines.of_launch, np.int32(-1))[calls], lines.before_launch[pauses]
+    return longest_lines(attribution, np.concatenate([of_calls, of_pauses]), ns, most=most)
 
 
 def longest_lines(

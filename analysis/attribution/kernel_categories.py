@@ -78,15 +78,21 @@ def category_of(operator: str) -> str:
     return rule.category if rule else categorize([operator])[0]
 
 
+def function_text(frame: str) -> str:
+    """Return the file and the name of a Python function, which tell the category of its kernels.
+
+    >>> function_text("unsloth/kernels/rms_layernorm.py(45): forward")
+    'rms_layernorm_forward'
+    """
+    match = _FRAME.match(frame)
+    return f"{match['file']}_{match['function']}" if match else ""
+
+
 def _of_functions(trace: Trace, calls: Spots) -> Int32s:
     """Return the category of the innermost Python function around each call that names one: int32 (calls,)."""
     frames = trace.frames
     assert frames is not None
-    texts = [
-        f"{match['file']}_{match['function']}" if (match := _FRAME.match(name)) else ""
-        for name in trace.frame_names
-    ]
-    of_name = _numbers(dict(enumerate(categorize(texts))))
+    of_name = _numbers(dict(enumerate(categorize(list(map(function_text, trace.frame_names))))))
     rows = np.flatnonzero((of_name[frames.name_id] >= 0) & np.isin(frames.thread, distinct(calls.thread)))
     if not len(rows):
         return np.full(len(calls), -1, np.int32)

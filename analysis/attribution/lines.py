@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import ReportError
 from ..readers.columns import Names
-from ..support.small_numbers import grouped_rows
+from ..support.small_numbers import grouped_rows, rows_of_each
 from ..trace import KERNEL, Int64s, Lines, Trace, marked, range_order
 from .places import Attribution
 
@@ -33,11 +33,11 @@ def with_lines(attribution: Attribution) -> Attribution:
     trace = attribution.trace
     if trace.lines is None or len(trace.lines.begun_ns) < 2:
         return replace(attribution, lines=trace.lines)
-    like = _like_calls(trace, trace.lines, _kinds(attribution))
-    of_launch, after_launch = (
-        np.where(like >= 0, column[like], column) for column in (trace.lines.of_launch, trace.lines.after_launch)
+    like = _like_calls(trace, trace.lines, _kinds(attribution, trace.lines.begun_ns))
+    of_launch, before_launch = (
+        np.where(like >= 0, column[like], column) for column in (trace.lines.of_launch, trace.lines.before_launch)
     )
-    return replace(attribution, lines=replace(trace.lines, of_launch=of_launch, after_launch=after_launch))
+    return replace(attribution, lines=replace(trace.lines, of_launch=of_launch, before_launch=before_launch))
 
 
 def named_by_line(attribution: Attribution) -> Attribution:
@@ -58,8 +58,11 @@ def named_by_line(attribution: Attribution) -> Attribution:
     return replace(attribution, trace=replace(trace, work=work, names=number.all))
 
 
-def _kinds(attribution: Attribution) -> Int64s:
-    """Return the kind of each call, int64 (launches,); one without work has the range of the next with some."""
+def _kinds(attribution: Attribution, begun_ns: Int64s) -> Int64s:
+    """Return the kind of each call, int64 (launches,); one without work has the range of the next with some.
+
+    Behind the last of a thread's work, that is its first in the step.
+    """
     trace = attribution.trace
     launches, launch, count = trace.launches, trace.work.launch, len(trace.launches)
     rows = np.flatnonzero(launch >= 0)[::-1]  # of several pieces of work of one call, the first
@@ -75,10 +78,24 @@ def _kinds(attribution: Attribution) -> Int64s:
     next_working = np.append(order, -1)[np.where(same_thread, following, count)]
     idle = order[~works]
     from_next = next_working[~works]
+    last = from_next < 0
+    from_next[last] = _first_in_step(trace, begun_ns, idle[last], order[works])
     phase[idle], path[idle] = (np.where(from_next >= 0, column[from_next], UNKNOWN) for column in (phase, path))
     call = trace.calls.of_launch if trace.calls is not None else np.zeros(count, np.uint16)
     _, kind = grouped_rows(launches.thread, call, name, phase, path)
     return kind
+
+
+def _first_in_step(trace: Trace, begun_ns: Int64s, calls: Int64s, working: Int64s) -> Int64s:
+    """Return the first call with work of each call's thread in its step, of those `working`; -1 for none."""
+    start_ns, thread = trace.launches.start_ns, trace.launches.thread
+    first = np.full(len(calls), UNKNOWN, np.int64)
+    step = np.searchsorted(begun_ns, start_ns[calls], "right") - 1
+    for (number,), rows in rows_of_each(thread[calls]):
+        of_thread = working[thread[working] == number]
+        place = np.searchsorted(start_ns[of_thread], begun_ns[np.maximum(step[rows], 0)])
+        first[rows] = np.append(of_thread, UNKNOWN)[place]
+    return first
 
 
 def _order(trace: Trace) -> Int64s:

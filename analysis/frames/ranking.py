@@ -21,7 +21,7 @@ from ..support.units import time_text
 from ..views.overview import overview
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from .picture import Picture
 
 WIDTH = 100
 
@@ -84,8 +84,8 @@ class Ranking:
         """Print the overview."""
         print(as_table.present(self.overview(), width=width), end="")  # noqa: T201
 
-    def plot(self) -> Figure:
-        """Draw phases by category, the longest ranges, and the steps; needs matplotlib (extra `plot`)."""
+    def plot(self) -> Picture:
+        """Draw a step as a bar, phases, the longest ranges and the steps; needs matplotlib (extra `plot`)."""
         from .plots import figure
 
         steps = steps_of(self.partition.of_counted_steps) if self.report.counted_steps else ()

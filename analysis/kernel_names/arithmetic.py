@@ -17,7 +17,7 @@ ARITHMETICS = {
     "fp16": rf"fp16|f16f16|_h\d+gemm|hgemm|half|(?:tensorop|gemm)_f16|{NVJET}h",
     "fp8": rf"e4m3|e5m2|{NVJET}[qr]{{2}}",
     "tf32": r"tf32|tfloat32|s1688gemm|tensorop_s\d+gemm",
-    "fp64": r"dgemm|_f64f64",
+    "fp64": r"dgemm|_d\d+gemm|_f64f64",
     "fp32": rf"sgemm|ffma|f32f32_f32f32|simt|{VECTOR}",
 }
 UNKNOWN = "unknown"

@@ -6,7 +6,8 @@ their hidden parts to its hidden part.
 Waiting for other ranks is separated from transferring: the n-th collective of a kind and group on each rank is
 one. It transfers once its last rank has started. Until then those that came before wait: from each rank's start to
 the last rank's start, if all are on one clock. Of ranks with clocks of their own the one that needed least time
-waited least; what others needed more is their waiting. SendRecv kernels pair with one peer after another, so their
+waited least; what others needed more is their waiting. Where no report says which ranks a collective joins, the
+n-th ones of all ranks are one if they end together. SendRecv kernels pair with one peer after another, so their
 waiting cannot be separated from transferring.
 """
 
@@ -24,6 +25,9 @@ from ..trace import Bools, Columns, Int64s, Path
 from .exchanges import COLLECTIVES, OTHER, SEND_RECV, Exchanges, listed_ranks
 
 UNKNOWN = -1
+#: Kernels of one collective end within this time on all ranks, ns, besides what clocks drift in the time since the
+#: last one; and for which share of them that must hold.
+TOGETHER_NS, MOST_DRIFT, MOSTLY_TOGETHER = 200_000, 1e-4, 0.98
 ONE_RANK = "only one of its ranks is here"
 UNNAMED = "its kernels' names do not say what they exchange"
 MIXED = "a SendRecv kernel waits and transfers at once"
@@ -72,6 +76,8 @@ def align(parts: Parts, *, one_clock: bool = True, one_run: bool = True) -> Alig
         ranks, counts = counted(parts.rank[rows])
         is_even = counts.min() == counts.max()
         reason = _reason(collective, len(ranks), expected, ranks_here, is_even) if one_run else OTHER_RUNS
+        if reason == NO_GROUP and is_even and len(ranks) == ranks_here and not one_clock:
+            reason = "" if _end_together(parts.end_ns[rows].reshape(len(ranks), -1)) else NO_GROUP
         if not reason:
             table = rows.reshape(len(ranks), -1)
             start, end = parts.start_ns[table], parts.end_ns[table]
@@ -84,6 +90,19 @@ def align(parts: Parts, *, one_clock: bool = True, one_run: bool = True) -> Alig
         ends = table[waited.argmin(0), np.arange(table.shape[1])]
         last[ends], held[ends] = True, waited.max(0)
     return Aligned(waiting, last, held, tuple(undecided))
+
+
+def _end_together(end_ns: Int64s) -> bool:
+    """Return whether the n-th kernels of all ranks end at one moment, so that they are one collective's.
+
+    `end_ns` is (ranks, kernels). Each rank has a clock of its own, so the times from one end to the next are
+    compared: those of one collective were seen to differ by 120 µs at most, those of different ones mostly by
+    more than a millisecond (reports/h200/several_gpus.md).
+    """
+    since_last_ns = np.diff(end_ns, axis=1)
+    apart_ns = np.ptp(since_last_ns, axis=0)
+    near = apart_ns <= TOGETHER_NS + MOST_DRIFT * since_last_ns.max(0)
+    return bool(len(near) and near.mean() >= MOSTLY_TOGETHER)
 
 
 def _reason(collective: str, present: int, expected: int, ranks_here: int, is_even: bool) -> str:

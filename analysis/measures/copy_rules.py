@@ -14,7 +14,7 @@ from ..vocabulary import BACKWARD, FORWARD
 from .fix_subject import AT_ONCE_NS, FixSubject
 from .gpu_time import Floats
 from .host_line import SYNCHRONIZES
-from .symptoms import Found, Unjudged
+from .symptoms import Found, HostTime, Unjudged
 from .timeline import TO_GPU, Timeline
 
 #: A copy to the CPU of more bytes is no number that is read; and from how many on a copy to the GPU counts.
@@ -38,14 +38,16 @@ def to_cpu(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
 
     count = count_text(max(round(len(rows) / subject.steps), 1))
     copying = time_in_digits(float(subject.duration_ns[rows].sum()) / subject.steps)
-    pause_ns = float(subject.timeline.before_ns[computing].sum()) / subject.steps
+    pause_ns = float(subject.timeline.before_ns[computing].sum()) / max(len(computing), 1)
+    pause_ns *= len(rows) / subject.steps
     size = mib(float(copied.bytes[rows].sum()) / subject.steps)
     bring = "copy brings" if count == "1" else "copies bring"
     sentence = (
         f"{count} {bring} {size} to the CPU ({copying}), which computes on it for {time_in_digits(pause_ns)}: "
         "compute it on the GPU, or every N steps"
     )
-    yield Found(change, sentence, _marked(subject, rows))
+    host = HostTime(np.concatenate([call[rows], waits]), computing)
+    yield Found(change, sentence, _marked(subject, rows), host=host)
 
 
 def copied_results(subject: FixSubject) -> Int64s:
@@ -55,12 +57,11 @@ def copied_results(subject: FixSubject) -> Int64s:
 
 
 def following_calls(subject: FixSubject, rows: Int64s) -> Int64s:
-    """Return the call after each copy, and after the wait for it: the host's time before it is the program's."""
-    last = len(subject.host.row) - 1
-    after = np.minimum(subject.work.call[rows] + 1, last)
-    waits = subject.host.kind[after] == SYNCHRONIZES
-    following: Int64s = np.minimum(np.where(waits, after + 1, after), last)
-    return following
+    """Return the calls after the copies, and after the waits for them: the host's time before is the program's."""
+    after = subject.work.call[rows] + 1
+    waits = np.append(subject.host.kind, 0)[after] == SYNCHRONIZES
+    following = np.where(waits, after + 1, after)
+    return following[following < len(subject.host.row)]
 
 
 def from_cpu(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -82,13 +83,15 @@ def from_cpu(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         still[call[rows]] = still[waits] = False
         return replace(timeline.without(_marked(subject, rows)), before_ns=before, own_ns=own, waits=still)
 
-    count = count_text(round(len(rows) / subject.steps))
+    count = round(len(rows) / subject.steps)
+    times = f" in {count_text(count)} copies" if count > 1 else ""
     size = mib(float(copied.bytes[rows].sum()) / subject.steps)
     sentence = (
-        f"Forward or backward copies {size} to the GPU {count} times, of tensors made on the CPU: make them there "
+        f"Forward or backward copies {size} to the GPU{times}, of tensors made on the CPU: make them there "
         "(device=x.device), or once (register_buffer)"
     )
-    yield Found(change, sentence, _marked(subject, rows))
+    host = HostTime(np.concatenate([call[rows], waits]), making)
+    yield Found(change, sentence, _marked(subject, rows), host=host)
 
 
 def _in_most_steps(subject: FixSubject, work: Bools) -> Int64s:

@@ -60,4 +60,5 @@ def _fix(rule: CpuRule, symptom: CpuSymptom, step_ns: float) -> Fix:
         step_ns=step_ns,
         up_to=False,
         evidence={"kernels_ns": about_ns, "floor_ns": 0.0, "calls": symptom.count},
+        lines=symptom.lines,
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..report.account import LineTime
 from ..support.small_numbers import rows_of_each
 from ..trace import MODEL_FORWARD, NO_CATEGORY, Bools, Int64s, Path
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER
@@ -64,6 +65,7 @@ class CpuSymptom:
     where: tuple[Path, ...]
     count: float
     evidence: Mapping[str, float] = field(default_factory=dict)
+    lines: tuple[LineTime, ...] = ()
 
 
 Answers = Iterator[CpuSymptom | Unjudged]
@@ -89,7 +91,7 @@ def loader(subject: CpuSubject) -> Answers:
     if about_ns:
         where = subject.loading_places()
         place = f" in {where[0][-1]}" if where else ""
-        yield CpuSymptom({"place": place}, about_ns, where, 0.0)
+        yield CpuSymptom({"place": place}, about_ns, where, 0.0, lines=subject.loading_lines())
 
 
 def updates_of(subject: CpuSubject) -> float:
@@ -117,7 +119,8 @@ def optimizer(subject: CpuSubject) -> Answers:
         return
     operators = subject.per_step(in_update)
     words = {"parameters": round(updated), "operators": round(operators), "remedy": fused_text(called)}
-    yield CpuSymptom(words, subject.phase_ns(OPTIMIZER), where, operators)
+    lines = subject.lines(in_update)
+    yield CpuSymptom(words, subject.phase_ns(OPTIMIZER), where, operators, lines=lines)
 
 
 def fused_text(called: str | None) -> str:
@@ -136,7 +139,8 @@ def loop(subject: CpuSubject) -> Answers:
     about_ns = longest.wall_ns + share * subject.phase_ns(BACKWARD)
     words = {"module": longest.name, "calls": round(longest.calls), "lasts": f"{longest.operator_ns / 1e3:.0f} µs"}
     where = subject.places(longest.operators)
-    yield CpuSymptom(words, about_ns, where, subject.per_step(longest.operators))
+    lines = subject.lines(longest.operators)
+    yield CpuSymptom(words, about_ns, where, subject.per_step(longest.operators), lines=lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +289,8 @@ def attention(subject: CpuSubject) -> Answers:
     again = [name for name in (*names, f"{SOFTMAX}_backward_data") if OF_SCORES.fullmatch(name)]
     scores = between | (subject.in_phase(BACKWARD) & subject.named(*again))
     words = {"count": round(count / subject.steps)}
-    yield CpuSymptom(words, subject.time_ns(scores), subject.places(scores), subject.per_step(scores))
+    where, lines = subject.places(scores), subject.lines(scores)
+    yield CpuSymptom(words, subject.time_ns(scores), where, subject.per_step(scores), lines=lines)
 
 
 def _between_products(subject: CpuSubject) -> tuple[Bools, int]:

@@ -17,7 +17,9 @@ from ..account import Partition
 from ..account.cells import IDLE
 from ..account.cpu import LOADING
 from ..account.intervals import union
+from ..account.lines import lines_of_work, longest_lines
 from ..attribution.steps import range_of_nodes
+from ..report.account import LineTime
 from ..trace import NO_CATEGORY, PUSH_POP, Bools, Int32s, Int64s, Path
 from ..vocabulary import PHASES
 from .counted_work import counted_work
@@ -136,6 +138,15 @@ class CpuSubject:
     def loading_places(self) -> tuple[Path, ...]:
         """Return the ranges in which it waits for data, those with the most time first."""
         return self._longest(self.partition.cells.path, self._loading_ns)
+
+    def loading_lines(self) -> tuple[LineTime, ...]:
+        """Return the lines at which it waits for data, those with the most time first; none if unknown."""
+        is_loading = self._loading_ns > 0
+        return longest_lines(self.attribution, self.partition.cells.line[is_loading], self._loading_ns[is_loading])
+
+    def lines(self, operators: Bools) -> tuple[LineTime, ...]:
+        """Return the lines that call some operators, those with the most time first; none if unknown."""
+        return lines_of_work(self.attribution, self.row[operators])
 
     def places(self, operators: Bools) -> tuple[Path, ...]:
         """Return the ranges of some operators, those with the most time first."""

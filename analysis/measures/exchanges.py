@@ -160,9 +160,10 @@ class Kernels(Collectives):
     """Columns by kernel that communicates, whose numbers are positions in the lists of `Exchanges`.
 
     `step` is -1 in none; `time_ns` is what it is given of the union; `matching` says whether its range
-    was asked for; the rest is as in `Collectives`.
+    was asked for; `row` is the position in its report's `Work`; the rest is as in `Collectives`.
     """
 
+    row: Int64s
     gpu: Int64s
     place: Int64s
     step: Int64s
@@ -220,6 +221,7 @@ def exchanges(
         facts.message_bytes,
         facts.bus_bytes,
         facts.root_or_peer,
+        row=rows,
         gpu=gpu,
         place=place,
         step=number_of_step,

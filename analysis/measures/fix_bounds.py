@@ -162,14 +162,15 @@ class _Bounds:
     def _fix(self, bound: _Bound, then_ns: float, same_as: tuple[str, ...]) -> Fix:
         subject = self.subject
         symptom = bound.symptom
-        count = subject.per_step(symptom.work)
-        evidence = {"kernels_ns": subject.time_ns(symptom.work), "floor_ns": 0.0, "calls": count}
+        concerned = subject.concerned(symptom)
+        evidence = {"kernels_ns": subject.time_ns(symptom.work), "floor_ns": 0.0, "calls": concerned.count}
         return Fix(
             rule=bound.rule.name,
             sentence=symptom.sentence,
-            where=subject.places(symptom.work),
-            lines=subject.lines_of(symptom.work),
-            count=count,
+            where=concerned.where,
+            lines=concerned.lines,
+            count=concerned.count,
+            work=subject.row[symptom.work],
             alone_ns=bound.most_ns,
             alone_low_ns=0.0,
             then_ns=then_ns,

@@ -4,6 +4,7 @@ kind        the figure of a change                            words
 replay      the step less the replayed step after it          saves, up to
 gpu_time    the GPU's work that would go away or be shorter   at most
 cpu         the time of the operators concerned               about
+ranks       what ranks of a job wait and transfer in vain     saves, up to
 """
 
 from __future__ import annotations
@@ -11,16 +12,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ..report.account import LineTime
 from ..report.evidence import STEP
-from ..trace import Path
+from ..trace import Int64s, Path
 
-#: What figures are computed of: the host's calls and the GPU's work, the GPU's work alone, a CPU's operators.
-REPLAY, GPU_TIME, CPU = "replay", "gpu_time", "cpu"
+#: What figures are computed of: the host's calls and the GPU's work, the GPU's work alone, a CPU's operators, or
+#: the ranks of a job.
+REPLAY, GPU_TIME, CPU, RANKS = "replay", "gpu_time", "cpu", "ranks"
 #: The replay with the host's times by phase must give the step without recording so nearly.
 NEAREST_STEP = 0.08
 #: Less of what figures are a share of is not shown.
 LEAST_SHARE = 0.02
+#: What may save less than that, or less than steps vary, is shown if the middle of its range is this share.
+LIKELY_SHARE = 0.05
 #: Two changes save the same time if both together save less than this multiple of the larger's saving, and the
 #: smaller adds less than this share of its own saving.
 SAME_TIME, ADDS = 1.1, 0.25
@@ -37,7 +43,8 @@ class Fix:
     """One change, and the time that it alone takes from `step_ns`: at most, and at the least of its range, ns.
 
     `step_ns` is what figures are a share of, as in `Fixes`; `then_ns` what is left of it after this change and
-    those before it, None for a CPU. `up_to` says that the change can save less, whatever recording cost.
+    those before it, None for a CPU and for ranks. `up_to` says that the change can save less, whatever recording
+    cost, `about` that it can save less or more, and `uncertain` that it may save too little to matter.
     `measured` is how many changes of this rule were measured, and which percentages of the figure they saved, from
     least to most. `evidence` has `kernels_ns`, `floor_ns` and `calls` of the work concerned, per step.
     """
@@ -51,11 +58,15 @@ class Fix:
     then_ns: float | None
     step_ns: float
     up_to: bool
+    about: bool = False
+    uncertain: bool = False
     measured: tuple[int, int, int] | None = None
     same_as: tuple[str, ...] = ()
     evidence: Mapping[str, float] = field(default_factory=dict)
     #: The lines of the program that make the work concerned, over the judged steps; empty if unknown.
     lines: tuple[LineTime, ...] = ()
+    #: The work concerned, as positions in that of the report, for a page; empty for a CPU.
+    work: Int64s = field(default_factory=lambda: np.empty(0, np.int64), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +81,10 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class Fixes:
-    """All changes that matter, by the least that they save; and what stayed silent, or was not judged.
+    """All changes that matter, by the middle of what they save; and what stayed silent, or was not judged.
 
-    `kind` is of REPLAY, GPU_TIME and CPU; `reason` says why nothing was replayed, in a sentence without its end,
+    `kind` is of REPLAY, GPU_TIME, CPU and RANKS; `reason` says why nothing was replayed, in a sentence without its
+    end,
     and `remedy` what to record for a replay, if anything helps. `step_ns` is what figures are a share of: a step;
     with GPU_TIME the GPU's work of a step, or `per` recording, of all that was recorded. It is the step without
     recording where `is_unrecorded`, of which it may be an upper limit.

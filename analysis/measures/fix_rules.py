@@ -26,9 +26,9 @@ class Rule:
     """A rule: its name in JSON, how screens call it, and how it is found.
 
     `find` takes a subject, and the host's factors. With `needs_host` the subject is a FixSubject, and the rule is
-    judged by a replay alone; else any GpuSubject will do. `up_to` says that its figure is a most. `unrecorded`
-    says that the host's time without recording decides it. What comes `last` is judged by what the causes, whose
-    changes matter, leave of the step.
+    judged by a replay alone; else any GpuSubject will do. `up_to` says that its figure is a most, `about` that it
+    can be less or more. `unrecorded` says that the host's time without recording decides it. What comes `last` is
+    judged by what the causes, whose changes matter, leave of the step.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Rule:
     find: Callable[[Any, Floats], Iterator[Found | Unjudged]]
     needs_host: bool = False
     up_to: bool = True
+    about: bool = False
     unrecorded: bool = False
     last: bool = False
 
@@ -70,5 +71,5 @@ RULES = (
     Rule("recompute", "checkpointing", recompute),
     Rule("alignment", "alignment", alignment),
     Rule("fp64", "double precision", fp64),
-    Rule("compile", "chains of small kernels", chains, last=True),
+    Rule("compile", "chains of small kernels", chains, up_to=False, about=True, last=True),
 )

@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 from nvtx_kernels import DOMAIN
 
 from ..account.gaps import Gaps, gaps_of
-from ..account.idle import Pieces, pieces_of
-from ..account.lines import lines_of_calls
+from ..account.idle import Pieces, loading_of, pieces_of
+from ..account.intervals import union
+from ..account.lines import lines_of_host
 from ..attribution.causes import Attribution
-from ..report.account import LineTime
-from ..support.small_numbers import distinct
-from ..trace import Bools, Int32s
+from ..support.layers import Layers
+from ..support.small_numbers import distinct, rows_of_each
+from ..trace import Bools, Int32s, Int64s
 from ..vocabulary import BACKWARD, SETTING_HOOKS
 from .gpu_subject import GpuSubject
+from .symptoms import Concerned, Found
 from .timeline import WAIT, Timeline
 
 #: How long the host takes between two calls where nothing keeps it, ns.
@@ -40,15 +42,42 @@ class FixSubject(GpuSubject):
         """How long a step takes, as recorded."""
         return float(self.window.steps_ns.mean())
 
-    def lines_of_calls(self, calls: NDArray[np.int64], *, after: bool = False) -> tuple[LineTime, ...]:
-        """Return the lines that make some calls, those with the most of their time first; none if unknown.
+    def concerned(self, symptom: Found) -> Concerned:
+        """Return what a symptom is of: its work, or of a rule about the host, the time concerned.
 
-        With `after`, they are those at which the program is after a call, by how long it is until its next one.
+        Pieces are those of its work, else calls.
         """
-        rows, following = self.host.row[calls], np.minimum(calls + 1, len(self.host.row) - 1)
-        launches = self.trace.launches
-        ns = self.timeline.before_ns[following] if after else (launches.end_ns - launches.start_ns)[rows]
-        return lines_of_calls(self.attribution, rows, np.maximum(ns.astype(np.int64), 1), after=after)
+        of_work = GpuSubject.concerned(self, symptom)
+        if symptom.host is None:
+            return of_work
+        calls, pauses = symptom.host
+        call_ns = self.host.end_ns[calls] - self.host.start_ns[calls]
+        pause_ns = self.timeline.before_ns[pauses].astype(np.int64)
+        # An instant call has a line, too.
+        ns = np.maximum(np.concatenate([call_ns, pause_ns]), 1)
+        lines = lines_of_host(self.attribution, self.host.row[calls], self.host.row[pauses], ns)
+        middle_ns = self.host.start_ns[pauses] - pause_ns // 2
+        both = np.concatenate([calls, pauses])
+        node = self._nodes(both, np.concatenate([self.host.start_ns[calls], middle_ns]))
+        count = of_work.count or len(calls) / self.steps
+        return Concerned(self.places_of(node, ns.astype(np.float64)), lines, count)
+
+    def _nodes(self, calls: Int64s, at_ns: Int64s) -> Int32s:
+        """Return the node of the innermost range that is open on each call's thread at a moment.
+
+        Where none is, as on autograd's threads, it is that of the next work.
+        """
+        ranges, home = self.attribution.ranges, self.attribution.home
+        thread = self.trace.launches.thread[self.host.row[calls]]
+        near = (ranges.start_ns < at_ns.max(initial=0)) & (ranges.end_ns > at_ns.min(initial=0)) & (home >= 0)
+        node = np.full(len(calls), -1, np.int32)
+        for (number,), rows in rows_of_each(thread):
+            open_ranges = np.flatnonzero(near & (ranges.thread == number))
+            layers = Layers(ranges.start_ns[open_ranges], ranges.end_ns[open_ranges])
+            innermost = layers.innermost(at_ns[rows])
+            node[rows] = np.append(home[open_ranges], np.int32(-1))[innermost]
+        following = np.minimum(np.searchsorted(self.work.call, calls), len(self.work.call) - 1)
+        return np.where(node >= 0, node, self.node[following])
 
     def in_most_steps(self, calls: NDArray[np.int64]) -> bool:
         """Return whether some calls are in all steps but one."""
@@ -92,6 +121,14 @@ class FixSubject(GpuSubject):
         earlier = self.work.start_ns < end_ns
         busy_until = int(self.work.end_ns[earlier].max(initial=begin_ns))
         return max(end_ns - max(begin_ns, busy_until), 0) / max(end_ns - begin_ns, 1)
+
+    def loads_data(self, calls: Int64s) -> bool:
+        """Return whether the program gets the next batch in most of the pauses before some calls, as names say."""
+        if self.run.get("loaders"):
+            return True
+        spots = loading_of(self.trace)
+        middle_ns = (self.host.start_ns[calls] + self.host.end_ns[np.maximum(calls - 1, 0)]) // 2
+        return bool(union(spots.start_ns, spots.end_ns).contain(middle_ns).mean() > 0.5)
 
     @cached_property
     def opening_backward(self) -> Bools:

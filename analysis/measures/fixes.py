@@ -25,7 +25,7 @@ from ..trace import Bools, Int64s
 from ..vocabulary import BACKWARD, FORWARD, PHASES
 from .cpu_fixes import cpu_fixes
 from .fix_bounds import bounds_of
-from .fix_list import LEAST_SHARE, NEAREST_STEP, Fix, Fixes, Silent, is_same_time
+from .fix_list import LEAST_SHARE, LIKELY_SHARE, NEAREST_STEP, Fix, Fixes, Silent, is_same_time
 from .fix_rules import BF16_MORE, MEASURED, RULES, Rule
 from .fix_subject import AT_ONCE_NS, FixSubject
 from .gpu_time import Floats
@@ -103,7 +103,8 @@ def _by_replay(
 ) -> Fixes:
     """Return the changes with what they save of the replayed step; launching saves `launching_ns` at most.
 
-    Causes come first: launching, and chains of small kernels, are judged on the step that their changes leave.
+    Causes come first: launching, and chains of small kernels, are judged on the step that their changes leave, as
+    far as these surely matter.
     """
     timeline, base = subject.timeline, _without_annotation(subject)
     tried = _factors(subject, base, unrecorded_step_ns, least_ns or unrecorded_step_ns or 0.0, host_ns)
@@ -118,14 +119,15 @@ def _by_replay(
     weighed = _Weighed(subject, base, causes, tried, step)
     left = base
     for place in weighed.shown(spread_ns):
-        left = causes[place].found.change(left)
+        if weighed.is_sure(spread_ns)[place]:
+            left = causes[place].found.change(left)
     last = _one_remedy([symptom for symptom in symptoms if symptom.rule.last])
     if last:
         launching_ns = max(launching_ns - _host_time_saved_ns(base, left) * float(tried.values.mean()), 0.0)
         weighed = _Weighed(subject, base, [*causes, *last], tried, step, left=left, launching_ns=launching_ns)
     shown = weighed.shown(spread_ns)
     return Fixes(
-        fixes=weighed.fixes(shown),
+        fixes=weighed.fixes(shown, spread_ns),
         silent=weighed.silent(shown),
         unjudged=tuple(unjudged),
         step_ns=weighed.step.ns,
@@ -255,6 +257,13 @@ def _of_phases(subject: FixSubject, base: Timeline, unrecorded_ns: float, host_n
     return np.where(own, factors, of_all)
 
 
+def _range(saved: Floats, at_least: Floats, ranged: Sequence[int]) -> tuple[Floats, Floats]:
+    """Return the least and the most that changes save at any factor; some save `at_least` so much."""
+    low, high = saved.min(axis=1, initial=np.inf), saved.max(axis=1, initial=0.0)
+    low[list(ranged)] = at_least[: len(ranged)].min(axis=1, initial=np.inf)
+    return low, high
+
+
 class _Weighed:
     """All symptoms, replayed without them one at a time, at all factors.
 
@@ -278,34 +287,51 @@ class _Weighed:
         self.inside_ns = step.ns - step.outside_ns
         bases = [left if symptom.rule.last and left is not None else base for symptom in symptoms]
         changed = [symptom.found.change(of) for symptom, of in zip(symptoms, bases, strict=True)]
+        ranged = [place for place, symptom in enumerate(symptoms) if symptom.found.least]
+        least = [found.least(bases[place]) for place in ranged if (found := symptoms[place].found).least]
         furthest = [symptom.found.more[0](base) for symptom in symptoms if symptom.found.more]
-        timelines = [base, left or base, *changed, *furthest]
+        timelines = [base, left or base, *changed, *least, *furthest]
         each = np.concatenate([factors] * len(timelines))
         steps = step_ns([timeline for timeline in timelines for _ in factors], each).reshape(len(timelines), -1)
         self.base_ns, left_ns, count = steps[0], steps[1], len(symptoms)
-        before = [left_ns if of is left else self.base_ns for of in bases] + [self.base_ns] * len(furthest)
+        before = [left_ns if of is left else self.base_ns for of in bases]
+        before += [before[place] for place in ranged] + [self.base_ns] * len(furthest)
         saved = np.maximum(np.array(before).reshape(-1, len(factors)) - steps[2:], 0.0)
         for place, symptom in enumerate(symptoms):
             if symptom.rule.name == "launching":
                 saved[place] = np.minimum(saved[place], launching_ns)
         share = saved / self.base_ns * (self.inside_ns / step.ns)
         saved = np.minimum(saved * (step.scale if fits else step.ns / self.base_ns), step.ns)
-        self.share, self.saved_ns, more = share[:count], saved[:count], saved[count:]
+        more = saved[count + len(ranged) :]
         self.more_ns = more.max(axis=1, initial=0.0) if fits else more.min(axis=1, initial=np.inf)
-        self.low_ns = self.saved_ns.min(axis=1, initial=np.inf)
-        self.high_ns = self.saved_ns.max(axis=1, initial=0.0) if fits else self.low_ns
+        self.share = share[:count]
+        low, high = _range(share[:count], share[count:], ranged)
+        self.low_share, self.high_share = low, high if fits else low
+        low, high = _range(saved[:count], saved[count:], ranged)
+        self.low_ns, self.high_ns = low, high if fits else low
         self.nearest = int(np.abs(self.base_ns - self.inside_ns).argmin())
         self.factor = factors[self.nearest : self.nearest + 1]
 
     def shown(self, spread_ns: float) -> list[int]:
-        """Return the symptoms that matter, those that save the most at the least first.
+        """Return the symptoms that matter, those that save the most in the middle of their range first.
 
         A cause comes before launching if it saves at least half as much: launching has no change of one line.
         """
-        enough = self.share.min(axis=1, initial=np.inf) >= LEAST_SHARE
-        enough &= self.low_ns > spread_ns
-        weight = [self.low_ns[n] / (2 if each.rule.last else 1) for n, each in enumerate(self.symptoms)]
+        by_host = np.array([symptom.rule.unrecorded for symptom in self.symptoms], np.bool_)
+        middle_share = (self.low_share + self.high_share) / 2
+        is_likely = (middle_share >= LIKELY_SHARE) & (self.middle_ns > spread_ns)
+        enough = self.is_sure(spread_ns) | (is_likely & ~by_host)
+        weight = [self.middle_ns[n] / (2 if each.rule.last else 1) for n, each in enumerate(self.symptoms)]
         return [place for place in np.argsort(-np.array(weight), kind="stable").tolist() if enough[place]]
+
+    @property
+    def middle_ns(self) -> Floats:
+        """The middle of the range of what each symptom's change saves, ns."""
+        return (self.low_ns + self.high_ns) / 2
+
+    def is_sure(self, spread_ns: float) -> Bools:
+        """Mark the symptoms whose changes save enough to matter at the least."""
+        return (self.low_share >= LEAST_SHARE) & (self.low_ns > spread_ns)
 
     def silent(self, shown: Sequence[int]) -> tuple[Silent, ...]:
         """Return the other symptoms."""
@@ -315,31 +341,37 @@ class _Weighed:
             if place not in shown
         )
 
-    def fixes(self, shown: Sequence[int]) -> tuple[Fix, ...]:
+    def fixes(self, shown: Sequence[int], spread_ns: float) -> tuple[Fix, ...]:
         """Return the rows of the symptoms that matter."""
         then = self._replayed([shown[: count + 1] for count in range(len(shown))])
-        same = self._same(shown)
-        return tuple(self._fix(place, then_ns, same[place]) for place, then_ns in zip(shown, then, strict=True))
+        same, sure = self._same(shown), self.is_sure(spread_ns)
+        rows = []
+        for place, then_ns in zip(shown, then, strict=True):
+            rows.append(replace(self._fix(place, then_ns, same[place]), uncertain=not sure[place]))
+        return tuple(rows)
 
     def _fix(self, place: int, then_ns: float, same_as: tuple[str, ...]) -> Fix:
         rule, found = self.symptoms[place]
         subject = self.subject
+        concerned = subject.concerned(found)
         evidence = {
             "kernels_ns": subject.time_ns(found.work),
-            "calls": subject.per_step(found.work),
+            "calls": concerned.count,
             **found.evidence,
         }
         return Fix(
             rule=rule.name,
             sentence=found.sentence + self._more(place),
-            where=subject.places(found.work),
-            lines=subject.lines_of(found.work),
-            count=subject.per_step(found.work),
+            where=concerned.where,
+            lines=concerned.lines,
+            count=concerned.count,
+            work=subject.row[found.work],
             alone_ns=float(self.high_ns[place]),
             alone_low_ns=float(self.low_ns[place]),
             then_ns=then_ns,
             step_ns=self.step.ns,
             up_to=rule.up_to,
+            about=rule.about,
             measured=MEASURED.get(rule.name) if found.is_like_measured else None,
             same_as=same_as,
             evidence={"floor_ns": 0.0, **evidence},

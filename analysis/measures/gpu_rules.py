@@ -10,7 +10,7 @@ import numpy as np
 
 from ..kernel_names.arithmetic import arithmetic_of, is_fp32_convolution
 from ..support.small_numbers import distinct, rows_of_each
-from ..support.units import count_text
+from ..support.units import count_text, share_text
 from ..trace import Bools
 from ..vocabulary import BACKWARD, FORWARD, PHASES
 from .gpu_peaks import Peak
@@ -37,6 +37,10 @@ OF_LOSS = r"log_?softmax|nll_loss|cross_?entropy"
 #: How the names of CUTLASS's products say how many elements they load at a time, where 16 bytes are possible.
 LOADS_FEW = re.compile(r"_align(1|2)(?!\d)")
 FULL_LOAD_BYTES, ELEMENT_BYTES = 16, 2
+#: Kernels that move numbers of 8 bytes, and the share of their time that those of 4 bytes take.
+DOUBLE, HALF = r"[<(]double\b", 0.5
+#: Memory has room if less of it than this share would be used.
+FULL, GIB = 0.9, 1 << 30
 #: Kernels that are bound by memory, and those that a compiler or a library has fused; programs of whose products
 #: convolutions have more than this share gained nothing from compiling.
 MOVES_MEMORY = ("elementwise", "copy", "reduction", "normalization", "softmax", "index", "dropout")
@@ -215,13 +219,37 @@ def score_kernels(subject: GpuSubject) -> Bools:
 
 
 def recompute(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
-    """Find forward work that backward computes again."""
+    """Find forward work that backward computes again, though memory has room for what it would have to keep."""
     again = np.append(subject.attribution.recompute, False)[subject.node]
-    if again.any():
-        sentence = (
-            "Backward computes forward again (activation checkpointing): fewer checkpoints, if memory allows"
-        )
+    if not again.any():
+        return
+    share = share_text(subject.time_ns(again) / subject.time_ns(np.ones_like(again)), 0)
+    symptom = f"Backward computes forward again ({share} of the GPU's work, activation checkpointing)"
+    used, present = (float(subject.run.get(name) or 0) for name in ("memory_peak_bytes", "device_memory_bytes"))
+    kept = kept_bytes(subject, again)
+    if not (used and present) or kept is None:
+        yield Unjudged(f"{symptom[0].lower()}{symptom[1:]}, but the report does not say whether memory has room")
+    elif used + kept < FULL * present:
+        sentence = f"{symptom}, and {used / GIB:.1f} of {present / GIB:.1f} GiB are used: fewer checkpoints"
         yield Found(dropping(again), sentence, again)
+
+
+def kept_bytes(subject: GpuSubject, again: Bools) -> float | None:
+    """Return how many bytes a step would keep instead of computing them again, at most; None if nothing tells.
+
+    They are what was allocated while it was computed again, and not freed then; if allocations are not known, half
+    of the bytes that the GPU can move meanwhile: a kernel does not write more than it moves.
+    """
+    attribution, work = subject.attribution, subject.trace.work
+    table = subject.trace.memory
+    if table is not None and len(table):
+        begin_ns, end_ns = work.start_ns[subject.row].min(), work.end_ns[subject.row].max()
+        in_steps = (table.at_ns >= begin_ns) & (table.at_ns <= end_ns)
+        is_again = np.append(attribution.recompute, False)[attribution.memory_node]
+        return max(float(table.bytes[in_steps & is_again].sum()), 0.0) / subject.steps
+    if subject.peak is None:
+        return None
+    return subject.time_ns(again) / 1e9 * subject.peak.bytes / 2
 
 
 def alignment(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -246,20 +274,33 @@ def _elements_loaded(name: str) -> int:
 
 
 def fp64(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
-    """Find products in double precision."""
-    work = subject.products & subject.named(lambda name: arithmetic_of(name) == "fp64")
-    if not work.any():
+    """Find products in double precision, whose program moves twice the bytes elsewhere, too.
+
+    At the least, products take their time at the peak of fp32, at the most at that of tensor cores.
+    """
+    products = subject.products & subject.named(lambda name: arithmetic_of(name) == "fp64")
+    if not products.any():
         return
-    count = count_text(round(subject.per_step(work)))
-    sentence = f"{count} products compute in fp64: if that is not meant, .float(), and TF32 where the GPU has it"
-    yield Found(shortening(work, _share_of_fp64(subject.peak)), sentence, work)
+    others = subject.matching(DOUBLE) & ~subject.products & subject.kernel
+    half = np.where(others, HALF, 1.0)
+    in_fp32, in_tf32 = (_share_of_fp64(subject.peak, is_tf32=is_tf32) for is_tf32 in (False, True))
+    least, most = (np.where(products, share, half) for share in (in_fp32, in_tf32))
+    work = products | others
+    count = count_text(round(subject.per_step(products)))
+    sentence = (
+        f"{count} products compute in fp64: use .float(), and TF32 where the GPU has it, unless fp64 is meant"
+    )
+    yield Found(shortening(work, most), sentence, work, least=shortening(work, least))
 
 
-def _share_of_fp64(peak: Peak | None) -> float:
-    """Return which share of its time a product in fp64 takes in a narrower arithmetic; 0 if no peak is known."""
+def _share_of_fp64(peak: Peak | None, *, is_tf32: bool) -> float:
+    """Return which share of its time a product in fp64 takes in fp32 or TF32.
+
+    Where no peak is known, that is all of it at the least, and nothing at the most.
+    """
     double = peak.flops("fp64") if peak else None
-    narrower = peak.flops(peak.narrower or "fp32") if peak else None
-    return min(double / narrower, 1.0) if double and narrower else 0.0
+    narrower = peak.flops((is_tf32 and peak.narrower) or "fp32") if peak else None
+    return min(double / narrower, 1.0) if double and narrower else float(not is_tf32)
 
 
 def chains(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -274,7 +315,7 @@ def chains(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
         return
     count = count_text(round(subject.per_step(work)))
     sentence = (
-        f"{count} kernels between products only move memory: torch.compile(model) makes each run of them one"
+        f"{count} kernels between products only move memory: torch.compile(model) fuses memory-bound kernels"
     )
     yield Found(dropping(dropped), sentence, work)
 

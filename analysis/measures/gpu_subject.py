@@ -12,13 +12,13 @@ import numpy as np
 from ..account.lines import lines_of_work
 from ..attribution.causes import Attribution
 from ..kernel_names.categories import classify
-from ..report.account import LineTime
 from ..support.small_numbers import ordered, rows_of_each
-from ..trace import KERNEL, Bools, Int64s, Path
+from ..trace import KERNEL, Bools, Int32s, Int64s, Path
 from ..vocabulary import PHASES
 from .efficiency import Counts, counted_in, keys_of
 from .gpu_peaks import Peak, peak_for
 from .gpu_time import Floats, GpuTime
+from .symptoms import Concerned, Found
 
 MOST_PLACES = 20
 #: What ranges of attention are called, whose parts can have ranges of their own.
@@ -95,22 +95,31 @@ class GpuSubject:
             self._paths[node] = (*self.path(int(forest.parent[node])), name)
         return self._paths[node]
 
+    def concerned(self, symptom: Found) -> Concerned:
+        """Return what a symptom is of: its work."""
+        work = symptom.work
+        lines = lines_of_work(self.attribution, self.row[work])
+        return Concerned(self.places(work), lines, self.per_step(work))
+
     def places(self, work: Bools) -> tuple[Path, ...]:
         """Return the ranges of some work, those with the most time first."""
-        rows = np.flatnonzero(work & (self.node >= 0))
-        _, first, group = np.unique(self.path_id[rows], return_index=True, return_inverse=True)
-        order = np.lexsort((first, -np.bincount(group, self.duration_ns[rows])))
-        return tuple(self.path(node) for node in self.node[rows[first[order[:MOST_PLACES]]]].tolist())
+        return self.places_of(self.node[work], self.duration_ns[work])
 
-    def lines_of(self, work: Bools) -> tuple[LineTime, ...]:
-        """Return the lines that launch some work, those with the most time first; none if unknown."""
-        return lines_of_work(self.attribution, self.row[work])
+    def places_of(self, node: Int32s, ns: Floats) -> tuple[Path, ...]:
+        """Return the ranges of some nodes, -1 for none, those with the most of `ns` first."""
+        known = np.flatnonzero(node >= 0)
+        _, first, group = np.unique(self._path_ids(node[known]), return_index=True, return_inverse=True)
+        order = np.lexsort((first, -np.bincount(group, ns[known])))
+        return tuple(self.path(place) for place in node[known[first[order[:MOST_PLACES]]]].tolist())
 
     @cached_property
     def path_id(self) -> Int64s:
         """A number for each piece of work's path: equal paths, below steps of any name, have equal numbers."""
+        return self._path_ids(self.node)
+
+    def _path_ids(self, node: Int32s) -> Int64s:
         number: dict[Path, int] = {}
-        nodes, code = np.unique(self.node, return_inverse=True)
+        nodes, code = np.unique(node, return_inverse=True)
         paths = [self._below_step(self.path(node)) for node in nodes.tolist()]
         ids = [number.setdefault(path, len(number)) for path in paths]
         return np.array(ids, np.int64)[code]

@@ -20,7 +20,7 @@ from .copy_rules import COPIED_BYTES, READ_BYTES, copied_results, following_call
 from .fix_subject import AT_ONCE_NS, FixSubject
 from .gpu_time import Floats
 from .host_line import SYNCHRONIZES
-from .symptoms import Found, Unjudged
+from .symptoms import Found, HostTime, Unjudged
 from .timeline import PAUSE_NS, Timeline
 from .waste_rules import ALLOCATES
 
@@ -37,6 +37,8 @@ OPTIMIZER_NAME = re.compile(r"^Optimizer\.step#(\w+)\.step|^steps of (\w+)$|^([A
 BYTES = {"Adam": 28, "AdamW": 28, "SGD": 20, "Adagrad": 20}
 #: More reads than of a loss and a norm are of code that decides by them.
 FEW_READS = 2
+#: Where a batch is made while the GPU works on the one before.
+BESIDE = "beside the step (DataLoader(num_workers=…))"
 #: A pause that is in one step alone shows nothing of the others.
 FEWEST_STEPS = 2
 
@@ -67,21 +69,19 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         mean_ns = min(float(timeline.before_ns[calls].sum()) / subject.steps, subject.step_ns)
         copies = subject.timeline.copied.bytes[next_work] > 0
         is_copy = subject.matching(r"memcpy Host-to-Device")[next_work] & (copies | (subject.trace.copies is None))
-        place, remedy = (
-            "the step's first copy to the GPU",
-            "make batches beside the step (DataLoader(num_workers=…))",
-        )
+        place = "the step's first copy to the GPU"
+        remedy = f"make batches {BESIDE}"
+        if not subject.loads_data(calls):
+            remedy = f"make the batch on the GPU (device=…), or {BESIDE}"
         if is_copy.mean() < 0.5:
             path = subject.path(int(subject.node[next_work[0]]))
-            place, remedy = (
-                path[-1] if path else "the next launch",
-                "move it off the training thread, or do it less often",
-            )
+            place = path[-1] if path else "the next launch"
+            remedy = "move it off the training thread, or do it less often"
         concerned = np.zeros(len(work.row), np.bool_)
         concerned[next_work] = True
         time = time_in_digits(mean_ns)
         sentence = f"The program computes for {time} before {place}, and the GPU has nothing to do: {remedy}"
-        yield Found(change, sentence, concerned)
+        yield Found(change, sentence, concerned, host=HostTime(pauses=calls))
 
 
 def scalar_read(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -129,7 +129,8 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
     else:
         remedy, reads = "read the loss every N steps", ".item(), float(), print"
     inside = "forward" if in_forward else "step"
-    yield Found(change, f"Each {inside} waits{times} for {size} from the GPU ({reads}): {remedy}", work)
+    sentence = f"Each {inside} waits{times} for {size} from the GPU ({reads}): {remedy}"
+    yield Found(change, sentence, work, host=HostTime(waits[rows]))
 
 
 def pageable_copy(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -157,7 +158,7 @@ def pageable_copy(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         f"{text} MiB are copied from pageable memory while the program waits: "
         "pin_memory=True and .to(device, non_blocking=True)"
     )
-    yield Found(change, sentence, work)
+    yield Found(change, sentence, work, host=HostTime(waits))
 
 
 def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -248,7 +249,7 @@ def launching(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged
     sentence = (
         f"{what} {verb} limited by the CPU: {count} small kernels are launched one by one: {_graphs(subject)}"
     )
-    yield Found(change, sentence, work)
+    yield Found(change, sentence, work, host=HostTime(np.flatnonzero(calls)))
 
 
 def _graphs(subject: FixSubject) -> str:

@@ -9,15 +9,17 @@ count on all ranks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..report import Report
 from ..report.account import COMMUNICATION, IDLE, Cause, State, StepRow, mean
-from ..trace import Int64s
+from ..trace import Bools, Int64s
 from .communication import Parts, align
 from .exchanges import Exchanges, listed_ranks, together
+from .gpu_time import Floats
+from .rank_evidence import RankEvidence
 
 #: The share of a step from which waiting is told, and the share of it by which one rank waits less than others.
 MUCH_WAITING, FOR_ONE = 0.05, 0.75
@@ -66,12 +68,54 @@ class Late:
 
 
 @dataclass(frozen=True, slots=True)
+class Waits:
+    """What no compute hides of the collectives of all ranks, by kernel, one rank's after another's, ns.
+
+    `waiting_ns` is what of the exposed time is waiting for other ranks, -1 where that is not known; `moving_ns` is
+    how long a kernel transfers, exposed or not.
+    """
+
+    rank: Int64s
+    step: Int64s  # -1 in none
+    exposed_ns: Int64s
+    waiting_ns: Int64s
+    moving_ns: Int64s
+
+    def by_step(self, values_ns: Int64s, ranks: int, steps: int) -> Floats:
+        """Return the sums of a value of each kernel by rank and step, float64 (ranks, steps)."""
+        sums = np.zeros((ranks, steps))
+        inside = self.step >= 0
+        np.add.at(sums, (self.rank[inside], np.minimum(self.step[inside], steps - 1)), values_ns[inside])
+        return sums
+
+    def known(self, ranks: int) -> Bools:
+        """Mark the ranks of which the waiting in some collective is known, bool (ranks,)."""
+        aligned = (self.waiting_ns >= 0) & (self.step >= 0)
+        return np.bincount(self.rank[aligned], minlength=ranks) > 0
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """The ranks of a job, in order; `steps` count on all of them. `late` is None where they wait for no one."""
+    """The ranks of a job, in order; `counted` are the steps that count on all of them.
+
+    `late` is None where they wait for no one; that is told by `waits` and `rows`, the steps of each rank.
+    """
 
     ranks: tuple[RankStep, ...]
-    steps: int
+    counted: tuple[int, ...]
     late: Late | None
+    waits: Waits = field(repr=False)
+    rows: tuple[tuple[StepRow, ...], ...] = field(repr=False)
+
+    @property
+    def steps(self) -> int:
+        """How many steps count."""
+        return len(self.counted)
+
+    @property
+    def alone_ns(self) -> float | None:
+        """How long a step takes without recording, which is as long on every rank; None if no rank knows."""
+        return _alone_ns(self.ranks)
 
     @property
     def step_ns(self) -> float:
@@ -84,34 +128,37 @@ class Job:
         return max((rank.waiting_ns or 0.0 for rank in self.ranks), default=0.0)
 
 
-def job_of(reports: Sequence[tuple[str, Report, Exchanges]]) -> Job | None:
-    """Return the step of a job, from each rank's name, report and exchanges of all its steps.
+def job_of(reports: Sequence[tuple[str, Report, RankEvidence]]) -> Job | None:
+    """Return the step of a job, from each rank's name, report and evidence.
 
     None unless every report is of one GPU with steps, and all have the same number of them.
     """
     accounts = [report.account for _, report, _ in reports]
     if len(reports) < 2 or any(account is None or not account.has_steps for account in accounts):
         return None
-    rows = [[row for row in account.rows if row.loop == 0] for account in accounts if account]
-    if len({len(of_rank) for of_rank in rows}) > 1 or any(len(exchanged.gpus) > 1 for _, _, exchanged in reports):
+    rows = [tuple(row for row in account.rows if row.loop == 0) for account in accounts if account]
+    held = [(name, evidence.exchanges) for name, _, evidence in reports]
+    if len({len(of_rank) for of_rank in rows}) > 1 or any(len(exchanged.gpus) > 1 for _, exchanged in held):
         return None
     counted = [number for number, steps in enumerate(zip(*rows, strict=True)) if all(row.counted for row in steps)]
     if not counted:
         return None
-    waiting = _waiting(reports, rows)
+    waits = _waits(held)
+    waiting_ns = waiting_by_step(waits, rows)
+    knows = waits.known(len(rows))
     ranks = tuple(
         RankStep(
             name=name,
             gpu=report.account.gpus[0].gpu if report.account and report.account.gpus else "",
-            step_ns=mean([of_rank[number].own_ns for number in counted]),
-            states_ns=_states([of_rank[number] for number in counted]),
-            waiting_ns=None if of_step is None else float(of_step[counted].mean()),
+            step_ns=mean([rows[number][step].own_ns for step in counted]),
+            states_ns=_states([rows[number][step] for step in counted]),
+            waiting_ns=float(waiting_ns[number, counted].mean()) if knows[number] else None,
             causes=report.account.gpus[0].causes if report.account and report.account.gpus else (),
             alone_ns=report.recording.alone_ns if report.recording else None,
         )
-        for (name, report, _), of_rank, of_step in zip(reports, rows, waiting, strict=True)
+        for number, (name, report, _) in enumerate(reports)
     )
-    return Job(ranks, len(counted), _late(ranks))
+    return Job(ranks, tuple(counted), _late(ranks), waits, tuple(rows))
 
 
 def _states(rows: Sequence[StepRow]) -> dict[State, float]:
@@ -122,31 +169,27 @@ def _states(rows: Sequence[StepRow]) -> dict[State, float]:
     return sums
 
 
-def _waiting(
-    reports: Sequence[tuple[str, Report, Exchanges]], rows: Sequence[Sequence[StepRow]]
-) -> list[Int64s | None]:
-    """Return how long each rank waits in each step while nothing hides it, ns; None where this is not known."""
-    held = together([(name, exchanged) for name, _, exchanged in reports])
-    kernels, steps = held.kernels, len(rows[0])
+def _waits(reports: Sequence[tuple[str, Exchanges]]) -> Waits:
+    """Return how long each rank waits in each collective while nothing hides it, and how long it is exposed."""
+    held = together(reports)
+    kernels = held.kernels
     group = np.where(np.array([not name for name in held.groups] or [True])[kernels.group], -1, kernels.group)
     listed = np.array([listed_ranks(name) for name in held.groups] or [0])[kernels.group]
     ranks = np.maximum(kernels.ranks, listed)
     parts = Parts(kernels.gpu, kernels.collective, group, ranks, kernels.start_ns, kernels.end_ns)
-    in_step = kernels.step >= 0
-    aligned = align(parts.take(in_step), one_clock=False).waiting_ns
-    exposed_ns = (kernels.time_ns - kernels.hidden_ns)[in_step]
-    step, gpu = kernels.step[in_step], kernels.gpu[in_step]
-    result: list[Int64s | None] = []
-    for rank, of_rank in enumerate(rows):
-        mine = (gpu == rank) & (aligned >= 0)
-        if not mine.any():
-            result.append(None)
-            continue
-        waiting = np.zeros(steps, np.int64)
-        np.add.at(waiting, np.minimum(step[mine], steps - 1), np.minimum(aligned, exposed_ns)[mine])
-        exposed = np.array([row.kind_ns(COMMUNICATION) for row in of_rank], np.int64)
-        result.append(np.minimum(waiting, exposed))
-    return result
+    in_step = np.flatnonzero(kernels.step >= 0)
+    aligned = np.full(len(kernels), -1, np.int64)
+    aligned[in_step] = align(parts.take(in_step), one_clock=False).waiting_ns
+    exposed_ns = kernels.time_ns - kernels.hidden_ns
+    moving_ns = kernels.end_ns - kernels.start_ns - np.maximum(aligned, 0)
+    return Waits(kernels.gpu, kernels.step, exposed_ns, np.minimum(aligned, exposed_ns), moving_ns)
+
+
+def waiting_by_step(waits: Waits, rows: Sequence[Sequence[StepRow]]) -> Floats:
+    """Return how long each rank waits in each step, at most its exposed communication: float64 (ranks, steps)."""
+    exposed_ns = np.array([[row.kind_ns(COMMUNICATION) for row in of_rank] for of_rank in rows], np.float64)
+    waiting_ns = waits.by_step(np.maximum(waits.waiting_ns, 0), len(rows), len(rows[0]))
+    return np.minimum(waiting_ns, exposed_ns)
 
 
 def _late(ranks: Sequence[RankStep]) -> Late | None:
@@ -167,6 +210,12 @@ def _late(ranks: Sequence[RankStep]) -> Late | None:
     }
     state = max(more, key=lambda each: more[each], default=None)
     more_ns = more[state] if state else 0.0
-    slower_ns = max(last.step_ns - last.alone_ns, 0.0) if last.alone_ns else 0.0
-    of_recording_ns = waiting_ns if state in SLOWED and not last.alone_ns else min(slower_ns, waiting_ns)
+    alone_ns = _alone_ns(ranks)
+    slower_ns = max(last.step_ns - alone_ns, 0.0) if alone_ns else 0.0
+    of_recording_ns = waiting_ns if state in SLOWED and not alone_ns else min(slower_ns, waiting_ns)
     return Late(last, waiting_ns, state, more_ns, of_recording_ns)
+
+
+def _alone_ns(ranks: Sequence[RankStep]) -> float | None:
+    """Return how long a step takes without recording, by the rank that says the most; None if none does."""
+    return max((rank.alone_ns for rank in ranks if rank.alone_ns), default=None)

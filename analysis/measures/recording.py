@@ -17,7 +17,7 @@ from ..account import Partition
 from ..account.intervals import union
 from ..attribution.steps import measured_steps
 from ..readers.marks import RecordedMark, TrainingMark, UnrecordedMark
-from ..report.account import IDLE, Account
+from ..report.account import COMMUNICATION, IDLE, Account, mean
 from ..report.recording import NO_MARK, PhaseAlone, Recording
 from ..support.small_numbers import summed
 from ..support.units import time_in_digits
@@ -51,7 +51,7 @@ def recording(partition: Partition, account: Account, *, unrecorded_step_ns: flo
         given_ns = unrecorded_step_ns
         timed = replace(timed, unrecorded_step_ns=given_ns, clock="given")
         timed = replace(timed, unrecorded_low_ns=given_ns, unrecorded_high_ns=given_ns)
-        return _judged(timed, "" if unrecorded_step_ns > 0 else NO_MARK)
+        return _judged(timed, account, "" if unrecorded_step_ns > 0 else NO_MARK)
     if not marks:
         return timed
     step_ns = [ns for mark in marks for ns in mark.step_ns]
@@ -78,14 +78,19 @@ def recording(partition: Partition, account: Account, *, unrecorded_step_ns: flo
         is_detached=all(mark.is_detached for mark in marks),
         host_ns={str(phase): float(ns) for phase, ns in marks[0].host_ns.items()},
     )
-    return _judged(timed, _doubt(partition, marks, timed))
+    return _judged(timed, account, _doubt(partition, marks, timed))
 
 
-def _judged(timed: Recording, doubt: str) -> Recording:
-    """Return the recording with what makes it doubtful: as given, or by its times."""
-    alone_ns, busy_ns = timed.unrecorded_step_ns or 0.0, timed.busy_ns or 0.0
-    if not doubt and busy_ns > MOST_WORK * alone_ns:
-        doubt = MORE_WORK.format(time_in_digits(busy_ns), time_in_digits(alone_ns))
+def _judged(timed: Recording, account: Account, doubt: str) -> Recording:
+    """Return the recording with what makes it doubtful: as given, or by its times.
+
+    In its communication a GPU can wait for ranks that recording slows, which is no work of its own.
+    """
+    alone_ns = timed.unrecorded_step_ns or 0.0
+    exchanged_ns = mean([row.kind_ns(COMMUNICATION) / row.gpus for row in account.counted if row.gpus])
+    working_ns = (timed.busy_ns or 0.0) - exchanged_ns
+    if not doubt and working_ns > MOST_WORK * alone_ns:
+        doubt = MORE_WORK.format(time_in_digits(working_ns), time_in_digits(alone_ns))
     if not doubt and timed.phases and timed.pauses_ns is not None:
         between_ns = alone_ns - sum(phase.span_ns for name, phase in timed.phases.items() if name != OTHER)
         doubt = OTHER_PAUSES if timed.pauses_ns > max(between_ns, 0.0) + MOST_PAUSES * alone_ns else ""

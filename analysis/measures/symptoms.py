@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
-from ..trace import Bools
+import numpy as np
+
+from ..report.account import LineTime
+from ..trace import Bools, Int64s, Path
 from .gpu_time import GpuTime
 from .timeline import Timeline
 
@@ -25,9 +28,16 @@ class GpuChange(Protocol):
 Change: TypeAlias = GpuChange | Callable[[Timeline], Timeline]
 
 
+class HostTime(NamedTuple):
+    """Some of the host's time: calls, and the pauses before others; both are positions in the host's calls."""
+
+    calls: Int64s = np.empty(0, np.int64)
+    pauses: Int64s = np.empty(0, np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A symptom: the change, its sentence, and the work concerned."""
+    """A symptom: the change, its sentence, and the work concerned; of a rule about the host, its time, too."""
 
     change: Change
     sentence: str
@@ -35,12 +45,24 @@ class Found:
     evidence: Mapping[str, float] = field(default_factory=dict)
     #: The same with more of it, and what is then said, with {} for the figure: bf16 in place of TF32.
     more: tuple[Change, str] | None = None
+    #: What the change does at the least, if how much of it will help is not known; else all of it.
+    least: Change | None = None
+    host: HostTime | None = None
     #: Whether the changes that were measured tell how much of its figure such a change saves.
     is_like_measured: bool = True
 
     def on_gpu(self, time: GpuTime) -> GpuTime:
         """Return the GPU's time after the change of a rule that needs no host."""
         return cast(GpuChange, self.change)(time)
+
+
+@dataclass(frozen=True, slots=True)
+class Concerned:
+    """What a symptom is of: ranges and lines with the most of its time first, and how many pieces a step has."""
+
+    where: tuple[Path, ...]
+    lines: tuple[LineTime, ...]
+    count: float
 
 
 class Unjudged(NamedTuple):

@@ -13,7 +13,7 @@ from ..vocabulary import BACKWARD, FORWARD, PHASES
 from .fix_subject import FixSubject
 from .gpu_time import Floats
 from .host_line import SYNCHRONIZES
-from .symptoms import Found, Unjudged
+from .symptoms import Change, Found, HostTime, Unjudged
 from .timeline import PAUSE_NS, Timeline
 
 #: From so many allocations and frees a step on, and so many frees: a cache that still grows frees nothing.
@@ -49,7 +49,7 @@ def allocating(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         f"{count_text(round(frees))} times: no torch.cuda.empty_cache() in the loop; if memory is full, "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     )
-    yield Found(change, sentence, _no_work(subject))
+    yield _of_calls(subject, calls, change, sentence)
 
 
 def anomaly(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -89,13 +89,16 @@ def device_sync(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     def change(timeline: Timeline) -> Timeline:
         return replace(timeline, waits=timeline.waits & ~calls, own_ns=np.where(calls, 0.0, timeline.own_ns))
 
-    times = count_text(max(round(int(calls.sum()) / subject.steps), 1))
+    count = round(int(calls.sum()) / subject.steps)
+    times = f" {count_text(count)} times" if count > 1 else ""
     sentence = (
-        f"Each step waits {times} time{'s' * (times != '1')} for the whole GPU (torch.cuda.synchronize): "
+        f"Each step waits{times} for the whole GPU (torch.cuda.synchronize): "
         "time with CUDA events, and read them every N steps"
     )
-    yield Found(change, sentence, _no_work(subject))
+    yield _of_calls(subject, calls, change, sentence)
 
 
-def _no_work(subject: FixSubject) -> Bools:
-    return np.zeros(len(subject.work.row), np.bool_)
+def _of_calls(subject: FixSubject, calls: Bools, change: Change, sentence: str) -> Found:
+    """Return a symptom of calls that launch nothing."""
+    no_work = np.zeros(len(subject.work.row), np.bool_)
+    return Found(change, sentence, no_work, host=HostTime(np.flatnonzero(calls)))

@@ -1,13 +1,14 @@
-"""One self-contained HTML file: data, charts (ECharts) and tables (DataTables) in it, nothing loaded.
+"""One self-contained HTML file: data, pictures and script in it, nothing loaded.
 
-The page's own policy forbids it every request, and every script but the three that are in it. Names are escaped by
-the template, by the encoding of the data, and by the page's script where it makes text.
+The page's own policy forbids it every request, and every script but the one that is in it. Names are escaped by
+the template and by the encoding of the data; the script makes text of them, never HTML.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -16,19 +17,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from ..presenters.as_html import PAGE
 from ..views.headings import ON_CPU, on_cpu
 from .contents import Contents
-from .sections import title_of
 
-PARTS = files(__package__)
+ASSETS = files(__package__) / "assets"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-LIBRARIES = ("echarts.min.js", "dataTables.min.js")
-TABLE_STYLE = "dataTables.dataTables.min.css"
 
 
 def present(page: Contents) -> str:
     """Write a page; equal contents give equal pages."""
-    own_parts = sorted(asset.name for asset in (PARTS / "assets").iterdir() if asset.name.endswith(".js"))
-    own_script = "\n".join(_read("assets", name) for name in own_parts)
-    scripts = [*(_read("vendor", name) for name in LIBRARIES), f'"use strict";\n{{\n{own_script}}}\n']
+    parts = sorted(asset.name for asset in ASSETS.iterdir() if asset.name.endswith(".js"))
+    script = "\n".join(_read(name) for name in parts)
+    script = f'"use strict";\n{{\n{script}}}\n'
     environment = Environment(
         loader=PackageLoader(__package__, "assets"),
         autoescape=True,
@@ -37,40 +35,37 @@ def present(page: Contents) -> str:
         lstrip_blocks=True,
     )
     environment.filters["say"] = on_cpu if page.on_cpu else str
-    environment.filters["title_of"] = title_of
-    json_options = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
-    environment.policies["json.dumps_kwargs"] = json_options
-    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    environment.policies["json.dumps_kwargs"] = {
+        "ensure_ascii": False,
+        "allow_nan": False,
+        "separators": (",", ":"),
+    }
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("page.html.jinja").render(
         title=page.title,
         reports=page.reports,
         differences=page.differences,
-        words=page.on_cpu,
         generator=PAGE,
         letters=LETTERS if len(page.reports) > 1 else "",
+        longest=max((_longest(report) for report in page.reports), default=0) or 1,
         contents={
-            # What the page's script needs of a report; the other texts are in the page already.
-            "reports": [
-                _without(report, "verdict", "look", "sections")
-                | {"facts": {name: report["facts"][name] for name in ("measured", "time", "span", "parts")}}
-                for report in page.reports
-            ],
-            "differences": [_without(difference, "lead", "account") for difference in page.differences],
+            "reports": [report["data"] for report in page.reports],
             "words": ON_CPU if page.on_cpu else {},
         },
-        styles=[_read("vendor", TABLE_STYLE), _read("assets", "page.css")],
-        scripts=scripts,
+        style=_read("page.css"),
+        script=script,
         policy=(
-            f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
+            f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data: blob:; "
             "base-uri 'none'; form-action 'none'"
         ),
     )
 
 
-def _without(contents: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: part for name, part in contents.items() if name not in names}
+def _longest(report: Mapping[str, Any]) -> float:
+    """Return the time of the longest bar of a report, ns."""
+    gpus = report["bars"]["gpus"] if report["bars"] else []
+    return max((gpu["ns"] for gpu in gpus), default=0.0)
 
 
-def _read(folder: str, name: str) -> str:
-    return (PARTS / folder / name).read_text(encoding="utf-8")
+def _read(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")

@@ -6,37 +6,25 @@ multicore architectures", CACM 52(4), 2009: attainable FLOP/s = min(peak FLOP/s,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, floor, log10, sqrt
 from typing import Any
 
 from ..document import Detail, by_key
 from ..errors import ReportError
-from ..measures.efficiency import NEITHER
 from ..measures.gpu_peaks import Peak
 from ..report import Path
 from ..support.text import fit
-from ..support.units import share_text, time_text
+from ..support.units import digits_text, share_text, si_text, time_in_digits
 from ..views import efficiency
 from ..views.registry import Subject
-from ..views.rows import common_length, label
-from .icicle import LONGEST_KERNEL
+from .work_rows import LONGEST_KERNEL, PathTree
 
 MAX_POINTS = 400
 #: Peaks of integers are not FLOP/s.
 INTEGERS = frozenset(("int8",))
-#: A point's facts on its range, and their columns in the view.
-POINT = {
-    "phase": "phase",
-    "ns": "kernel_ns",
-    "flops": "flops_per_s",
-    "bytes": "bytes_per_s",
-    "intensity": "flops_per_byte",
-    "arithmetic": "arithmetic",
-    "of_compute": "compute_share",
-    "of_memory": "memory_share",
-    "bound": "bound",
-}
+WIDTH, HEIGHT, LARGEST = 1000, 420, 26
 Row = dict[str, Any]
 
 
@@ -50,60 +38,100 @@ def counted_rows(subject: Subject) -> list[Row]:
     return [row for table in of_ranges for row in by_key(table) if row["kernel_ns"]]
 
 
-def roofline(rows: Sequence[Row], peak: Peak | None) -> dict[str, Any] | None:
-    """Return the picture; None without peaks of the GPU, or a range that has FLOPs and bytes.
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """The bounds of the picture, as powers of ten of FLOPs per byte and of FLOP/s, and where a point is in it."""
 
-    `memory` is in bytes/s; `roofs` are peaks in FLOP/s, the highest first, `used` where a range computes in one.
-    `points` are the ranges with the most kernel time: `ns` is over what the rows' figures are, `flops` in FLOP/s,
-    `bytes` in bytes/s, `intensity` in FLOPs per byte, `of_compute` and `of_memory` are shares of the peaks.
-    `outer` is true where ranges inside it were counted too. `left_out` says how many ranges are not drawn because
-    they compute or move nothing, and how many because there is no room.
+    left: int
+    right: int
+    low: int
+    high: int
+
+    def at(self, intensity: float, flops: float) -> tuple[float, float]:
+        x = (log10(intensity) - self.left) / (self.right - self.left)
+        y = (log10(flops) - self.low) / (self.high - self.low)
+        return round(x * WIDTH, 1), round((1 - y) * HEIGHT, 1)
+
+
+def roofline(rows: Sequence[Row], peak: Peak | None, tree: PathTree) -> dict[str, Any] | None:
+    """Return the picture, `WIDTH` by `HEIGHT`; None without peaks of the GPU, or a range that has FLOPs and bytes.
+
+    `roofs` are lines, the peaks' from where memory's meets them, `used` where a range computes in one. `points`
+    are the ranges with the most kernel time, as circles of that area, with facts as `lines`; `outer` is true where
+    ranges inside were counted too. `left_out` says how many ranges are not drawn because they compute or move
+    nothing, and how many because there is no room.
     """
     drawn = sorted((row for row in rows if row["flops_per_byte"]), key=lambda row: -row["kernel_ns"])
     if peak is None or not drawn:
         return None
-    around, used = _around(rows), {kind for row in drawn for kind in row["arithmetic"].split(" + ")}
+    around = _around(rows)
+    used = {kind for row in drawn for kind in row["arithmetic"].split(" + ")}
     heights: dict[float, list[str]] = {}  # of peaks that are equally high, one roof
     for kind in peak.tflops:
         if kind not in INTEGERS or kind in used:
             heights.setdefault(peak.flops(kind) or 0.0, []).append(kind)
+    frame = _frame(drawn, max(heights), peak.bytes)
+    most_ns = drawn[0]["kernel_ns"]
     return {
-        "memory": peak.bytes,
-        "roofs": [
-            {"flops": height, "kinds": kinds, "used": bool(used & set(kinds))}
-            for height, kinds in sorted(heights.items(), reverse=True)
-        ],
+        "roofs": [*_roofs(heights, peak.bytes, used, frame)],
         "points": [
             {
-                "path": fit(row["range"], LONGEST_KERNEL),
-                **{name: row[key] for name, key in POINT.items()},
+                "path": tree.of_names(row["range"].path),
+                "phase": row["phase"],
+                "at": frame.at(row["flops_per_byte"], row["flops_per_s"]),
+                "radius": round(max(3.5, LARGEST * sqrt(row["kernel_ns"] / most_ns)), 1),
                 "outer": row["range"].path in around,
+                "title": fit(row["range"], LONGEST_KERNEL),
+                "lines": _lines(row),
             }
             for row in drawn[:MAX_POINTS]
+        ],
+        "across": [
+            (frame.at(10.0**power, 1)[0], f"{10.0**power:g}") for power in range(frame.left, frame.right + 1)
+        ],
+        "up": [
+            (frame.at(1, 10.0**power)[1], si_text(10.0**power, "FLOP/s"))
+            for power in range(frame.low, frame.high + 1)
         ],
         "left_out": {"without": len(rows) - len(drawn), "smaller": max(0, len(drawn) - MAX_POINTS)},
     }
 
 
-def far_below(rows: Sequence[Row]) -> Iterator[str]:
-    """Name the range with the most kernel time that is bound by neither, of those with no other inside."""
-    around = _around(rows)
-    far = [row for row in rows if row["bound"] == NEITHER and row["range"].path not in around]
-    if not far:
-        return
-    most = max(far, key=lambda row: row["kernel_ns"])
-    common = common_length(row["range"].path for row in rows if row["range"].path not in around)
-    path = fit(label(most["range"].path, common), LONGEST_KERNEL)
-    phase = "" if most["phase"] in most["range"].path else f"{most['phase']}, "
-    reached = [
-        f"{share_text(most[key])} of peak {rate}"
-        for key, rate in (("compute_share", "FLOP/s"), ("memory_share", "B/s"))
-        if most[key] is not None
-    ]
-    yield (
-        f"{path} ({phase}{time_text(most['kernel_ns'])}) is bound by neither compute nor memory: it reaches "
-        f"{' and '.join(reached)}."
+def _frame(drawn: Sequence[Row], highest: float, bytes_per_s: float) -> _Frame:
+    """Return bounds around all points and the highest roof with its ridge."""
+    intensities = [row["flops_per_byte"] for row in drawn]
+    return _Frame(
+        floor(log10(min(*intensities, 1.0))),
+        ceil(log10(max(*intensities, 1.5 * highest / bytes_per_s))),
+        floor(log10(min(row["flops_per_s"] for row in drawn))),
+        ceil(log10(highest)),
     )
+
+
+def _roofs(heights: dict[float, list[str]], bytes_per_s: float, used: set[str], frame: _Frame) -> Iterable[Row]:
+    """Yield memory's line up to the highest peak, and a line for each peak from where it meets memory's."""
+    start = max(10.0**frame.left, 10.0**frame.low / bytes_per_s)
+    ridge = max(heights) / bytes_per_s
+    ends = frame.at(start, start * bytes_per_s), frame.at(ridge, ridge * bytes_per_s)
+    yield {"ends": ends, "name": f"memory {si_text(bytes_per_s, 'B/s')}", "used": True, "slope": True}
+    for height, kinds in sorted(heights.items(), reverse=True):
+        ends = frame.at(height / bytes_per_s, height), frame.at(10.0**frame.right, height)
+        name = f"{', '.join(kinds)} {si_text(height, 'FLOP/s')}"
+        yield {"ends": ends, "name": name, "used": bool(used & set(kinds)), "slope": False}
+
+
+def _lines(row: Row) -> list[str]:
+    """Return the facts on a range."""
+    lines = [time_in_digits(row["kernel_ns"])]
+    rates = (
+        ("flops_per_s", "FLOP/s", "compute_share", f"the peak of {row['arithmetic']}"),
+        ("bytes_per_s", "B/s", "memory_share", "memory's peak"),
+    )
+    for rate, unit, share, peak in rates:
+        of_peak = f", {share_text(row[share])} of {peak}" if row[share] is not None else ""
+        lines.append(si_text(row[rate], unit) + of_peak)
+    lines.append(f"{digits_text(row['flops_per_byte'], 3)} FLOPs per byte")
+    return lines + ([f"bound: {row['bound']}"] if row["bound"] else [])
 
 
 def _around(rows: Iterable[Row]) -> set[Path]:

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
 
 def _summarize(options: argparse.Namespace) -> None:
     from ..summary.file import as_parquet
-    from ..views.ranks import RANK_IN_NAME
+    from ..views.job import RANK_IN_NAME
 
     path: Path = options.report
     output = options.output or path.with_name(path.name.partition(".")[0] + SUFFIX)

@@ -70,9 +70,9 @@ def _is_rocpd(path: Path, head: bytes) -> bool:
     return has_table(path, "rocpd_")
 
 
-NSYS_SQLITE, PYTORCH_TRACE = "nsys SQLite export", "PyTorch profiler trace"
+NSYS_SQLITE, PYTORCH_TRACE, SAVED = "nsys SQLite export", "PyTorch profiler trace", "saved report"
 READERS = (
-    Reader("saved report", lambda _, head: is_saved(head), "saved", (".sqlite",)),
+    Reader(SAVED, lambda _, head: is_saved(head), "saved", (".sqlite",)),
     Reader("rocprofv3 database", _is_rocpd, "rocpd", ("_results.db",)),
     Reader(NSYS_SQLITE, lambda _, head: head.startswith(SQLITE_MAGIC), "nsys_sqlite", (".sqlite",)),
     Reader(

@@ -114,13 +114,12 @@ _BEGINS = re.compile(rb'"traceEvents"(?<!\\"traceEvents")\s*:\s*\[')
 _BARE = b"["
 _EVENTS = msgspec.json.Decoder(list[Event])
 _ENVELOPE = msgspec.json.Decoder(Envelope)
-_KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class TraceFile:
     """A trace on disk, read `block_bytes` at a time; `envelope` is known once all blocks have been read.
 
-    `decoder` makes events of their JSON, `keys_around` are the keys of what surrounds them.
+    `decoder` makes events of their JSON.
     """
 
     def __init__(
@@ -128,7 +127,6 @@ class TraceFile:
     ) -> None:
         self.path, self.block_bytes, self.decoder = path, block_bytes, decoder
         self.envelope, self.bytes_read = Envelope(events=[]), 0
-        self.keys_around: tuple[str, ...] = ()
 
     def blocks(self) -> Iterator[list[Any]]:
         """Yield the events in the file's order, some thousands at a time.
@@ -171,7 +169,6 @@ class TraceFile:
             raise NotAReport(f"{self.path} is damaged: {too_much}")
         around = header + waiting[end:] + after
         self.envelope = self._decoded(_ENVELOPE, around)
-        self.keys_around = tuple(self._decoded(_KEYS, around).keys())
         if len(_BEGINS.findall(around)) > 1 or self.envelope.events:
             raise NotAReport(
                 f"{self.path} names traceEvents more than once, and programs differ in which of them they read. "

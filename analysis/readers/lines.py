@@ -50,9 +50,9 @@ def marked_lines(
     log = _Log(np.cumsum(when_ns) + at_ns, numbers[pair.ravel()], thread_id)
     begin_ns, end_ns = (max(-FAR_NS, min(FAR_NS, moment + at_ns)) for moment in mark.span)
     span_ns = begin_ns, end_ns
-    of_launch, after_launch = log.of_calls(launches, span_ns, thread_number)
+    of_launch, before_launch = log.of_calls(launches, span_ns, thread_number)
     begun_ns = np.array(mark.begun, np.int64) + at_ns
-    return Lines(tuple(sources), of_launch, after_launch, begun_ns, span_ns, mark.reason), []
+    return Lines(tuple(sources), of_launch, before_launch, begun_ns, span_ns, mark.reason), []
 
 
 def _unpacked(data: str) -> Int64s:
@@ -86,29 +86,44 @@ class _Log:
     def of_calls(
         self, launches: Launches, span_ns: tuple[int, int], thread_number: Callable[[int], int | None]
     ) -> tuple[Int32s, Int32s]:
-        """Return where each call in the span was made, and where its thread was the longest until the next call.
+        """Return where each call in the span was made, and where the program was the longest since the one before.
 
-        The next call can be of another of the threads: while autograd's works, the one that called it waits.
+        That can be of another of the threads: while autograd's works, the one that called it waits. The program is
+        where the call's thread is, if that is at a line; else where the thread of the call before is.
+
+            main      backward() ·················│ make the next batch ├ call       since the last call: main's
+            autograd         ├ call ┤  ├ last call ┤
+
+        Before the first call, the program was where it stayed longest at the step's begin or behind its last call.
         """
-        of_launch, after_launch = np.full((2, len(launches)), NOWHERE, np.int32)
+        of_launch, before_launch = np.full((2, len(launches)), NOWHERE, np.int32)
         numbered = ((thread_number(tid), tid) for tid in np.unique(self._thread_id).tolist())
         logged = {number: tid for number, tid in numbered if number is not None}
         in_span = (launches.start_ns >= span_ns[0]) & (launches.start_ns < span_ns[1])
         rows = np.flatnonzero(in_span & np.isin(launches.thread, [*logged]))
         rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
-        starts_ns = np.append(launches.start_ns[rows], span_ns[1])
-        next_ns = starts_ns[np.minimum(np.searchsorted(starts_ns, launches.end_ns[rows]), len(rows))]
-        for thread, tid in logged.items():
-            mine = np.flatnonzero(launches.thread[rows] == thread)
+        if not len(rows):
+            return of_launch, before_launch
+        # Behind the last call, the first one follows.
+        around = np.append(rows, rows[0])
+        thread = launches.thread[around]
+        until_ns = np.append(launches.start_ns[rows], span_ns[1])
+        ended_ns = np.maximum.accumulate(np.append(span_ns[0], launches.end_ns[rows]))
+        since_ns = np.minimum(ended_ns, until_ns)
+        where, stays_ns = np.full(len(around), NOWHERE, np.int32), np.zeros(len(around), np.int64)
+        for number, tid in logged.items():
             of_thread = np.flatnonzero(self._thread_id == tid)
             at_ns, source = self._at_ns[of_thread], self._source[of_thread]
-            if not len(mine):
-                continue
-            calls, until_ns = rows[mine], next_ns[mine]
-            of_launch[calls] = _at(at_ns, source, launches.start_ns[calls])
-            since_ns = np.minimum(launches.end_ns[calls], until_ns)
-            after_launch[calls] = _longest(at_ns, source, since_ns, until_ns)
-        return of_launch, after_launch
+            mine = thread == number
+            of_launch[around[mine]] = _at(at_ns, source, launches.start_ns[around[mine]])
+            near = np.flatnonzero(mine | (np.roll(thread, 1) == number))
+            longest, longest_ns = _longest(at_ns, source, since_ns[near], until_ns[near])
+            is_told = (longest != NOWHERE) & (mine[near] | (where[near] == NOWHERE))
+            where[near[is_told]], stays_ns[near[is_told]] = longest[is_told], longest_ns[is_told]
+        if stays_ns[-1] > stays_ns[0]:
+            where[0] = where[-1]
+        before_launch[rows] = where[:-1]
+        return of_launch, before_launch
 
 
 def _at(at_ns: Int64s, source: Int32s, moments_ns: Int64s) -> Int32s:
@@ -116,10 +131,8 @@ def _at(at_ns: Int64s, source: Int32s, moments_ns: Int64s) -> Int32s:
     return np.append(source, np.int32(NOWHERE))[np.searchsorted(at_ns, moments_ns, "right") - 1]
 
 
-def _longest(at_ns: Int64s, source: Int32s, since_ns: Int64s, until_ns: Int64s) -> Int32s:
-    """Return where a thread stayed the longest in each interval."""
-    if not len(at_ns):
-        return np.full(len(since_ns), NOWHERE, np.int32)
+def _longest(at_ns: Int64s, source: Int32s, since_ns: Int64s, until_ns: Int64s) -> tuple[Int32s, Int64s]:
+    """Return where a thread stayed the longest in each interval, and for how long."""
     first = np.searchsorted(at_ns, since_ns, "right") - 1
     last = np.maximum(np.searchsorted(at_ns, until_ns, "left") - 1, first)
     best, edges_ns = first.copy(), np.append(at_ns, at_ns[-1])
@@ -134,7 +147,7 @@ def _longest(at_ns: Int64s, source: Int32s, since_ns: Int64s, until_ns: Int64s) 
     for rows, place, stay_ns in others:
         is_longer = stay_ns > best_ns[rows]
         best[rows[is_longer]], best_ns[rows[is_longer]] = place[is_longer], stay_ns[is_longer]
-    return np.append(source, np.int32(NOWHERE))[best]
+    return np.append(source, np.int32(NOWHERE))[best], best_ns
 
 
 def _greatest(values: Int64s, begin: Int64s, end: Int64s) -> Int64s:
@@ -209,8 +222,19 @@ def stack_lines(
 def _both(
     at: Callable[[Int32s, Int64s], Int32s], launches: Launches, sources: Interner[Source]
 ) -> tuple[tuple[Source, ...], Int32s, Int32s]:
-    of_launch, after_launch = at(launches.thread, launches.start_ns), at(launches.thread, launches.end_ns)
-    return tuple(sources), of_launch, after_launch
+    of_launch = at(launches.thread, launches.start_ns)
+    before_launch = at(launches.thread, _middle_of_pauses(launches))
+    return tuple(sources), of_launch, before_launch
+
+
+def _middle_of_pauses(launches: Launches) -> Int64s:
+    """Return the moment in the middle between the end of the thread's calls before and each call, ns."""
+    middle_ns = launches.start_ns.copy()
+    for _, rows in rows_of_each(launches.thread):
+        rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
+        ended_ns = np.maximum.accumulate(launches.end_ns[rows])[:-1]
+        middle_ns[rows[1:]] -= np.maximum(launches.start_ns[rows[1:]] - ended_ns, 0) // 2
+    return middle_ns
 
 
 def _named_source(lines: Sequence[Line | None], sources: Interner[Source], name: int, calling: int) -> int:

@@ -28,7 +28,6 @@ _FORMATS = {
 }
 COMMUNICATOR, BYTES, RANKS = "NCCL communicator ID", "Message size [bytes]", "No. of ranks"
 ROOT, PEER = "Root", "Peer rank"
-FIELDS = (COMMUNICATOR, BYTES, RANKS, ROOT, PEER)
 MOST_BYTES, MOST_RANKS = 1 << 48, 1 << 24
 EXCHANGES = frozenset({"ncclsend", "ncclrecv"})
 #: Operations whose bytes are those of one rank's share.
@@ -69,7 +68,6 @@ class Payloads:
     def __init__(self, fields: Iterable[Field]) -> None:
         #: By a schema's domain and id, the format and the offset of each field.
         self._schemas: dict[tuple[int, int], dict[str, tuple[str, int]]] = defaultdict(dict)
-        self._communicators = {0: 0}
         differing = set()
         for entry in fields:
             key, place = (entry.domain, entry.schema), (_FORMATS.get(entry.type, ""), entry.offset)
@@ -92,26 +90,6 @@ class Payloads:
             for name, (form, offset) in places.items()
             if form and 0 <= offset <= len(content) - struct.calcsize(form)
         }
-
-    def figures_alone(self, payload: bytes) -> bytes:
-        """Return a payload that is read like this one, without other content; one byte if it cannot be read.
-
-        Communicators are numbered.
-        """
-        numbers = self.numbers(payload)
-        if numbers is None:
-            return bytes(1)
-        domain, schema, size, _ = _HEADER.unpack_from(payload)
-        places = self._schemas[domain, schema]
-        end = max((offset + struct.calcsize(form) for form, offset in places.values() if form), default=0)
-        content = bytearray(min(len(payload) - _HEADER.size, max(end, 0)))
-        for name in FIELDS:
-            if name in numbers:
-                number = numbers[name]
-                if name == COMMUNICATOR:
-                    number = self._communicators.setdefault(number, len(self._communicators))
-                struct.pack_into(places[name][0], content, places[name][1], number)
-        return _HEADER.pack(domain, schema, min(size, len(content)), _HEADER.size + len(content)) + content
 
 
 def messages_of(

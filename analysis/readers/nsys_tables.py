@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from .nccl_payloads import ENTRIES_TABLE, Field, PayloadEvent
+from .surroundings import TABLES as SURROUNDINGS
+from .surroundings import surroundings
 
 # Reads one part of a table.
 Part = Callable[[], pa.Table]
@@ -98,15 +100,16 @@ MEMORY_USAGE = Table(
     | {"bytes": "bytes", "total": "", "operation": "memoryOperationType", "correlation": "correlationId"},
 )
 
-#: Small tables, and all that `nsys export --tables` is asked for.
+#: Small tables, all that answers need, and all that `nsys export --tables` is asked for.
 STRINGS, THREADS, GPUS = "StringIds", "ThreadNames", "TARGET_INFO_GPU"
 OVERHEAD = "PROFILER_OVERHEAD"
 CONTEXTS, DEVICES = "TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_DEVICE"
 METADATA_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
-TABLES = (
+NEEDED = (
     *(table.name for table in (EVENTS, CALLS, NODES, *WORK, MEMORY_USAGE, SYNCHRONIZATIONS, CUDA_EVENTS)),
     *(STRINGS, THREADS, GPUS, OVERHEAD, ENTRIES_TABLE, CONTEXTS, DEVICES, *METADATA_TABLES),
 )
+TABLES = tuple(dict.fromkeys((*NEEDED, *SURROUNDINGS)))
 MOST_DIAGNOSTICS = 3
 
 
@@ -181,3 +184,8 @@ class NsysTables(ABC):
     def metadata(self) -> dict[str, str]:
         """Return the export's own description of itself; empty before nsys 2022.1."""
         return {name: value for table in METADATA_TABLES for name, value in self.rows(table, name="", value="")}
+
+    def surroundings(self) -> frozenset[str]:
+        """Return the texts that name users, hosts, folders and commands; no answer has them."""
+        rows = {table: self.rows(table, name="", value="") for table in SURROUNDINGS}
+        return frozenset(text for table in rows for text in surroundings(table, rows[table]))

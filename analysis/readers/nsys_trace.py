@@ -187,6 +187,7 @@ class _Assembly:
             facts=tuple(sorted(self.written.facts, key=attrgetter("at_ns"))),
             pauses=self.pauses(),
             lines=lines,
+            surroundings=self.tables.surroundings(),
         )
 
     def lines(self, launches: Launches) -> Lines | None:

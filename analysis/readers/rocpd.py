@@ -103,6 +103,8 @@ SELECT id, coalesce(iif(json_valid(extdata), json_extract(extdata, '$.demangled_
 FROM {info_kernel_symbol} WHERE id IN (SELECT value FROM json_each(?))
 """
 STRINGS_SQL = "SELECT id, string FROM {string} WHERE id IN (SELECT value FROM json_each(?))"
+#: Columns that name who ran a program, where and how.
+SURROUNDINGS = frozenset(("system_name", "hostname", "domain_name", "command"))
 #: How the names of kernels' symbols end.
 SYMBOL_ENDS = (" [clone .kd]", ".kd")
 
@@ -189,6 +191,17 @@ class Rocpd(NsysTables):
         sql = "SELECT value FROM \"{}\" WHERE tag = 'schema_version'"
         versions = [str(value) for table in tables for (value,) in self.database.rows(sql.format(table))]
         return {"EXPORT_PRODUCT_NAME": "rocprofv3", "EXPORT_SCHEMA_VERSION": versions[0] if versions else ""}
+
+    def surroundings(self) -> frozenset[str]:
+        """Return the hosts and commands of its processes."""
+        columns = [
+            (table, column)
+            for table, names in self.database.columns.items()
+            for column in set(names) & SURROUNDINGS
+            if re.match(r"rocpd_info_(node|process)", table)
+        ]
+        read = [self.database.rows(f'SELECT "{column}" FROM "{table}"') for table, column in columns]  # noqa: S608
+        return frozenset(text for rows in read for (text,) in rows if isinstance(text, str))
 
 
 def read(path: Path) -> Trace:

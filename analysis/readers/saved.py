@@ -15,7 +15,7 @@ lacks has the default of `Trace`.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
@@ -30,9 +30,11 @@ from ..errors import AGAIN, NotAReport
 from ..support.files import beside
 from ..support.threads import at_once
 from ..trace import (
+    BETWEEN_TEXTS,
     FUNCTION,
     KINDS,
     CallNames,
+    CallText,
     Captures,
     Columns,
     Domain,
@@ -49,6 +51,7 @@ from .columns import integers
 from .sqlite import Database
 
 VERSION, HEAD, DTYPES, TEXT = 1, "trace", "columns", "text"
+SQLITE_VERSION = slice(96, 100)  # where SQLite's header says which one wrote the file
 ROWS_AT_ONCE = 200_000
 HINTS = get_type_hints(Trace)
 #: Parts of a Trace with columns of one length, those with columns of several, lists of records, and of texts.
@@ -60,7 +63,9 @@ TABLES = {
 }
 SINGLE_COLUMNS: Mapping[str, type[Any]] = {"captures": Captures, "calls": CallNames, "lines": Lines}
 RECORDS: Mapping[str, type[Any]] = {"threads": Thread, "processes": Process, "domains": Domain}
-TEXTS = ("names", "frame_names", "calls_names")
+TEXTS = ("names", "frame_names")
+#: The columns of `operator_calls`: its name, and what the profiler wrote of its arguments, as JSON.
+OF_CALLS = ("name", "dims", "types", "values", "strides")
 MARKS = {
     name: kind for name, kind in vars(marks).items() if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 }
@@ -79,20 +84,20 @@ POSITIONS: Mapping[str, Mapping[str, str | int]] = {
     "overhead": {"thread": "threads"},
     "frames": {"thread": "threads", "name_id": "frame_names"},
     "pauses": {"thread": "threads"},
+    "operators": {"thread": "threads", "call": "operator_calls"},
+    "lines_of_launch": {"value": "lines_sources"},
+    "lines_before_launch": {"value": "lines_sources"},
     "calls_of_launch": {"value": "calls_kind_of_name"},
     "calls_kind_of_name": {"value": len(CALL_KINDS)},
     "captures_thread": {"value": "threads"},
-    "lines_of_launch": {"value": "lines_sources"},
-    "lines_after_launch": {"value": "lines_sources"},
-    "operators": {"thread": "threads", "call": "operator_calls"},
 }
 #: Columns that have a value for each row of another part.
 AS_LONG_AS = {
+    "lines_of_launch": "launches",
+    "lines_before_launch": "launches",
     "calls_of_launch": "launches",
     "captures_of_work": "work",
     "graph_node": "work",
-    "lines_of_launch": "launches",
-    "lines_after_launch": "launches",
 }
 VIEWS = """
 CREATE VIEW kernels AS
@@ -128,8 +133,12 @@ def save(trace: Trace, path: Path) -> None:
                     for name, column in columns.items()
                 }
                 _write(connection, table, columns)
-            for what, plain in _no_tables(field.name, value, tables):
-                head[what] = msgspec.to_builtins(plain, enc_hook=_plain)
+            rest = _parts(field.name, value) if tables else {field.name: value}
+            head |= {
+                name: msgspec.to_builtins(part, enc_hook=_plain)
+                for name, part in rest.items()
+                if name not in tables
+            }
         head[DTYPES] = dtypes
         texts = [msgspec.json.encode(value, enc_hook=_plain).decode() for value in head.values()]
         _write(connection, HEAD, {"what": list(head), "value": texts})
@@ -137,14 +146,11 @@ def save(trace: Trace, path: Path) -> None:
         connection.commit()
 
 
-def _no_tables(name: str, value: Any, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """Yield what of a field of a Trace is stored as JSON, given the tables that it has."""
-    if value is not None and name in SINGLE_COLUMNS:
-        for field in fields(value):
-            if f"{name}_{field.name}" not in tables:
-                yield f"{name}_{field.name}", getattr(value, field.name)
-    elif not tables:
-        yield name, value
+def same_content(a: Path, b: Path) -> bool:
+    """Return whether two saved reports are the same to the byte, but for the SQLite that wrote them."""
+    contents = a.read_bytes(), b.read_bytes()
+    heads = (content[: SQLITE_VERSION.start] + content[SQLITE_VERSION.stop :] for content in contents)
+    return len(set(heads)) == 1
 
 
 def _tables(name: str, value: Any) -> Iterator[tuple[str, dict[str, Values]]]:
@@ -152,21 +158,29 @@ def _tables(name: str, value: Any) -> Iterator[tuple[str, dict[str, Values]]]:
     if name in TABLES:
         yield name, {column: getattr(value, column) for column in value.__match_args__}
     elif name in SINGLE_COLUMNS:
-        for field in fields(value):
-            column = getattr(value, field.name)
-            if isinstance(column, np.ndarray) or f"{name}_{field.name}" in TEXTS:
-                yield f"{name}_{field.name}", {"value": column}
+        for place, part in _parts(name, value).items():
+            if isinstance(part, np.ndarray) or place == "calls_names":
+                yield place, {"value": part}
     elif isinstance(value, np.ndarray) or name in TEXTS:
         yield name, {"value": value}
     elif name in RECORDS:
         columns = [field.name for field in fields(RECORDS[name])]
         yield name, {column: [getattr(record, column) for record in value] for column in columns}
+    elif name == "operator_calls" and value:
+        rows = ([operator, *texts.split(BETWEEN_TEXTS)] for operator, texts in value)
+        yield name, dict(zip(OF_CALLS, zip(*rows, strict=True), strict=True))
     elif name == "facts":
         columns = ["at_ns", "thread"]
         table: dict[str, Values] = {column: [getattr(fact, column) for fact in value] for column in columns}
         table["kind"] = [type(fact.mark).__name__ for fact in value]
         table["mark"] = [msgspec.json.encode(fact.mark).decode() for fact in value]
         yield name, table
+
+
+def _parts(name: str, value: Any) -> dict[str, Any]:
+    """Return the parts of a field that is divided into single columns, by their names in the file."""
+    names = [field.name for field in fields(value)] if name in SINGLE_COLUMNS else []
+    return {f"{name}_{part}": getattr(value, part) for part in names}
 
 
 def _write(connection: sqlite3.Connection, table: str, columns: Mapping[str, Values]) -> None:
@@ -186,18 +200,18 @@ def _as_objects(values: Values) -> Sequence[Any]:
     if isinstance(values, np.ndarray):
         objects: list[int] = values.astype(np.int64).tolist()
         return objects
-    return [
-        value.encode("utf-8", "surrogatepass") if isinstance(value, str) and not _is_utf_8(value) else value
-        for value in values
-    ]
+    return list(map(_as_object, values))
 
 
-def _is_utf_8(text: str) -> bool:
+def _as_object(value: Any) -> Any:
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        if isinstance(value, bytes):
+            return value.decode()
+        if isinstance(value, str):
+            value.encode()
+    except UnicodeError:
+        return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    return value
 
 
 def _plain(value: object) -> Any:
@@ -228,6 +242,7 @@ class _Reading:
             raise NotAReport(f"{path} was written by a later nvtx-kernels; upgrade this one to read it.")
         self.lengths: dict[str, int] = {}
         self.numbers: dict[tuple[str, str], NDArray[Any]] = {}
+        self.lengths |= {name: len(value) for name, value in self.head.items() if isinstance(value, list)}
 
     def trace(self) -> Trace:
         """Return the trace."""
@@ -264,14 +279,16 @@ class _Reading:
             return TABLES[name](**columns)
         if name in SINGLE_COLUMNS:
             kind = SINGLE_COLUMNS[name]
-            hints = {f"{name}_{field}": hint for field, hint in get_type_hints(kind).items()}
-            stored = {part: self._of_kind(part, hint) for part, hint in hints.items() if self._has(part)}
-            return kind(**{part.removeprefix(f"{name}_"): value for part, value in stored.items()})
+            hints = get_type_hints(kind)
+            parts = {part: f"{name}_{part}" for part in hints if self._has(f"{name}_{part}")}
+            return kind(**{part: self._part(place, hints[part]) for part, place in parts.items()})
         if name in RECORDS:
             kind = RECORDS[name]
             return [msgspec.convert(record, kind) for record in self._records(name, kind)]
         if name == "facts":
             return tuple(self._facts())
+        if name == "operator_calls":
+            return tuple(self._operator_calls())
         return self._single(name)
 
     def _of_kind(self, name: str, hint: Any) -> Any:
@@ -301,6 +318,14 @@ class _Reading:
             self.numbers[table, name] = np.array([row[names.index(name)] for row in rows], np.int64)
         for row in rows:
             yield {name: _text(value) for name, value in zip(names, row, strict=True)}
+
+    def _operator_calls(self) -> Iterator[CallText]:
+        columns = ", ".join(f'"{column}"' for column in OF_CALLS)
+        rows = self.database.rows(f"SELECT {columns} FROM operator_calls ORDER BY row")  # noqa: S608 - names of ours
+        self.lengths["operator_calls"] = len(rows)
+        for name, *texts in rows:
+            raw = [text if isinstance(text, bytes) else str(text).encode() for text in texts]
+            yield str(_text(name)), BETWEEN_TEXTS.join(raw)
 
     def _facts(self) -> Iterator[Fact]:
         rows = self.database.rows("SELECT at_ns, thread, kind, mark FROM facts ORDER BY row")

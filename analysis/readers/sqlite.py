@@ -140,11 +140,6 @@ class Database:
         with self._connected() as connection:
             return connection.execute(sql, parameters).fetchall()
 
-    def each_row(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a large result, as `rows` returns them."""
-        with self._connected() as connection:
-            yield from connection.execute(sql)
-
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
         try:

@@ -1,29 +1,29 @@
 """Make a copy of a report that can be shared: nvtx-kernels scrub report.sqlite -o shared.sqlite.
 
-Every command gives the same figures for the copy. It has only the tables and columns that the analysis reads, and
-its texts have only public words, such as those of PyTorch and of usual models. Every other word, and every word of
-the report's users, hosts, folders and commands, becomes name1, name2 and so on. `--check` lists possibly private
-words, and where they are. Exit status 1: the report cannot be read; 2: wrong usage, or the copy cannot be written;
-3: `--check` found something.
+Every command gives the same figures for the copy, a saved report (docs/report_file.md). It has only what answers
+need, and its texts have only public words, such as those of PyTorch and of usual models. Every other word, and
+every word of the report's users, hosts, folders and commands, becomes name1, name2 and so on. `--check` lists
+possibly private words, and where they are. Exit status 1: the report cannot be read; 2: wrong usage, or the copy
+cannot be written; 3: `--check` found something.
 """
 
 from __future__ import annotations
 
 import argparse
-import sqlite3
 import sys
+import tempfile
+from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cli import run
+from ..cli import run, save_trace, spare
 from ..support.arguments import CommandParser
 from ..support.text import printable
 
 if TYPE_CHECKING:
-    from .copying import SharedTables, Unknown
-    from .traces import SharedTrace
+    from ..trace import Trace
+    from .fields import SharedTrace
 
 WOULD_LEAK = 3
 #: Names that `--check` prints at most.
@@ -33,9 +33,9 @@ MOST_SHOWN = 200
 def parser(prog: str = "python -m analysis.scrub") -> argparse.ArgumentParser:
     """Describe the command line."""
     parser = CommandParser(prog=prog, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("report", type=Path, help="an nsys export (.sqlite), a recording, or a PyTorch trace")
+    parser.add_argument("report", type=Path, help="an nsys export, a .nsys-rep, a recording or a PyTorch trace")
     action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to write the copy")
+    action.add_argument("-o", "--output", type=Path, metavar="FILE", help="the copy, such as shared.sqlite")
     action.add_argument("--check", action="store_true", help="list possibly private words, and where they are")
     parser.add_argument(
         "--keep",
@@ -56,72 +56,84 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
         command_line.error(
             "--rename-ranges is gone: unknown words are always replaced; use --keep NAME for those to keep"
         )
-    unknown: list[Unknown] = []
-    status = run(lambda: unknown.extend(_check(options)) if options.check else _copy(options))
-    return status or (WOULD_LEAK if unknown else 0)
+    found: Counter[tuple[str, str]] = Counter()
+    status = run(lambda: found.update(_check(options)) if options.check else _copy(options))
+    return status or (WOULD_LEAK if found else 0)
 
 
-def sharing_of(report: Path, *, keep: Sequence[str] = (), of_copy: bool = False) -> SharedTables | SharedTrace:
-    """Return the shareable part of a report, with names that match `keep`, and with `of_copy` those of copies.
+def shared_of(report: Path, *, keep: Sequence[str] = (), of_copy: bool = False) -> tuple[Trace, SharedTrace]:
+    """Return what may be shared of a report, with names that match `keep`, and with `of_copy` those of copies.
 
-    Raises NotAReport if it cannot be read, or is neither SQLite nor a PyTorch trace.
+    `SharedTrace.changes` counts by field what that lacks. Raises NotAReport if the report cannot be read.
     """
-    from ..errors import NotAReport
-    from ..readers import NSYS_SQLITE, PYTORCH_TRACE, reader_of
-    from .copying import SharedTables
-    from .traces import SharedTrace
+    from ..readers import read
+    from .fields import SharedTrace
+    from .names import Names
+    from .words import own_words
 
-    format_ = reader_of(report).format
-    if format_ in (NSYS_SQLITE, PYTORCH_TRACE):
-        sharing = SharedTrace if format_ == PYTORCH_TRACE else SharedTables
-        return sharing(report, keep=keep, of_copy=of_copy)
-    if format_.startswith("nsys"):
-        instead = "Make one with `nsys export --type sqlite` and scrub that."
-        raise NotAReport(f"{report} is an {format_}, not an SQLite export. {instead}")
-    raise NotAReport(f"{report} is a {format_}, which cannot be copied: share the output of a command instead.")
+    trace = read(report)
+    shared = SharedTrace(trace, Names(own_words=own_words(trace), keep=keep, of_copy=of_copy))
+    return shared.trace(), shared
 
 
 def _copy(options: argparse.Namespace) -> None:
-    from ..errors import UsageError
     from ..presenters.output import write
     from ..support.progress import on_screen
 
-    target: Path = options.output
+    spare([options.report], options.output)
     with on_screen():
-        sharing = sharing_of(options.report, keep=options.keep)
-        with suppress(OSError):  # a missing or inaccessible file is reported where it is written
-            if target.samefile(options.report):
-                raise UsageError(f"{target} is the report itself. Name another file with -o.")
-        try:
-            rows = sharing.write(target)
-        except (OSError, sqlite3.Error) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise UsageError(f"{printable(str(target))} cannot be written: {reason}.") from error
-    replaced = sharing.names.replaced
+        copy, shared = shared_of(options.report, keep=options.keep)
+        save_trace(copy, options.output)
+    replaced = shared.names.replaced
     changes = f"{replaced:,} unknown words replaced" if replaced else "every word in it is known"
-    write(f"{printable(str(target))}: {rows:,} rows; {changes}.\n", None)
+    write(f"{printable(str(options.output))}: {changes}.\n", None)
 
 
-def _check(options: argparse.Namespace) -> list[Unknown]:
+def possibly_private(report: Path, *, keep: Sequence[str] = ()) -> Counter[tuple[str, str]]:
+    """Count what a copy of the report would lack, by field and text: nothing for what is a copy already.
+
+    A copy is made again to the byte, so that it has no table, column, view or freed page besides.
+    """
+    from ..readers import NSYS_SQLITE, SAVED, reader_of
+    from ..readers.nsys_tables import NEEDED, RECORDED_ALLOCATIONS
+    from ..readers.saved import same_content, save
+    from ..readers.sqlite import Database
+
+    copy, shared = shared_of(report, keep=keep, of_copy=True)
+    found, format_ = shared.changes, reader_of(report).format
+    if format_ != SAVED:
+        found[format_, "(all that no answer needs)"] += 1
+    elif not found:
+        with tempfile.TemporaryDirectory() as folder:
+            again = Path(folder) / "again.sqlite"
+            save(copy, again)
+            if not same_content(report, again):
+                found[format_, "(bytes that this version does not write)"] += 1
+    if format_ == NSYS_SQLITE:
+        tables = Database(report).columns.keys() - {*NEEDED, RECORDED_ALLOCATIONS.name}
+        found.update((table, "(all of the table)") for table in sorted(tables))
+    return found
+
+
+def _check(options: argparse.Namespace) -> Counter[tuple[str, str]]:
     from ..document import Column, Document, Row, Table
     from ..presenters import as_table
     from ..presenters.output import write
     from ..support.progress import on_screen
 
     with on_screen():
-        sharing = sharing_of(options.report, keep=options.keep, of_copy=True)
-        unknown = [row for row in sharing.unknown() if row.count]
+        found = possibly_private(options.report, keep=options.keep)
     name = options.report.name
-    if not unknown:
+    if not found:
         document = Document(f"{name}: nothing private found", ())
     else:
         columns = (Column("what", "what", "name"), Column("where", "in"), Column("count", "count", "count"))
-        rows = tuple(Row((row.text, row.where, row.count)) for row in unknown[:MOST_SHOWN])
-        more = len(unknown) - MOST_SHOWN
+        rows = tuple(Row((text, where, count)) for (where, text), count in found.items())
+        more = len(rows) - MOST_SHOWN
         notes = [f"{more:,} more are not listed."] if more > 0 else []
-        notes.append("scrub -o leaves tables out and replaces names; --keep NAME keeps names that may be seen.")
-        table = Table("unknown", "Possibly private", columns, rows)
+        notes.append("scrub -o leaves all of it out, or replaces it; --keep NAME keeps names that may be seen.")
+        table = Table("unknown", "Possibly private", columns, rows[:MOST_SHOWN])
         document = Document(f"{name} has possibly private content", (table,), tuple(notes))
     width, color = as_table.screen(sys.stdout.isatty())
     write(as_table.present(document, width=width, color=color, full_names=True), None)
-    return unknown
+    return found

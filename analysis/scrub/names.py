@@ -1,4 +1,4 @@
-"""The names in a shared copy: public words stay, and every other word gets a number.
+"""The texts in a shared copy: public words stay, and every other word gets a number.
 
 A name keeps its meaning for the analysis (a phase, a step, an operator, a kernel's category), and equal words
 become equal ones, so that all figures are those of the report.
@@ -6,42 +6,31 @@ become equal ones, so that all figures are those of the report.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from enum import Enum, auto
 from fnmatch import translate
 from functools import cache, lru_cache
 from itertools import chain, product
 from typing import Any
 
-import msgspec
-
 from nvtx_kernels import DOMAIN
 
-from ..kernel_names.arithmetic import arithmetic_of
+from ..attribution.kernel_categories import function_text
+from ..attribution.steps import EVALUATES, UPDATE
+from ..kernel_names.arithmetic import arithmetic_of, is_fp32_convolution
 from ..kernel_names.categories import classify
 from ..kernel_names.parts import compiled_parts, fused_ops
 from ..measures.attention_parts import NAMES as ATTENTION_PARTS
 from ..measures.exchanges import COLLECTIVES
 from ..measures.exchanges import named as collective_of
 from ..measures.gpu_peaks import peak_of
-from ..readers.marks import (
-    ARITHMETIC,
-    CHOSEN,
-    MARKS,
-    CallMark,
-    LinesMark,
-    Peaks,
-    RecordedMark,
-    RunMark,
-    TrainingMark,
-    UnrecordedMark,
-    decoded,
-    parsed,
-)
-from ..readers.module_names import BEGINNING, called
-from ..readers.nccl_payloads import EXCHANGES, FIELDS, SHARES
+from ..measures.gpu_rules import BEFORE_TF32, FUSED_ALREADY, OF_LOSS, WITH_TF32
+from ..readers.nccl_payloads import EXCHANGES, SHARES
+from ..readers.stack_frames import MODULE as MODULE_CALL
 from ..readers.written import ANNOTATED
+from ..trace import Trace
 from ..vocabulary import (
     AUTOGRAD_THREADS,
     BACKWARD_OPERATORS,
@@ -61,12 +50,35 @@ from ..vocabulary import (
     opens_phase,
     phase_of,
 )
+from ..vocabulary.loading import loads_data, waits
 from ..vocabulary.served import PATTERNS as SERVED
-from .allowed import Role
-from .words import JOINED, MOST_DIGITS, PUNCTUATION, TOKEN, WORD, is_plain, letters, words
+from .words import JOINED, MOST_DIGITS, PUNCTUATION, TOKEN, WORD, is_plain, letters, own_words, words
+
+
+class Role(Enum):
+    """What a text is, which decides what of it may be shared; a name can have several roles."""
+
+    KERNEL = auto()
+    COPY = auto()  # other work of a GPU: copies, memsets and graphs
+    RANGE = auto()
+    MODULE = auto()  # of a serving engine: a dotted path
+    PATH = auto()  # of names of ranges, or of modules
+    DOMAIN = auto()
+    THREAD = auto()  # or a process
+    FRAME = auto()  # a Python function
+    FILE = auto()
+    WORDS = auto()
+    NOTE = auto()
+    FACT = auto()  # of the recording itself: a version, or what recorded it
+    GPU = auto()
+
 
 # Threads whose names say nothing of a program: the interpreter's, and those that PyTorch and CUDA name.
-PUBLIC_THREADS = re.compile(r"python[0-9.]*|pt_[a-z_]+\d*|cuda-EvtHandlr|cuda[0-9a-f]+|Thread-\d+|MainThread")
+PUBLIC_THREADS = re.compile(
+    r"python[0-9.]*|pt_[a-z_]+\d*|cuda-EvtHandlr|cuda[0-9a-f]+|Thread-\d+|MainThread"
+    r"|(?:thread|process) ?-?\d{1,10}"
+    r"|capture of CUDA graphs|as PyTorch annotated it|by its Python stacks|of its own trace"
+)
 VERSION = re.compile(
     r"\d{1,9}(?:\.\d{1,9}){0,4}(?:-\d{1,12}v\d)?(?:(?:a|b|rc|\.dev|\.post)\d{1,9})?(?:\+(?:cu|rocm|cpu)[\d.]{0,6})?"
 )
@@ -76,31 +88,17 @@ _NUMBERS = re.compile(r"(?i)(?<=name)[0-9]+|9[0-9]{5}")
 # Numbers that stand for longer ones; they are indices to the analysis, as those are.
 _FIRST_NUMBER, _MOST_NUMBERS = 900_001, 99_999
 _INDEX = re.compile(r"(?<![A-Za-z0-9])(?:\d+|\*)(?![A-Za-z0-9])")
-# What PyTorch appends to an operator's name. The sequence number links it; nothing reads the rest.
-_FIRST_APPENDED = re.compile(r", (?:seq|op_id|sizes) = ")
-_APPENDED = re.compile(
-    r"(?s)((?:, seq = \d{1,17})?)(?:, op_id = (?:(?!, seq = ).)*|, sizes = (?:(?!, seq = |, op_id = ).)*)?\Z"
-)
-_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 # A longer name is replaced as a whole: to look through it would take long.
 LONGEST, LONGEST_CACHED, CACHED_NAMES = 1 << 16, 1 << 10, 1 << 16
 
-# The facts in marks that are a version, a GPU's name, or numbers in base64.
-VERSIONS = frozenset({"nvtx-kernels", "python", "torch", "cuda", "cudnn", "nvtx", "driver", "capability"})
-DEVICE_NAME, NUMBERS = "device_name", "data"
-# Fields of some marks that are numbers, or have one of the schema's values.
-OF_SCHEMA = {
-    TrainingMark: {"event"},
-    UnrecordedMark: {*UnrecordedMark.__struct_fields__} - {"dropped"},
-    CallMark: {*CallMark.__struct_fields__},
-    RecordedMark: {*RecordedMark.__struct_fields__},
-    LinesMark: {"stacks", "begun", "span"},
-    RunMark: {"loaders"},
-}
-# The facts of an export that the analysis reads by their text.
-EXPORT_FACTS = (
-    *("NVIDIA Nsight Systems", "nvtx-kernels recorder"),
-    *("GPU", "CPU", "time of GPU kernels", "self time of CPU operators"),
+# What records reports, and what they hold.
+RECORDERS = ("nsys", "nvtx-kernels recorder", "PyTorch profiler", "rocprofv3", "GPU", "CPU")
+# Times in a sentence; a number of such a form in a name may be a part of an address.
+_TIMES = re.compile(r"((?<![\w.])\d{1,6}\.\d{1,3}(?![\w.])|µs)")
+# A Python function: its folder, unless that is of an installed library, its file and line, and its name.
+_FUNCTION = re.compile(
+    r"(?:.*/(?:(?:site|dist)-packages|lib(?:64)?/python3\.\d+)/)?(?P<file>.+?)(?P<line>\(\d{1,9}\)): (?P<name>.+)",
+    re.DOTALL,
 )
 NCCL_OPERATIONS = EXCHANGES.union(SHARES, ("ncclallreduce", "ncclbroadcast", "ncclreduce"))
 
@@ -133,12 +131,20 @@ _RANGE_SHAPES = (
 # Of what libraries' ranges have a category, too, if they are called as operators are.
 _LIBRARIES = ("custom::", "aten::", "cublas_", "cublasLt_", "cub_", "cub::", "nccl_", "nccl:")
 # Words on arithmetic in GEMMs' names, and on collectives in communication kernels' names.
-_ARITHMETICS = ("bf16", "fp16", "e4m3", "tf32", "dgemm", "sgemm")
+_ARITHMETICS = ("bf16", "fp16", "e4m3", "tf32", "dgemm", "sgemm", "ffma")
 _KERNEL_DETAILS = ("", *(f"{name}_" for name in (*_ARITHMETICS, *COLLECTIVES)))
+# What names of kernels say besides: for which GPUs they are made, how much they load at a time, what they fuse.
+_KERNEL_MARKS = {
+    "_multi_tensor": re.compile(FUSED_ALREADY, re.IGNORECASE),
+    "_nll_loss": re.compile(OF_LOSS, re.IGNORECASE),
+    "_sm80": WITH_TF32,
+    "_sm70": BEFORE_TF32,
+    **{f"_align{count}": re.compile(rf"_align{count}(?!\d)") for count in (1, 2)},
+}
 
 
 class Names:
-    """Chooses the replacement for a text, by what the text is; None removes it.
+    """Chooses the replacement for a text, by what the text is.
 
     `own_words` are the words of the report's environment, which are not kept; `keep` are patterns of whole names,
     which are. With `of_copy`, the words that copies have for unknown ones are known.
@@ -153,18 +159,20 @@ class Names:
         self.numbers: dict[str, int] = {}  # of unknown words
         self.long_numbers: dict[str, int] = {}
         self._cached_range = lru_cache(CACHED_NAMES)(self._range)
-        self.rules: dict[Role, Callable[[str], str | None]] = {
+        self.rules: dict[Role, Callable[[str], str]] = {
             Role.KERNEL: self.kernel,
+            Role.COPY: lambda text: self.in_words(text, hide_own=False),
             Role.RANGE: self.range,
-            Role.BARE_RANGE: self.bare_range,
+            Role.MODULE: self.module,
+            Role.PATH: self.path,
             Role.DOMAIN: lambda text: text if is_library_domain(text) or text == DOMAIN else self.range(text),
-            Role.CATEGORY: lambda text: text if text in ANNOTATED else None,
-            Role.MARK: self.mark,
             Role.THREAD: thread_name,
-            Role.CALL: self.in_words,
+            Role.FRAME: self.frame,
+            Role.FILE: self.file,
+            Role.WORDS: self.in_words,
+            Role.NOTE: self.note,
             Role.FACT: self.fact,
             Role.GPU: self.gpu,
-            Role.FIELD: lambda text: text if text in FIELDS else self.in_words(text),
         }
 
     @property
@@ -172,7 +180,7 @@ class Names:
         """How many different words were replaced."""
         return len(self.numbers) + len(self.long_numbers)
 
-    def shared(self, role: Role, text: str) -> str | None:
+    def shared(self, role: Role, text: str) -> str:
         """Return the shareable part of a text; an empty one stays, for it is a name that hides another."""
         return text if not text or any(pattern.match(text) for pattern in self.kept) else self.rules[role](text)
 
@@ -180,11 +188,7 @@ class Names:
         """Classify texts that are about to be replaced, and their replacements: one at a time that takes long."""
         texts = dict.fromkeys(uses)
         kernels = {text for role, text in texts if role is Role.KERNEL}
-        bare = (
-            (text if role is Role.BARE_RANGE else _bare(text)).removeprefix(ENGINE_OPERATOR)
-            for role, text in texts
-            if role in (Role.RANGE, Role.BARE_RANGE, Role.DOMAIN)
-        )
+        bare = (text.removeprefix(ENGINE_OPERATOR) for role, text in texts if role in (Role.RANGE, Role.DOMAIN))
         names = [*kernels, *(name for name in bare if is_operator(name) and len(name) <= LONGEST)]
         new = [name for name in dict.fromkeys(names) if _of_any_number(name) not in _CLASSIFIED]
         if not new:
@@ -274,19 +278,13 @@ class Names:
         number = self.long_numbers.setdefault(digits, len(self.long_numbers))
         return str(_FIRST_NUMBER + number) if number < _MOST_NUMBERS else self._numbered(digits)
 
-    def range(self, text: str) -> str:
-        """Return the name of a range: known words, and the number that links an operator."""
-        bare = _bare(text)
-        suffix = _APPENDED.match(text, len(bare)) if len(bare) < len(text) else None
-        return self.bare_range(bare) + (suffix[1] if suffix else "")
-
-    def bare_range(self, name: str) -> str:
-        """Return the name of a range to which nothing is appended."""
+    def range(self, name: str) -> str:
+        """Return the name of a range: known words, and those that its meaning needs."""
         return (self._cached_range if len(name) <= LONGEST_CACHED else self._range)(name)
 
     def _range(self, name: str) -> str:
         if name.startswith(ENGINE_OPERATOR):
-            return ENGINE_OPERATOR + self.bare_range(name.removeprefix(ENGINE_OPERATOR))
+            return ENGINE_OPERATOR + self.range(name.removeprefix(ENGINE_OPERATOR))
         if any(pattern.match(name) for pattern in self.kept):
             return name
         candidates = self.range_candidates(name)
@@ -300,7 +298,7 @@ class Names:
         These are its public words, those that its meaning needs, and names with a number, which decides nothing.
         """
         if len(name) <= LONGEST:
-            words = self._module(name) if name.startswith(BEGINNING) else self.in_words(name)
+            words = self.in_words(name)
             yield words, words
             if any(pattern.fullmatch(name) for pattern in SERVED):
                 yield name, name
@@ -316,19 +314,18 @@ class Names:
             f"{library}{word}_{{}}{node}"
             for library, word, node in product(_LIBRARIES, _KERNEL_WORDS[category], ("", "Backward0"))
         )
-        for shape in chain(_RANGE_SHAPES, of_category):
-            like = shape.format("name1")
-            yield " ".join([shape.format(together), *indices]), like + " 1" * len(indices)
-            yield shape.format(alone), like
+        also = "".join(word for word, means in _ALSO.items() if means(name))
+        for shape, end in product(chain(_RANGE_SHAPES, of_category), dict.fromkeys((also, ""))):
+            like = shape.format(f"name1{end}")
+            yield " ".join([shape.format(together + end), *indices]), like + " 1" * len(indices)
+            yield shape.format(alone + end), like
 
-    def _module(self, name: str) -> str:
-        """Return an engine's name for a module's call; equal parts of paths stay equal, so that calls nest."""
-        path = called(name)
-        module = path.module if path else ""
-        is_address = re.fullmatch(r"[0-9.]*", module)
-        shared = self.in_words(module) if is_address else ".".join(map(self.in_words, module.split(".")))
-        before, _, after = name.partition(module)
-        return self.in_words(before) + shared + self.in_words(after)
+    def module(self, name: str) -> str:
+        """Return an engine's name for a module; equal parts of paths stay equal."""
+        if re.fullmatch(r"[0-9.]*", name):  # an address
+            return self.in_words(name)
+        path, blank, outputs = name.partition(" ")
+        return ".".join(map(self.in_words, path.split("."))) + blank + self.in_words(outputs)
 
     def kernel(self, name: str) -> str:
         """Return the name of a kernel as it is if all its words are known, else one of its category."""
@@ -340,45 +337,24 @@ class Names:
             return in_words
         number = self._numbered(f"{name}\0").replace("name", "name_")
         # Which operators it fuses is not in a name of its category.
-        return f"{_kernel_beginning(needed[:-1])}_{number}"
+        return _kernel_form(needed[:-1]).format(number)
 
     def fact(self, text: str) -> str:
-        """Return a fact of the export or of the run: a version, or known words."""
-        return text if text in EXPORT_FACTS or VERSION.fullmatch(text) else self.in_words(text)
+        """Return a fact of the recording: what wrote it, and its version."""
+        if VERSION.fullmatch(text) or text in RECORDERS:
+            return text
+        recorder, _, version = text.rpartition(" ")
+        if recorder in RECORDERS and VERSION.fullmatch(version):
+            return text
+        return self.in_words(text)
 
     def gpu(self, text: str) -> str:
         """Return a GPU's name: one of the table of peaks, or known words."""
         return text if peak_of([text]) else self.in_words(text)
 
-    def mark(self, text: str) -> str | None:
-        """Return one of our own marks as far as it fits its schema; None for any other mark."""
-        prefix = next((prefix for prefix in MARKS if text.startswith(prefix)), "")
-        facts = parsed(text.removeprefix(prefix)) if prefix else None
-        mark, _ = decoded(MARKS[prefix], text.removeprefix(prefix)) if facts else (None, [])
-        if facts is None or mark is None:
-            return None
-        chosen = OF_SCHEMA.get(type(mark), set())
-        shared = {
-            name: fact if name in chosen else self._json(fact, name)
-            for name, fact in msgspec.to_builtins(mark).items()
-            if name in facts
-        }
-        return text if shared == facts else prefix + json.dumps(shared, ensure_ascii=False, separators=(",", ":"))
-
-    def _json(self, value: Any, key: str = "") -> Any:
-        if isinstance(value, dict):  # names of fields, or of an arithmetic, or paths
-            is_fixed = {name: name in Peaks.__struct_fields__ or ARITHMETIC.fullmatch(name) for name in value}
-            return {name if is_fixed[name] else self.path(name): self._json(fact) for name, fact in value.items()}
-        if isinstance(value, list | tuple):
-            return [self._json(item) for item in value]
-        if isinstance(value, str):
-            is_chosen = key in CHOSEN and re.fullmatch(CHOSEN[key], value)
-            if is_chosen or (key == NUMBERS and _BASE64.fullmatch(value)):
-                return value
-            if key == DEVICE_NAME:
-                return self.gpu(value)
-            return self.fact(value) if key in VERSIONS else self.path(value)
-        return value
+    def note(self, text: str) -> str:
+        """Return a sentence in known words, with its times."""
+        return "".join(part if _TIMES.fullmatch(part) else self.in_words(part) for part in _TIMES.split(text))
 
     def path(self, text: str) -> str:
         """Return a path of ranges, or of modules, name by name."""
@@ -386,6 +362,25 @@ class Names:
             return text
         separator = PATH_SEPARATOR if PATH_SEPARATOR in text else "/"
         return separator.join(map(self.range, text.split(separator)))
+
+    def file(self, path: str) -> str:
+        """Return the path of a file in known words; where it lies on a machine is one word."""
+        folder, slash, name = path.replace("\\", "/").rpartition("/")
+        is_of_machine = folder.startswith(("/", "~")) or ":" in folder or not folder
+        folder = self._numbered(f"{folder}\0") if is_of_machine and slash else self.in_words(folder)
+        return folder + slash + self.in_words(name)
+
+    def frame(self, name: str) -> str:
+        """Return the name of a Python function, with another one for what the analysis reads of it."""
+        function = _FUNCTION.fullmatch(name)
+        if len(name) > LONGEST or not function or name.startswith((MODULE_CALL, "<")):
+            return self.in_words(name) if len(name) <= LONGEST else self._numbered(name)
+        in_words = f"{self.file(function['file'])}{function['line']}: {self.in_words(function['name'])}"
+        needed, number = frame_meaning(name), self._numbered(f"{name}\0")
+        words = product(_KERNEL_WORDS[needed[0]], ("", *_ALSO))
+        imitations = (f"{number}/{word}{also}.py(0): {number}" for word, also in words)
+        same = (new for new in chain([in_words], imitations) if frame_meaning(new) == needed)
+        return next(same, in_words)
 
 
 class _Unnumbered(Names):
@@ -398,16 +393,13 @@ class _Unnumbered(Names):
         return str(_FIRST_NUMBER)
 
 
-def _bare(text: str) -> str:
-    """Return the name of a range without what PyTorch appends to it."""
-    appended = _FIRST_APPENDED.search(text)
-    return text[: appended.start()] if appended and _APPENDED.match(text, appended.start()) else text
+# Words in a name that mean something wherever they stand.
+_ALSO: dict[str, Callable[[str], object]] = {"_load_batch": loads_data, "_eval": EVALUATES.search, "_wait": waits}
 
 
 @lru_cache(CACHED_NAMES)
 def meaning(name: str) -> tuple[object, ...]:
     """Return everything that the analysis reads from the name of a range."""
-    module = called(name)
     of_operator = is_operator(name)
     return (
         phase_of(name),
@@ -425,8 +417,15 @@ def meaning(name: str) -> tuple[object, ...]:
         _classified(name) if of_operator else None,
         [part for part, pattern in ATTENTION_PARTS.items() if pattern.fullmatch(name.lstrip(":").strip())],
         [match.groupdict() for pattern in SERVED if (match := pattern.fullmatch(name))],
-        module and module.outputs,
+        bool(UPDATE.fullmatch(name)),
+        [bool(means(name)) for means in _ALSO.values()],
     )
+
+
+@lru_cache(CACHED_NAMES)
+def frame_meaning(name: str) -> tuple[Any, ...]:
+    """Return everything that the analysis reads from the name of a Python function: a category first."""
+    return _classified(function_text(name))[0], loads_data(name), waits(name)
 
 
 class _Classified(dict[str, tuple[str, bool]]):
@@ -460,25 +459,41 @@ def kernel_meaning(name: str) -> tuple[Any, ...]:
     """Return all that the analysis reads from the name of a kernel: its category first, what it fuses last."""
     category, is_gemm = _classified(name)
     arithmetic = arithmetic_of(name) if is_gemm else ""
+    if category == "convolution" and is_fp32_convolution(name):
+        arithmetic = "fp32"
     collective = collective_of(name) if category == "communication" else ""
     loop = compiled_parts(name)
     fused = loop and (loop[0], len(fused_ops(name)))
-    return category, is_gemm, arithmetic, collective, fused
+    marks = "".join(mark for mark, pattern in _KERNEL_MARKS.items() if pattern.search(name))
+    return category, is_gemm, arithmetic, collective, marks, fused
 
 
 @cache
-def _kernel_beginning(needed: tuple[Any, ...]) -> str:
-    """Return how a name begins that has this category and these details, whatever number follows."""
+def _kernel_form(needed: tuple[Any, ...]) -> str:
+    """Return a name with `{}` for a number that has this category and these details, whatever the number is."""
+    category, marks = needed[0], needed[-1]
     beginnings = [
-        f"{word}_{detail}".removesuffix("_") for word, detail in product(_KERNEL_WORDS[needed[0]], _KERNEL_DETAILS)
+        f"{word}_{detail}".removesuffix("_") for word, detail in product(_KERNEL_WORDS[category], _KERNEL_DETAILS)
     ]
-    same = (begin for begin in beginnings if kernel_meaning(f"{begin}_name_1")[:-1] == needed)
-    return next(same, str(needed[0]))
+    for wanted in dict.fromkeys((marks, "")):
+        for begin in beginnings:
+            if kernel_meaning(f"{begin}_name_1{wanted}")[:-1] == (*needed[:-1], wanted):
+                return f"{begin}_{{}}{wanted}"
+    return f"{category}_{{}}"
 
 
-def thread_name(text: str) -> str | None:
-    """Return a thread's name as far as it is made of known words: Linux names threads after programs."""
+def thread_name(text: str) -> str:
+    """Return a thread's names as far as they are made of known words: Linux names threads after programs."""
+    return ", ".join(dict.fromkeys(filter(None, map(_thread_name, text.split(", ")))))
+
+
+def _thread_name(text: str) -> str:
     if PUBLIC_THREADS.fullmatch(text):
         return text
     matches = [match[0] for match in (AUTOGRAD_THREADS.search(text), WORKER_THREADS.search(text)) if match]
-    return " ".join(dict.fromkeys(matches)) or None
+    return " ".join(dict.fromkeys(matches))
+
+
+def with_known_surroundings(trace: Trace) -> Trace:
+    """Return the trace with those words alone of its surroundings that are public, and so have to be hidden."""
+    return replace(trace, surroundings=frozenset(filter(Names().is_known, own_words(trace))))

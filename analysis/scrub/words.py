@@ -10,15 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
-from itertools import product
 from pathlib import Path
 
 from ..kernel_names.categories import MEANINGS
 from ..kernel_names.category_rules import RULES
 from ..measures.attention_parts import NAMES as ATTENTION_PARTS
-from ..readers.nsys_tables import METADATA_TABLES
-from ..readers.sqlite import Database
 from ..readers.written import ANNOTATED
+from ..trace import Trace
 from ..vocabulary import LIBRARY_DOMAINS, PHASES, PLAIN_WORDS, RECOMPUTE, SETTING_HOOKS
 from ..vocabulary.range_names import PHASE_NAMES, STEP_NAMES
 
@@ -78,24 +76,8 @@ def is_plain(token: str) -> bool:
     )
 
 
-#: Tables of names and values, and the names (with SQL's wildcards) of values whose words are the report's own.
-VARIABLES = "%ENVIRONMENT_VARIABLE"
-_EXPORT = ("EXPORT_HOST", "EXPORT_USER", "EXPORT_PARAM%PATH%", "EXPORT_PARAM%FILE")
-_CAPTURE = ("DEVICE_DISPLAY_NAME", "%USER_NAME", "%WORKING_DIR%", "%:COMMAND%", "%:ARGUMENT%", VARIABLES)
-VALUES = (
-    ("TARGET_INFO_SYSTEM_ENV", "Hostname"),
-    *product(METADATA_TABLES, _EXPORT),
-    *product(("META_DATA_CAPTURE",), _CAPTURE),
-)
-_VARIABLE = re.compile(r'(\w+)="?(.*?)"?$', re.DOTALL)
-# Variables that hold a user, a host, a folder or a command, and those that hold a secret. The others say how
-# libraries are set.
-_PRIVATE_VARIABLE = re.compile(
-    r"(?:\w+_)?(?:USER|LOGNAME|USERNAME|NAME|ENTITY|ACCOUNT|LOGIN|MAIL|EMAIL|CONTACT|HOST|HOSTNAME|NODELIST|ADDR|ADDRESS"
-    r"|CLIENT|CONNECTION|HOME|PWD|OLDPWD|DIR|PREFIX|PATH|TMP|TMPDIR|FOLDER|ENV|ROOT|CACHE|SHELL|COMMAND|ARGS|PROJECT|ID)|_",
-    re.IGNORECASE,
-)
-_SECRET_VARIABLE = re.compile(r"\w*(?:KEY|TOKEN|SECRET|PASSW|PASS|CREDENTIAL|COOKIE)\w*", re.IGNORECASE)
+# How torch.profiler's handlers name traces: after the host.
+_FILE_OF_HOST = re.compile(r"(.+?)[_.]\d+\.\d+\.pt\.trace\.json(?:\.gz)?")
 # Options are words of a program, and not of who runs it.
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 #: Folders and programs that are on many machines, as far as words.txt or kernels have their names.
@@ -108,26 +90,10 @@ EVERYBODYS = frozenset(
 SHORTEST_NUMBER = 4
 
 
-def own_words(database: Database) -> frozenset[str]:
-    """Return the words of a report's environment, in lower case.
-
-    Raises NotAReport if the report cannot be read.
-    """
-    texts: list[str] = []
-    for table, name in VALUES:
-        if {"name", "value"} <= set(database.columns.get(table, ())):
-            sql = f"SELECT value FROM {table} WHERE name LIKE ? AND typeof(value) = 'text'"  # noqa: S608 - literals
-            values = [value for (value,) in database.rows(sql, name)]
-            if name == VARIABLES:  # `NAME="value"`; a secret that is more than a word is no name that is known
-                assigned = filter(None, map(_VARIABLE.match, values))
-                values = [
-                    match[2]
-                    for match in assigned
-                    if _PRIVATE_VARIABLE.fullmatch(match[1])
-                    or (_SECRET_VARIABLE.fullmatch(match[1]) and WORD.fullmatch(match[2]))
-                ]
-            texts += values
-    return words_of(texts)
+def own_words(trace: Trace) -> frozenset[str]:
+    """Return the words of a report's surroundings, in lower case: of its users, hosts, folders and commands."""
+    of_host = _FILE_OF_HOST.fullmatch(trace.provenance.file)
+    return words_of([*trace.surroundings, *([of_host[1]] if of_host else [])])
 
 
 def words_of(texts: Iterable[str]) -> frozenset[str]:

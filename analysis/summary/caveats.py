@@ -24,6 +24,7 @@ from ..support.units import counted, share_text, time_text
 from ..trace import GRAPH, KERNEL, MODEL_BACKWARD, MODEL_FORWARD, START_END, Bools, Int8s, Provenance
 from ..vocabulary import BACKWARD, DECODE, FORWARD, FUSED, OTHER, PHASES, PREFILL, fused_parts, spans_layers
 from ..vocabulary.served import SECOND_RUNNER, held
+from .costly_settings import of_settings
 
 CATEGORY_OF = {FORWARD: MODEL_FORWARD, BACKWARD: MODEL_BACKWARD}
 # Copies between a replay's graphs, and kernels of libraries, are captured in no range of a model.
@@ -54,6 +55,7 @@ def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow
         doubts.append(of_arithmetic(provenance.run, launches_by_arithmetic(kernels)))
     doubts += [of_steps(kernels_per_step(attribution).tolist()), _of_counting(attribution, left_out)]
     yield from map(_sentence, filter(None, doubts))
+    yield from of_settings(provenance.run)
     yield from attribution.steps.notes
     if unfit_ns := int(work.duration_ns[attribution.unfit & ~left_out].sum()):
         share = share_text(unfit_ns / int(work.duration_ns[~left_out].sum()))

@@ -17,6 +17,7 @@ from ..support.units import time_text
 from ..vocabulary import OTHER, opens_phase, some_of
 from ..vocabulary.modules import Naming
 from . import headings
+from .job import named_by_rank, notes_of
 from .registry import Subject
 from .rows import common_length, in_phase, label, more, per_step_of_a_gpu, require_measured, share
 
@@ -123,11 +124,13 @@ def of_ranks(ranked: Sequence[Ranked[tuple[Report, Exchanges]]], detail: Detail 
 
     Raises ReportError if nothing communicates in any of them, or if some have measured steps and others none.
     """
-    read = {entry.name: entry.report for entry in ranked if entry.report is not None}
-    reports = [report for report, _ in read.values()]
+    held_by_file = [entry.report[1] for entry in ranked if entry.report is not None]
+    of_files = [Ranked(entry.name, entry.report[0] if entry.report else None) for entry in ranked]
+    by_name = named_by_rank(of_files, detail)
+    reports = list(by_name.values())
     if len({report.per_step for report in reports}) > 1:
         raise ReportError(MIXED)
-    held = together([(name, exchanged) for name, (_, exchanged) in read.items()])
+    held = together(list(zip(by_name, held_by_file, strict=True)))
     sources = [report.provenance for report in reports]
     # Reports of one run's ranks have equal settings, and no rank twice.
     rank_numbers = [source.run["rank"] for source in sources if "rank" in source.run]
@@ -136,7 +139,8 @@ def of_ranks(ranked: Sequence[Ranked[tuple[Report, Exchanges]]], detail: Detail 
     world_size = max(map(headings.world_size, sources))
     communication = communicated(held, one_clock=False, one_run=one_run, world_size=world_size)
     _require_communication(held, communication, next(filter(None, map(headings.doubts_of_absence, reports)), ""))
-    of_gpus = [(report, len(exchanged.gpus)) for report, exchanged in read.values() for _ in exchanged.gpus]
+    read = zip(reports, held_by_file, strict=True)
+    of_gpus = [(report, len(exchanged.gpus)) for report, exchanged in read for _ in exchanged.gpus]
     drawing = _Drawing(
         communication,
         reports=dict(zip(held.gpus, of_gpus, strict=True)),
@@ -149,9 +153,9 @@ def of_ranks(ranked: Sequence[Ranked[tuple[Report, Exchanges]]], detail: Detail 
         *([NARROWED.format(held.ranges)] if held.ranges else []),
         *(f"{entry.name} is left out: {entry.problem}" for entry in ranked if entry.problem),
         *drawing.notes(),
-        *(f"{name}: {note}" for name, (report, _) in read.items() for note in report.notes),
+        *notes_of(by_name),
     ]
-    heading = " · ".join(filter(None, (f"{len(read)} of {len(ranked)} reports", headings.gpus(reports))))
+    heading = " · ".join(filter(None, (f"{len(reports)} of {len(ranked)} reports", headings.gpus(reports))))
     return headings.document(replace(sources[0], file="all reports"), heading, drawing.tables(), (), notes)
 
 

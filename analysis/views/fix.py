@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
-from ..document import Column, Document, Row, Table, headed
+from ..document import SHORT, Column, Detail, Document, Row, Table, headed
+from ..errors import ReportError
 from ..measures.cpu_fixes import LEAST_SHARE_OF_CPU
 from ..measures.cpu_rules import CPU_RULES
-from ..measures.fix_list import ADDS, CPU, GPU_TIME, LEAST_SHARE, REPLAY, Fix, Fixes, Silent
+from ..measures.fix_list import ADDS, CPU, GPU_TIME, LEAST_SHARE, RANKS, REPLAY, Fix, Fixes, Silent
 from ..measures.fix_rules import RULES
 from ..measures.fixes import fixes_beside
+from ..measures.job_rules import JOB_RULES
+from ..measures.rank_evidence import RankEvidence, rank_evidence
 from ..report import Report
 from ..report.evidence import RECORDING
+from ..summary.parallel import Ranked
 from ..support.text import fit
 from ..support.units import UNITS_NS, digits_text, share_text
 from ..support.units import time_in_digits as time
 from ..vocabulary import PATH_SEPARATOR
 from . import headings
+from .job import answer_of
+from .job import table as job_table
 from .registry import Subject
 from .rows import label, require_measured
 
@@ -37,6 +45,10 @@ GIVE_STEP = "{}. Give its time to narrow these ranges, such as --unrecorded-step
 RECORDED, AT_MOST = "Unrecorded, a step is shorter", "Alone, a step may be shorter"
 ONE_RANK = "Of {} ranks, the steps of one are replayed; what its collectives wait for stays as recorded."
 ONE_GPU = "Of {} GPUs, the work of the one that works the longest is counted."
+NO_JOB = (
+    "The reports are not of one job's ranks, each of one GPU and with equally many steps: `view fix` takes one of "
+    "other reports."
+)
 NOT_USED = (
     "The host's times by phase are not used: with them, the replay of the unchanged step is {} {} "
     "than a step without recording."
@@ -78,15 +90,27 @@ WORDS = {
         "about ",
         "About what the operators and ranges concerned take, by counting; they do not add up.",
     ),
+    RANKS: Words(
+        "",
+        "saves",
+        "saves",
+        "",
+        "Upper limits per step, by what ranks wait and transfer; they do not add up.",
+    ),
 }
+#: The kinds whose figures are of a step's time, so that they have a range, and an upper limit.
+SAVING = (REPLAY, RANKS)
 
 
+MEASURE = "Measure: nvtx-kernels try. Why: {}."
 SHORT_CAPTION = {
     REPLAY: "Estimates: do not add them.",
     GPU_TIME: "Upper limits, by the GPU's time alone.",
     CPU: "By counting operators.",
+    RANKS: "By waiting and transfer: do not add them.",
 }
-LONGEST_PLACE = 18
+#: Rows of the overview take two lines of 80 columns: a change of so many cells a line, and a place.
+REMEDY_WIDTH, REMEDY_LINES, LONGEST_PLACE = 46, 2, 18
 
 
 def view(subject: Subject) -> Document:
@@ -94,6 +118,27 @@ def view(subject: Subject) -> Document:
     require_measured(subject.report)
     advice = fixes_beside(subject.partition, subject.report.recording, subject.unrecorded_step_ns)
     return shown(subject.report, advice)
+
+
+def held_by(subject: Subject) -> RankEvidence | None:
+    """Return what a report shows of its rank, if it has steps, which can be sent to another process."""
+    return rank_evidence(subject.partition)
+
+
+def of_ranks(ranked: Sequence[Ranked[tuple[Report, RankEvidence | None]]], _: Detail = SHORT) -> Document:
+    """Show what to change in the job that several reports are of; raises ReportError if they are of none."""
+    answer = answer_of(ranked)
+    if answer is None:
+        raise ReportError(NO_JOB)
+    reports = [entry.report[0] for entry in ranked if entry.report]
+    tables = [fix_table(answer.advice, answer.advice.fixes)] if answer.advice.fixes else []
+    tables += [job_table(answer.job)]
+    heading = " · ".join(filter(None, (f"{len(reports)} reports", headings.gpus(reports))))
+    first = replace(reports[0].provenance, file="all reports")
+    document = headings.document(
+        first, heading, tables, (), (TRIED.format(", ".join(rule.called for rule in JOB_RULES)),)
+    )
+    return replace(document, verdict="" if answer.advice.fixes else nothing(answer.advice))
 
 
 def shown(report: Report, advice: Fixes) -> Document:
@@ -169,33 +214,56 @@ def not_used(advice: Fixes) -> list[str]:
 
 
 def first(advice: Fixes | None) -> list[Table]:
-    """Return the first changes in short: what to do, what it saves, and where; nothing where none is known."""
+    """Return the first changes in short: what to do, what it saves, and at which line or else in which range.
+
+    Nothing where no change is known.
+    """
     if not (advice and advice.fixes):
         return []
     rows = []
     for number, fix in enumerate(advice.fixes[:FIRST], 1):
-        where = label(fix.where[0][-2:]) if fix.where else ""
         is_same = "(" in then(advice, number)
         saves = then(advice, number).strip("()") if is_same else in_short(advice, fix)
-        rows.append(Row((f"{number}. {remedy(fix)}", saves, fit(where, LONGEST_PLACE))))
+        rows.append(Row((in_two_lines(f"{number}. {remedy(fix)}"), saves, place(fix))))
     columns = (Column("change", "", "prose"), Column("saves", ""), *headed(where=""))
     more = len(advice.fixes) - len(rows)
-    caption = f"{SHORT_CAPTION[advice.kind]} view fix has the reasons{f', and {more} more' * (more > 0)}."
+    reasons = f"view fix ({more} more)" if more > 0 else "view fix"
+    caption = f"{SHORT_CAPTION[advice.kind]}{not_sure(advice.fixes[:FIRST])} {MEASURE.format(reasons)}"
     return [Table("first", title(advice), columns, tuple(rows), caption)]
 
 
 def remedy(fix: Fix) -> str:
-    """Return what to do, which is the end of a rule's sentence, without its symptom."""
-    text = fix.sentence.rpartition(": ")[2]
+    """Return what to do: the end of a rule's sentence, without its symptom, and without what else it says."""
+    text = fix.sentence.rpartition(": ")[2].partition("; ")[0]
     return f"{text[0].upper()}{text[1:]}" if text.split("(")[0].split()[0].isalpha() else text
+
+
+def in_two_lines(text: str) -> str:
+    """Return as much of a change as the overview has room for."""
+    lines = textwrap.wrap(text, REMEDY_WIDTH, break_on_hyphens=False)
+    if len(lines) <= REMEDY_LINES:
+        return text
+    return re.sub(r",?( or| and)?$", "…", " ".join(lines[:REMEDY_LINES]), count=1)
+
+
+def place(fix: Fix) -> str:
+    """Return where most of what a change concerns is, in a few cells: `train.py:65`, else a range."""
+    if not fix.lines:
+        return fit(label(fix.where[0][-2:]), LONGEST_PLACE) if fix.where else ""
+    at = fix.lines[0].line.at
+    return at if len(at) <= LONGEST_PLACE else fit(at.rpartition("/")[2], LONGEST_PLACE)
+
+
+def located(fix: Fix) -> str:
+    """Return a rule's sentence behind the line that it is of, as compilers write: `train.py:65: Each step …`."""
+    return f"{fix.lines[0].line.at}: {fix.sentence}" if fix.lines else fix.sentence
 
 
 def in_short(advice: Fixes, fix: Fix) -> str:
     """Return the figure of a change without its share: `12–31 ms`, `up to 27 ms`."""
-    if advice.kind == REPLAY and (between := _between(fix.alone_low_ns, fix.alone_ns)):
-        return between.replace(" to ", "–")
-    bound = "up to " if advice.kind == REPLAY and fix.up_to else WORDS[advice.kind].before
-    return f"{bound}{time(fix.alone_ns)}"
+    if advice.kind in SAVING and (between := _between(fix.alone_low_ns, fix.alone_ns)):
+        return between.replace(" to ", "–") + "?" * fix.uncertain
+    return f"{_bound(advice, fix)}{time(fix.alone_ns)}"
 
 
 def unsure(advice: Fixes | None) -> str:
@@ -205,7 +273,7 @@ def unsure(advice: Fixes | None) -> str:
 
 def in_a_sentence(advice: Fixes, fix: Fix) -> str:
     """Return a change and its figure in one sentence."""
-    return f"{fix.sentence}: {alone(advice, fix)} of {denominator(advice)}."
+    return f"{located(fix)}: {alone(advice, fix)} of {denominator(advice)}."
 
 
 def as_object(advice: Fixes) -> dict[str, Any]:
@@ -223,10 +291,11 @@ def as_object(advice: Fixes) -> dict[str, Any]:
     basis |= {"factors": advice.factors, "steps": advice.steps}
     basis |= {"host_times_used": advice.host_times_used, "host_times_error": advice.host_times_error}
     basis |= {"silent": [asdict(tried) for tried in advice.silent], "unjudged": list(advice.unjudged)}
-    fixes = [
-        asdict(replace(fix, lines=())) | {"lines": [line.as_json(advice.steps) for line in fix.lines]}
-        for fix in advice.fixes
-    ]
+    fixes = []
+    for fix in advice.fixes:
+        fields = asdict(replace(fix, lines=(), work=fix.work[:0]))
+        del fields["work"]
+        fixes.append(fields | {"lines": [line.as_json(advice.steps) for line in fix.lines]})
     return {"fixes": fixes, "fix_basis": basis}
 
 
@@ -244,7 +313,7 @@ def fix_table(advice: Fixes, fixes: Sequence[Fix]) -> Table:
         where = "\n".join(PATH_SEPARATOR.join(path) for path in fix.where)
         share = fix.alone_ns / fix.step_ns if fix.step_ns else None
         figures = (fix.alone_ns, fix.alone_low_ns, share, fix.then_ns, fix.step_ns, fix.count, fix.up_to)
-        words = [f"{number}. {fix.sentence}{_cited(fix)}", alone(advice, fix)]
+        words = [f"{number}. {located(fix)}{_cited(fix)}", alone(advice, fix)]
         words += [then(advice, number)] if has_then else []
         rows.append(Row((*words, fix.rule, fix.sentence, *figures, ", ".join(fix.same_as), where)))
     return Table("fixes", title(advice), columns, tuple(rows), caption(advice))
@@ -270,7 +339,12 @@ _FIGURES = (
 
 def caption(advice: Fixes) -> str:
     """Return how the figures were computed, and what was tried and saves too little to be listed."""
-    return WORDS[advice.kind].caption + why_not_replayed(advice) + silent(advice)
+    return WORDS[advice.kind].caption + not_sure(advice.fixes) + why_not_replayed(advice) + silent(advice)
+
+
+def not_sure(fixes: Sequence[Fix]) -> str:
+    """Return what a question mark behind a figure means, in a sentence that follows another, if one has it."""
+    return " ?: it may save too little to matter." * any(fix.uncertain for fix in fixes)
 
 
 def silent(advice: Fixes) -> str:
@@ -283,7 +357,7 @@ def silent(advice: Fixes) -> str:
     for called, alike in kinds.items():
         low_ns, high_ns = min(each.alone_low_ns for each in alike), max(each.alone_ns for each in alike)
         places = f" ({len(alike)} places)" if len(alike) > 1 else ""
-        figure = (_between(low_ns, high_ns) if advice.kind == REPLAY else "") or time(high_ns)
+        figure = (_between(low_ns, high_ns) if advice.kind in SAVING else "") or time(high_ns)
         tried.append(f"{called} {figure}{places}")
     stake = "At stake" if is_unsure(advice) else "Less at stake"
     return f" {stake}: {', '.join(tried)}." if tried else ""
@@ -291,10 +365,16 @@ def silent(advice: Fixes) -> str:
 
 def alone(advice: Fixes, fix: Fix) -> str:
     """Return the time that a change saves by itself: `20.8 ms, 30%`, `13 to 21 ms`, `at most 27 ms, 40%`."""
-    bound = "up to " if advice.kind == REPLAY and fix.up_to else WORDS[advice.kind].before
-    if advice.kind == REPLAY and (between := _between(fix.alone_low_ns, fix.alone_ns)):
-        return f"{bound}{between}"
-    return f"{bound}{time(fix.alone_ns)}, {share_text(fix.alone_ns / fix.step_ns, 0)}"
+    if advice.kind in SAVING and (between := _between(fix.alone_low_ns, fix.alone_ns)):
+        return f"{_bound(advice, fix)}{between}{'?' * fix.uncertain}"
+    return f"{_bound(advice, fix)}{time(fix.alone_ns)}, {share_text(fix.alone_ns / fix.step_ns, 0)}"
+
+
+def _bound(advice: Fixes, fix: Fix) -> str:
+    """Return the word before a figure that can be less, or less and more."""
+    if advice.kind not in SAVING:
+        return WORDS[advice.kind].before
+    return "about " * fix.about + "up to " * fix.up_to
 
 
 def _cited(fix: Fix) -> str:

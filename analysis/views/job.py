@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ..document import Column, Row, Table, headed
-from ..measures.job import MUCH_WAITING, Job, Late, RankStep
+from ..document import Column, Detail, Row, Table, headed
+from ..measures.fix_list import Fixes
+from ..measures.job import MUCH_WAITING, Job, Late, RankStep, job_of
+from ..measures.job_rules import job_fixes
+from ..measures.rank_evidence import RankEvidence
+from ..report import Report
 from ..report.account import COMMUNICATION, COMPUTE, COPY, IDLE, Cause
+from ..summary.parallel import Ranked
 from ..support.units import share_text, time_in_digits
 from .account import state_name
 from .rows import label
 
+#: How names of files have a rank: `r.rank1.sqlite`, `rank0_trace.json.gz`, `rank-0.json.gz`.
+RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
+#: At most so many reports are named.
+SOME = 6
 #: Up to this number of ranks each has a row; of more, those that wait least, in the middle and longest have.
 MOST_RANKS = 8
 #: The shares of the waiting from which what the late rank does longer is told, and explains it.
@@ -24,14 +35,68 @@ UNKNOWN = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class JobAnswer:
+    """The step of a job, and what to change in it."""
+
+    job: Job
+    advice: Fixes
+
+
+def answer_of(held: Sequence[Ranked[tuple[Report, RankEvidence | None]]]) -> JobAnswer | None:
+    """Return the answer for the job that some reports are of; None if they are of none, or some cannot be read."""
+    read = [
+        (entry.report[0], entry.report[1])
+        for entry in held
+        if entry.report is not None and entry.report[1] is not None
+    ]
+    if len(read) < len(held):
+        return None
+    names = rank_names([(entry.name, report) for entry, (report, _) in zip(held, read, strict=True)])
+    reports = [(name, *of_rank) for name, of_rank in zip(names, read, strict=True)]
+    job = job_of(reports)
+    return JobAnswer(job, job_fixes(job, reports)) if job else None
+
+
+def rank_names(reports: Sequence[tuple[str, Report]]) -> list[str]:
+    """Return how screens name some reports: `rank 0` if each has a rank of its own, else as their files are."""
+    numbers = [_rank_of(name, report) for name, report in reports]
+    has_ranks = len({*numbers} - {""}) == len(reports)
+    return [f"rank {number}" for number in numbers] if has_ranks else [name for name, _ in reports]
+
+
+def named_by_rank(ranked: Sequence[Ranked[Report]], detail: Detail) -> dict[str, Report]:
+    """Return the reports that could be read by their names: for programs those of their files."""
+    read = [(entry.name, entry.report) for entry in ranked if entry.report is not None]
+    names = [name for name, _ in read] if detail.whole else rank_names(read)
+    return {name: report for name, (_, report) in zip(names, read, strict=True)}
+
+
+def notes_of(reports: dict[str, Report]) -> Iterator[str]:
+    """Yield the notes of all reports, each once, with the names of those that have it if not all do."""
+    by_note: dict[str, list[str]] = {}
+    for name, report in reports.items():
+        for note in report.notes:
+            by_note.setdefault(note, []).append(name)
+    for note, names in by_note.items():
+        some = f"{', '.join(names[:SOME])}{', …' if len(names) > SOME else ''}"
+        yield note if len(names) == len(reports) else f"{some}: {note}"
+
+
+def _rank_of(name: str, report: Report) -> str:
+    """Return a report's rank, as its run says or else its file's name; empty where neither does."""
+    said = report.provenance.run.get("rank")
+    in_name = RANK_IN_NAME.findall(name)
+    return str(said) if said is not None else in_name[-1] if in_name else ""
+
+
 def sentences(job: Job) -> str:
     """Return how long a step takes, and which rank the others wait for and why."""
     return " ".join(_sentences(job))
 
 
 def _sentences(job: Job) -> Iterator[str]:
-    alone = [rank.alone_ns for rank in job.ranks if rank.alone_ns]
-    without = f" ({time_in_digits(max(alone))} without)" if len(alone) == len(job.ranks) else ""
+    without = f" ({time_in_digits(job.alone_ns)} without)" if job.alone_ns else ""
     least_ns = min(rank.step_ns for rank in job.ranks)
     low = f"{time_in_digits(least_ns)} to " if job.step_ns - least_ns > ALIKE * job.step_ns else ""
     yield f"A step takes {low}{time_in_digits(job.step_ns)} while recorded{without} on {len(job.ranks)} ranks."

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -11,25 +10,20 @@ from typing import Any
 
 from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..errors import ReportError
-from ..measures import job as measures
-from ..measures.exchanges import Exchanges
-from ..measures.job import Job
 from ..presenters import as_json
 from ..report import TO_HAVE_STEPS, Number, Path, Report, merged
 from ..report import per_step as divided
 from ..summary.parallel import Ranked
 from ..summary.selection import naming_for, renamed
 from ..vocabulary import PHASES
+from . import fix as fix_view
 from . import headings
 from . import job as job_view
+from .job import SOME, JobAnswer, named_by_rank, notes_of
 from .kernels import ranges_with_kernels
 from .modules import slowest
 from .rows import kernels_of, label, more, time_of, with_levels
 
-#: How names of files have a rank: `r.rank1.sqlite`, `rank0_trace.json.gz`, `rank-0.json.gz`.
-RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
-#: At most so many reports are named.
-SOME = 6
 COMMUNICATION = "communication"
 NO_STEPS = (
     "None of the reports has measured steps, so there are no figures per step. "
@@ -37,48 +31,24 @@ NO_STEPS = (
 )
 
 
-def job_of(held: Sequence[Ranked[tuple[Report, Exchanges | None]]]) -> Job | None:
-    """Return the step of the job that some reports are of; None if they are of none, or not all could be read."""
-    read = [
-        (entry.name, entry.report[0], entry.report[1])
-        for entry in held
-        if entry.report is not None and entry.report[1] is not None
-    ]
-    if len(read) < len(held):
-        return None
-    numbers = [_rank_of(name, report) for name, report, _ in read]
-    if len({*numbers} - {""}) == len(read):
-        read = [
-            (f"rank {number}", report, exchanged)
-            for number, (_, report, exchanged) in zip(numbers, read, strict=True)
-        ]
-    return measures.job_of(read)
-
-
-def _rank_of(name: str, report: Report) -> str:
-    """Return a report's rank, as its run says or else its file's name; empty where neither does."""
-    said = report.provenance.run.get("rank")
-    in_name = RANK_IN_NAME.findall(name)
-    return str(said) if said is not None else in_name[-1] if in_name else ""
-
-
 def ranks(
     ranked: Sequence[Ranked[Report]],
     detail: Detail = SHORT,
     *,
     per_step: bool = False,
-    job: Job | None = None,
+    of_job: JobAnswer | None = None,
     is_short: bool = False,
 ) -> Document:
     """Compare the reports of several ranks; clocks do not matter, only durations are compared.
 
-    `job` is their step, where they are of one job, and all that is shown if that `is_short`.
+    `of_job` is the answer for their job, where they are of one, and all that is shown if that `is_short`.
 
     Raises ReportError if some count a GPU's work and some a CPU's, or if none has steps but `per_step` asks for
     them.
     """
-    by_name = {entry.name: entry.report for entry in ranked if entry.report is not None}
-    by_name = {name: renamed(report, naming_for(detail, report)) for name, report in by_name.items()}
+    by_name = {
+        name: renamed(report, naming_for(detail, report)) for name, report in named_by_rank(ranked, detail).items()
+    }
     stepless = [name for name, report in by_name.items() if per_step and not report.steps]
     compared = {name: report for name, report in by_name.items() if name not in stepless}
     if not compared:
@@ -91,7 +61,8 @@ def ranks(
     added_up = merged(list(compared.values()), "all reports")
     together = divided(added_up) if per_step else added_up
     differences = _different_runs(reports)
-    tables = [] if job is None or differences else [job_view.table(job)]
+    of_job = None if differences else of_job
+    tables = [] if of_job is None else [job_view.table(of_job.job), *fix_view.first(of_job.advice)]
     if not (tables and is_short and not detail.whole):
         tables += [_by_report(reports, together, summed=not differences), _spread(reports, detail.top)]
         tables += [] if differences else [ranges_with_kernels(together, detail)]
@@ -107,33 +78,23 @@ def ranks(
         *(f"{name} is left out: it has no measured steps." for name in stepless),
         *differences,
         *uneven,
-        *_notes_of(reports),
+        *notes_of(reports),
     ]
     device = headings.NO_GPU if "CPU" in units else headings.gpus(compared.values())
     heading = " · ".join(filter(None, (f"{len(reports)} of {len(ranked)} reports", device)))
     accounting = () if differences else headings.accounting_of(together)
     document = headings.document(together.provenance, heading, tables, accounting, notes)
-    if job is None or differences:
+    if of_job is None:
         return document
     if detail.whole:
-        return replace(document, promised=partial(_as_object, document, job))
-    return replace(document, verdict=job_view.sentences(job))
+        return replace(document, promised=partial(_as_object, document, of_job))
+    return replace(document, verdict=job_view.sentences(of_job.job))
 
 
-def _as_object(document: Document, job: Job) -> dict[str, Any]:
-    """Return the tables as JSON has them, with the account of the job."""
-    return {**as_json.content(document), "account": job_view.as_object(job)}
-
-
-def _notes_of(reports: dict[str, Report]) -> Iterator[str]:
-    """Yield the notes of all reports, each once, with the names of those that have it if not all do."""
-    by_note: dict[str, list[str]] = {}
-    for name, report in reports.items():
-        for note in report.notes:
-            by_note.setdefault(note, []).append(name)
-    for note, names in by_note.items():
-        some = f"{', '.join(names[:SOME])}{', …' if len(names) > SOME else ''}"
-        yield note if len(names) == len(reports) else f"{some}: {note}"
+def _as_object(document: Document, of_job: JobAnswer) -> dict[str, Any]:
+    """Return the tables as JSON has them, with the account of the job, and what to change in it."""
+    account, fixes = job_view.as_object(of_job.job), fix_view.as_object(of_job.advice)
+    return {**as_json.content(document), "account": account, **fixes}
 
 
 def _different_runs(reports: dict[str, Report]) -> list[str]:

@@ -41,7 +41,7 @@ VIEWS = {
     "communication": View(
         "which module's collectives and which copies are exposed, and who waits for whom?", True, True, True
     ),
-    "fix": View("what should I change first, and how much time would it save?"),
+    "fix": View("what should I change first, and how much time would it save?", takes_many=True),
     "efficiency": View("what share of the GPU's peak does each operator and range reach?", True),
     "memory": View("what does each range allocate, and what holds memory at its peak?", True, matches_ranges=True),
 }

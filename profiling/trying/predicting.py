@@ -13,6 +13,8 @@ from pathlib import Path
 from .judging import Arm
 from .patch import PACKAGES
 
+COMPILE = "torch.compile"
+
 
 @dataclass(frozen=True)
 class Suggestion:
@@ -51,9 +53,16 @@ def join(arms: Iterable[Arm], suggestions: Mapping[str, Suggestion]) -> list[Sug
     left = dict(suggestions)
     for arm in arms:
         rules = arm.lever.rules if arm.lever else ()
-        arm.rule = next((rule for rule in rules if rule in suggestions), rules[0] if rules else None)
-        suggestion = suggestions.get(arm.rule or "")
-        if suggestion is not None:
+        carried_out = [rule for rule in rules if rule in suggestions and _is_for(arm, suggestions[rule])]
+        arm.rule = next(iter((*carried_out, *rules)), None)
+        if carried_out:
+            suggestion = suggestions[carried_out[0]]
             arm.predicted_ns = suggestion.low_ns, suggestion.high_ns
             left.pop(suggestion.rule, None)
     return list(left.values())
+
+
+def _is_for(arm: Arm, suggestion: Suggestion) -> bool:
+    """Return whether an arm does what is suggested: compiling helps no program that must read less before it."""
+    is_compiling = arm.lever is not None and arm.lever.kind == "compile"
+    return not is_compiling or COMPILE in suggestion.sentence

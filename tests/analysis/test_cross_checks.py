@@ -18,6 +18,7 @@ from nvtx_kernels.analysis.measures.memory import memory
 from nvtx_kernels.analysis.measures.steps import steps_of
 from nvtx_kernels.analysis.opened import Opened
 from nvtx_kernels.analysis.page.contents import contents
+from nvtx_kernels.analysis.support.units import bytes_text
 from nvtx_kernels.analysis.timeline.as_chrome_trace import chrome_trace
 from nvtx_kernels.analysis.trace import KERNEL
 from nvtx_kernels.analysis.views.registry import Subject, viewer
@@ -30,12 +31,11 @@ from tests.analysis.making.plain_sums import (
     flops,
     inclusive,
     launch_groups,
-    median_step,
     memory_of_ranges,
-    on_page,
     peaks,
     rows_of,
 )
+from tests.analysis.making.shown_page import rows_of as page_rows
 from tests.analysis.making.subjects import table
 
 every_case = pytest.mark.parametrize(("name", "per_step", "include_warm_up"), [*cases()])
@@ -168,29 +168,21 @@ def test_memory_of_ranges_peaks_and_holders_are_those_of_brute_force(name, per_s
 
 
 @pytest.mark.parametrize(("name", "per_step", "include_warm_up"), TOTALS)
-def test_a_page_draws_the_kernel_time_of_its_steps_in_every_part(name, per_step, include_warm_up):
+def test_rows_of_a_page_are_all_work_of_its_steps_by_phase(name, per_step, include_warm_up):
     has_steps = opened(name, per_step, include_warm_up)[0].whole.has_work_in_steps
     asked, counted = opened(name, has_steps, include_warm_up)
     rows = [row for row in rows_of(asked.attribution, **counted) if row.counted]
     (page,) = contents([asked]).reports
-    drawn = on_page(rows)
-    kernel_ns, boxes = sum(row.ns for row in drawn), page["icicles"]["together"]
-    assert boxes["ns"][0] == page["kernels"]["total_ns"] == sum(map(sum, page["phases"]["ns"])) == kernel_ns
-    leaves = [ns for ns, kind in zip(boxes["ns"], boxes["kind"], strict=True) if kind in ("kernel", "rest")]
-    assert sum(leaves) == kernel_ns
     by_phase = Counter()
-    for row in drawn:
-        by_phase[row.phase] += row.ns
-    columns = zip(*page["phases"]["ns"], strict=True)
-    assert dict(zip(page["phases"]["phases"], map(sum, columns), strict=True)) == by_phase
-    strip, step = page["strip"], median_step(rows)
-    first, last = min(row.start for row in step), max(row.end for row in step)
-    assert strip["left_out"] or (sum(strip["ns"]), sum(strip["count"]), strip["span_ns"]) == (
-        sum(row.ns for row in step), len(step), last - first,
-    )  # fmt: skip
+    for row in rows:
+        by_phase[row.phase.replace("other", "no phase")] += row.ns
+    of_page = Counter()
+    for _, _, phase, _, _, ns, _ in page_rows(page["data"]):
+        of_page[phase] += ns
+    assert of_page == by_phase
     if memory_drawn := page["memory"]:
         most_held = max(held for held, _ in peaks(blocks_of(asked.attribution, **counted)).values())
-        assert memory_drawn["peak_bytes"] == most_held
+        assert memory_drawn["peak"] == bytes_text(most_held)
 
 
 @pytest.mark.parametrize(("name", "per_step", "include_warm_up"), TOTALS[1::2])

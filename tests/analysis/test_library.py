@@ -18,6 +18,7 @@ from nvtx_kernels import analysis
 from tests.analysis.making.allocated import with_memory
 from tests.analysis.making.building import Range, build, launched
 from tests.analysis.making.communicating import communicating
+from tests.analysis.making.shown_page import numbers
 
 REPORT = Path(__file__).parents[1] / "data" / "h200_train_fp32.sqlite"
 
@@ -135,7 +136,7 @@ def test_steps_decide_what_library_page_and_agent_count(tmp_path):
     tables = Reports(tmp_path).view(path.name, "idle")["tables"]
     agent = next(table["rows"] for table in tables if table["key"] == "limits")
     page = contents([opened(path)]).reports[0]
-    assert analysis.rank(path, per_step=None).totals["work_ns"] == page["kernels"]["total_ns"] == 20
+    assert analysis.rank(path, per_step=None).totals["work_ns"] == sum(numbers(page["data"]["rows"]["ns"])) == 20
     assert [row[1] for row in agent] == [*nk.idle(path, per_step=None)["limits"]["time_ns"]]
 
 
@@ -150,7 +151,9 @@ def test_plots_draw_what_the_frames_hold(trace):
     pytest.importorskip("matplotlib")
     figure = analysis.rank(trace, per_step=True).plot()
     axes = {panel.get_label(): panel for panel in figure.axes}
-    assert set(axes) == {"phases", "ranges", "steps"}
+    assert set(axes) == {"step", "phases", "ranges", "steps"}
+    assert sum(bar.get_width() for bar in axes["step"].patches) == pytest.approx(80.3, abs=0.1)
+    assert figure._repr_png_().startswith(b"\x89PNG"), "a notebook shows the picture"
     assert sum(bar.get_height() for bar in axes["phases"].patches) == pytest.approx(60.0, abs=0.01)
     assert [round(bar.get_height(), 2) for bar in axes["steps"].patches] == [60.08, 59.92]
     assert len(axes["ranges"].patches) == 10

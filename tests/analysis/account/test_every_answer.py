@@ -22,6 +22,7 @@ from nvtx_kernels.analysis.summary.file import as_parquet, read_summary
 from nvtx_kernels.analysis.support.units import share_text, time_in_digits
 from nvtx_kernels.analysis.trace import MEMCPY, MEMSET
 from nvtx_kernels.analysis.views import headings
+from nvtx_kernels.analysis.views.fix import unsure
 from nvtx_kernels.analysis.views.overview import overview
 from nvtx_kernels.analysis.views.registry import subject_of, viewer
 from nvtx_kernels.analysis.vocabulary import PHASES
@@ -183,12 +184,11 @@ def of_efficiency(asked):
 def of_page(asked):
     """Return the texts and numbers of a page."""
     (page,) = contents([asked.opened]).reports
-    figures = {name: (text, of_what) for name, text, of_what in page["facts"]["figures"]}
-    facts = {"verdict": page["verdict"], "steps": page["steps"]["count"]}
-    if "Step time" in figures:
-        text, of_what = figures["Step time"]
-        assert page["per"] == facts["steps"]
-        facts |= {"says": text} | ({} if asked.partition.on_cpu else {"busy": of_what.partition(";")[0]})
+    facts = {"verdict": page["answer"].removesuffix(unsure(asked.opened.fixes))}
+    if asked.opened.per_step:
+        facts["steps"] = page["data"]["per"]
+        gpus = page["bars"]["gpus"] if page["bars"] else []
+        facts |= {"step_ns": gpus[0]["ns"]} if len(gpus) == 1 else {}
     return facts
 
 

@@ -5,14 +5,14 @@ import json
 import numpy as np
 import pytest
 from nvtx_kernels.analysis import kernels
-from nvtx_kernels.analysis.account.lines import lines_of_calls, lines_of_work
+from nvtx_kernels.analysis.account.lines import lines_of_host, lines_of_work
 from nvtx_kernels.analysis.account.sums import idle_places
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.readers import read
 
-from tests.analysis.making.building import MARK, Range, build
-from tests.analysis.making.lined import LINES, LOG, US, mark, steps, traced_report
+from tests.analysis.making.building import AUTOGRAD, MAIN, MARK, Launch, Range, build
+from tests.analysis.making.lined import LINES, LOG, SYNC, US, mark, steps, traced_report
 
 
 @pytest.fixture
@@ -20,14 +20,20 @@ def attribution(tmp_path):
     return attribute(read(traced_report(tmp_path)))
 
 
-def lines_of(attribution, step):
-    """Return the line numbers of a step's calls by time, and of the call of backward; None where unknown."""
+def lines_of(attribution, step, column=None):
+    """Return the line numbers of a step's calls by time; None where unknown."""
+    return [source and source[0] for source in sources_of(attribution, step, column)]
+
+
+def sources_of(attribution, step, column=None):
+    """Return these with that of the call of backward; `column` is of where calls were made unless given."""
     trace, lines = attribution.trace, attribution.lines
+    column = lines.of_launch if column is None else column
     begins = trace.launches.start_ns // (1000 * US)
     order = np.argsort(trace.launches.start_ns, kind="stable")
     found = []
     for row in order[begins[order] == step].tolist():
-        number = lines.of_launch[row]
+        number = column[row]
         source = lines.sources[number] if number >= 0 else None
         found.append(source and (source.lines[0].line, source.backward and source.backward.line))
     return found
@@ -38,19 +44,19 @@ TRACED_STEP = [(12, None), (13, None), (14, None), (12, None), (12, 12), (13, 12
 
 @pytest.mark.parametrize("step", [0, 1, 2])
 def test_the_same_call_of_another_step_has_the_line_of_the_traced_one(attribution, step):
-    assert lines_of(attribution, step) == TRACED_STEP
+    assert sources_of(attribution, step) == TRACED_STEP
 
 
 def test_a_call_more_of_a_kind_has_no_line_and_the_others_have_theirs(attribution):
-    assert lines_of(attribution, 3) == [*TRACED_STEP[:2], None, *TRACED_STEP[2:]]
+    assert sources_of(attribution, 3) == [*TRACED_STEP[:2], None, *TRACED_STEP[2:]]
 
 
 def test_a_step_of_which_the_trace_has_no_begin_has_no_lines(tmp_path):
     rows = steps()
     rows["ranges"].append(mark([(t, 1000 + at, s, f) for t, at, s, f in LOG], 4500, [1000, 2000], (1000, 2000)))
     attribution = attribute(read(build(tmp_path, **rows)))
-    assert lines_of(attribution, 0) == [None] * 6
-    assert lines_of(attribution, 1) == TRACED_STEP
+    assert sources_of(attribution, 0) == [None] * 6
+    assert sources_of(attribution, 1) == TRACED_STEP
 
 
 def test_a_pause_is_at_the_line_at_which_the_program_was_the_longest(tmp_path):
@@ -63,6 +69,38 @@ def test_a_pause_is_at_the_line_at_which_the_program_was_the_longest(tmp_path):
     pause = places["host code"]
     assert (pause.after, pause.lines[0].line.line) == ("cudaStreamSynchronize", 15)
     assert places["synchronization"].lines[0].called == "train.py:14 (train)"
+
+
+#: What the threads do besides in the traced step, µs: where the program is before each of its six calls.
+BEFORE = {
+    "nothing": ([], [12, 13, 14, 15, 12, 13]),
+    "a batch is made at the step's begin": (
+        [(MAIN, 2, 3, -1), (MAIN, 48, 0, -1), (MAIN, 930, 1, -1), (MAIN, 965, 2, -1)],
+        [15, 13, 14, 15, 12, 13],
+    ),
+    "a batch is made at its end": ([(MAIN, 910, 2, -1)], [14, 13, 14, 15, 12, 13]),
+}
+
+
+@pytest.mark.parametrize("case", BEFORE)
+def test_a_pause_has_the_line_of_the_thread_that_makes_the_next_call(tmp_path, case):
+    more, expected = BEFORE[case]
+    log = [(thread, 1000 + at, stack, forward) for thread, at, stack, forward in sorted([*LOG, *more])]
+    rows = steps()
+    rows["ranges"].append(mark(log, 4500, [0, 1000, 2000, 3000, 4000], (1000, 2000)))
+    attribution = attribute(read(build(tmp_path, **rows, thread_names={AUTOGRAD: "pt_autograd_0"})))
+    assert lines_of(attribution, 1, attribution.lines.before_launch) == expected
+    assert lines_of(attribution, 2, attribution.lines.before_launch) == expected
+
+
+def test_a_wait_behind_the_last_work_of_all_has_its_line(tmp_path):
+    rows = steps()
+    waits = [Launch(90 + step, (1000 * step + 905) * US, (1000 * step + 915) * US, name=SYNC) for step in range(4)]
+    rows["launches"] += waits
+    log = [(thread, 1000 + at, stack, forward) for thread, at, stack, forward in [*LOG, (MAIN, 900, 3, -1)]]
+    rows["ranges"].append(mark(log, 4500, [0, 1000, 2000, 3000, 4000], (1000, 2000)))
+    attribution = attribute(read(build(tmp_path, **rows)))
+    assert [lines_of(attribution, step)[-1] for step in range(4)] == [15] * 4
 
 
 def test_the_first_answer_names_the_line(tmp_path, capsys):
@@ -84,8 +122,9 @@ def test_lines_of_work_and_of_calls_are_told_if_most_are_known(attribution):
     longest, *_ = lines_of_work(attribution, np.flatnonzero(work.start_ns < 3000 * US))
     assert longest.line.line == 13
     one_unknown = np.append(work.launch[:3], -1)
-    assert lines_of_calls(attribution, one_unknown, np.array([1, 1, 1, 1])) == ()
-    assert len(lines_of_calls(attribution, one_unknown, np.array([10, 10, 10, 1]))) == 2
+    no_pauses = np.empty(0, np.int64)
+    assert lines_of_host(attribution, one_unknown, no_pauses, np.array([1, 1, 1, 1])) == ()
+    assert len(lines_of_host(attribution, one_unknown, no_pauses, np.array([10, 10, 10, 1]))) == 2
 
 
 def test_few_known_lines_of_a_place_are_not_told(tmp_path):

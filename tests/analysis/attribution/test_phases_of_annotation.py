@@ -1,15 +1,12 @@
 """Phases where no range's name says one, but this project's annotation says what is forward and what backward."""
 
 import json
-import sqlite3
-from contextlib import closing
 
 import pytest
 import torch
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.attribution.steps import measured_steps
 from nvtx_kernels.analysis.readers import read
-from nvtx_kernels.analysis.scrub import sharing_of
 from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.analysis.trace import MODEL_BACKWARD, MODEL_FORWARD, NO_CATEGORY
 from nvtx_kernels.profiling import annotate, recorder
@@ -19,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from tests.analysis.making import building
 from tests.analysis.making.building import AUTOGRAD, MAIN, WORKER, Range, annotation, build, launched, module
 from tests.analysis.making.bundled import unpacked
+from tests.analysis.making.copies import scrubbed
 from tests.analysis.making.traces import answers
 
 BACK = building.MODEL_BACKWARD
@@ -74,19 +72,7 @@ def test_a_mark_tells_the_categories_that_a_capture_range_lost(tmp_path):
     mark = Range(f"nvtx-kernels annotation: {numbers}", 1, None, MAIN, building.OWN_DOMAIN, building.MARK)
     report = build(tmp_path, ranges=[mark, *PIPELINE], **launched(*CALLS.values()))
     assert [phase for _, _, phase in answers(attribute(read(report)))] == list(EXPECTED.values())
-    sharing_of(report).write(tmp_path / "copy.sqlite")
-    assert answers(attribute(read(tmp_path / "copy.sqlite"))) == answers(attribute(read(report)))
-
-
-def test_a_shared_copy_has_annotations_categories_alone(tmp_path):
-    theirs = [Range("secret", 0, None, MAIN, 5, building.CATEGORY, 77), Range("net", 10, 50, MAIN, 5, category=77)]
-    report = build(tmp_path, ranges=[*annotation(), *PIPELINE, *theirs], **launched((25, 26)))
-    sharing_of(report).write(tmp_path / "copy.sqlite")
-    with closing(sqlite3.connect(tmp_path / "copy.sqlite")) as database:
-        rows = database.execute("SELECT eventType, text, category FROM NVTX_EVENTS").fetchall()
-    named = [(building.CATEGORY, name, number) for name, number in building.CATEGORIES.items()]
-    assert [row for row in rows if row[0] == building.CATEGORY] == named
-    assert [category for event, _, category in rows if event == building.PUSH_POP] == [None, 1, 1, 2, 2, None]
+    assert answers(attribute(read(scrubbed(report)))) == answers(attribute(read(report)))
 
 
 @pytest.mark.parametrize("column", ["with", "without"])

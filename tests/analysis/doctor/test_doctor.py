@@ -185,6 +185,7 @@ def test_every_report_of_others_is_examined_within_80_columns(path, capsys):
         ("void gemv2T_kernel_val<int, int, __half, __half, __half, float, 128, 16>(T13)", "fp16"),
         ("triton_tem_fused_bmm_7", "unknown"),
         ("volta_dgemm_64x64_nn", "fp64"),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_d884gemm_64x32_16x4_tn_align1>(T1::Params)", "fp64"),
     ],
 )
 def test_names_of_gemms_tell_their_arithmetic(kernel, arithmetic):

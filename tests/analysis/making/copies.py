@@ -10,8 +10,8 @@ from tests.analysis.making.checks import said, without_names
 
 
 def scrubbed(report, *options):
-    """Return the copy of a report, in a folder of its own under the same name."""
-    copy = report.parent / f"shared{len(options)}" / report.name
+    """Return the copy of a report, in a folder of its own."""
+    copy = report.parent / f"shared{len(options)}" / f"{report.name.partition('.')[0]}.sqlite"
     copy.parent.mkdir(exist_ok=True)
     status, _, err = said(scrub, str(report), "-o", str(copy), *options)
     assert (status, err) == (0, "")

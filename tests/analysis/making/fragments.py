@@ -8,8 +8,7 @@ from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 
-from nvtx_kernels.analysis.readers.nsys_tables import STRINGS
-from nvtx_kernels.analysis.scrub.allowed import TABLES
+from nvtx_kernels.analysis.readers.nsys_tables import NEEDED, RECORDED_ALLOCATIONS
 
 from tests.analysis.making import generated
 from tests.analysis.making.building import thread
@@ -19,7 +18,7 @@ from tests.analysis.making.rocpd_database import of_process, sayable, write
 
 KERNELS, CALLS, RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 OTHER_WORK = tuple(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("MEMCPY", "MEMSET", "GRAPH_TRACE"))
-READ = {*TABLES, STRINGS}
+READ = {*NEEDED, RECORDED_ALLOCATIONS.name}
 CALLS_KEPT, RANGES_KEPT = 80, 150
 COLLECTIVE = tuple(
     {

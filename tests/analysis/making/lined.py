@@ -26,17 +26,17 @@ LOG = [
 SYNC = "cudaStreamSynchronize_v3020"
 
 
-def mark(log, at_us, begun_us, span_us, *, lines=LINES, stacks=STACKS, reason=""):
-    """Return the mark of a log, sent at a moment; times of the log are µs of the report."""
-    rows = [(thread & 0xFFFFFF, us * US, stack, forward) for thread, us, stack, forward in log]
+def mark(log, at, begun, span, *, lines=LINES, stacks=STACKS, reason="", unit=US):
+    """Return the mark of a log, sent at a moment; times are units of the report, µs or what `unit` has of ns."""
+    rows = [(thread & 0xFFFFFF, time * unit, stack, forward) for thread, time, stack, forward in log]
     table = np.array(rows, np.int64).reshape(-1, 4).T.copy()
-    table[1] = np.diff(table[1], prepend=at_us * US)
+    table[1] = np.diff(table[1], prepend=at * unit)
     content = {
-        "version": 1, "frames": lines, "stacks": stacks, "begun": [(us - at_us) * US for us in begun_us],
-        "span": [(us - at_us) * US for us in span_us],
+        "version": 1, "frames": lines, "stacks": stacks, "begun": [(time - at) * unit for time in begun],
+        "span": [(time - at) * unit for time in span],
         "data": base64.b64encode(zlib.compress(table.astype("<i8").tobytes())).decode(),
     }  # fmt: skip
-    return Range(f"nvtx-kernels lines: {json.dumps(content | ({'reason': reason} if reason else {}))}", at_us * US,
+    return Range(f"nvtx-kernels lines: {json.dumps(content | ({'reason': reason} if reason else {}))}", at * unit,
                  None, event=MARK)  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 from nvtx_kernels.analysis.attribution.steps import step_of_nodes
 from nvtx_kernels.analysis.kernel_names.categories import categorize
-from nvtx_kernels.analysis.trace import GRAPH, KERNEL, KINDS
+from nvtx_kernels.analysis.trace import KERNEL, KINDS
 from nvtx_kernels.analysis.vocabulary import PHASES
 
 #: How the parts of attention are called.
@@ -232,22 +232,3 @@ def memory_of_ranges(blocks):
         for key in block.around or (((), ""),):
             sums[key] = [old + new for old, new in zip(sums[key], values, strict=True)]
     return {key: tuple(value) for key, value in sums.items() if any(value)}
-
-
-def on_page(rows):
-    """Return the rows that a page draws: kernels and graphs."""
-    return [row for row in rows if row.kind in (KERNEL, GRAPH)]
-
-
-def median_step(rows):
-    """Return the work of the step whose time from first to last work is the median; all of it without steps."""
-    spans = defaultdict(list)
-    for row in rows:
-        if row.step >= 0:
-            spans[row.step].append(row)
-    if not spans:
-        return rows
-    lasts = sorted(
-        (max(r.end for r in of_step) - min(r.start for r in of_step), s) for s, of_step in spans.items()
-    )
-    return spans[lasts[len(lasts) // 2][1]]

@@ -3,6 +3,8 @@
 import sqlite3
 from contextlib import closing
 
+from nvtx_kernels.analysis.readers.nsys_tables import NEEDED
+
 TOKEN = "hf_" + "QwErTyUiOpAsDfGhJkLzXcVbNm12345678"
 AWS_KEY = "AKIA" + "IOSFODNN7SAMPLE1"
 SSH_KEY = "ssh-ed25519 " + "AAAAC3NzaC1lZDI1NTE5AAAAIPlantedPlantedPlantedPlantedPlanted"
@@ -68,13 +70,17 @@ ROWS = (
 )
 # Where `scrub --check` finds what is planted, and what it says there.
 LISTED = {
-    *((table, "(all of the table)") for table in (*TABLES, "ProcessStreams") if table != "META_DATA_EXPORT"),
-    *((f"NVTX_EVENTS.{column}", "(all of the column)") for column in ("jsonText",)),
-    *((f"TARGET_INFO_GPU.{column}", "(all of the column)") for column in ("uuid", "busLocation")),
-    *(("META_DATA_EXPORT", name) for name in ("EXPORT_HOST", "EXPORT_USER", "EXPORT_TIME_UTC")),
-    *(("strings of no row", text) for text in (OUTPUT, f"{HOME}/stdout.log", UNREFERENCED)),
-    ("names: thread", THREAD), ("NVTX_EVENTS", MARK), ("freed pages", "(rows that were deleted)"),
+    *((table, "(all of the table)") for table in (*TABLES, "ProcessStreams") if table not in NEEDED),
+    ("surroundings", "(users, hosts, folders and commands)"), ("nsys SQLite export", "(all that no answer needs)"),
 }  # fmt: skip
+
+
+def add_variables(report, **values):
+    """Let a report say these environment variables."""
+    assigned = [("PROCESS_0:ENVIRONMENT_VARIABLE", f'{name}="{value}"') for name, value in values.items()]
+    with closing(sqlite3.connect(report)) as connection:
+        add(connection, "META_DATA_CAPTURE", "name value", assigned)
+        connection.commit()
 
 
 def plant(report):

@@ -1,15 +1,50 @@
-"""A page of reports in the browser, with what tests do to it."""
+"""A page of reports in the browser, with what tests do to it, and a page's data as numbers."""
 
+import base64
+
+import numpy as np
 from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page import as_html
 from nvtx_kernels.analysis.page.contents import contents
 
 from tests.analysis.making.browsing import Shown
 
+TYPES = {"1": "<u1", "2": "<u2", "4": "<u4", "8": "<f8"}
+
 
 def drawn(path):
     """Return what a page has of a report."""
     return contents([opened(path)]).reports[0]
+
+
+def numbers(text):
+    """Return the numbers of a packed column."""
+    size, data = text.split(":")
+    return np.frombuffer(base64.b64decode(data), TYPES[size]).astype(np.int64)
+
+
+def rows_of(data):
+    """Return the rows of a page's data: kernel, path, phase, category, part, ns and launches of each."""
+    rows, tree = data["rows"], data["tree"]
+    texts = []
+    for name, parent in zip(tree["name"], numbers(tree["parent"]).tolist(), strict=True):
+        around = texts[parent - 1] if parent else ""
+        joined = name.startswith("\u2060")
+        texts.append(
+            f"{around}{name[1:]}"
+            if joined and around
+            else " > ".join(filter(None, (around, name.strip("\u2060."))))
+        )
+    columns = {name: numbers(rows[name]).tolist() for name in ("kernel", "path", "phase", "category", "part")}
+    figures = (numbers(rows[name]).tolist() for name in ("ns", "count"))
+    names = (
+        [rows["kernels"][n][0] for n in columns["kernel"]],
+        [texts[n] for n in columns["path"]],
+        [rows["phases"][n] for n in columns["phase"]],
+        [rows["categories"][n] for n in columns["category"]],
+        [rows["parts"][n] for n in columns["part"]],
+    )
+    return list(zip(*names, *figures, strict=True))
 
 
 class Page(Shown):
@@ -37,29 +72,28 @@ class Page(Shown):
     def text(self, selector):
         return self.do("return document.querySelector(arguments[0]).textContent", selector)
 
+    def texts(self, selector):
+        return self.do(
+            "return [...document.querySelectorAll(arguments[0])].map((one) => one.textContent)", selector
+        )
+
     def column(self, table, place):
-        cells = f"#{table} tbody tr td:nth-child({place})"
-        return self.do("return [...document.querySelectorAll(arguments[0])].map(cell => cell.textContent)", cells)
+        return self.texts(f"#{table} tbody tr td:nth-child({place})")
 
-    def drawn(self, chart):
-        return self.do(f"return [...document.querySelectorAll('#{chart} svg text')].map(text => text.textContent)")
+    def choose(self, select, value):
+        """Choose an option of a list."""
+        script = "const s = document.getElementById(arguments[0]); s.value = arguments[1]; s.onchange()"
+        self.do(script, select, value)
 
-    def click_box(self, label):
-        """Click where the chart drew the box of this label, as a mouse would."""
-        self.do(FIND_BOX)
-        self.until(f"return window.boxOf('{label}') !== undefined")
-        self.do(CLICK_BOX, label)
+    def pixels(self):
+        """Return how many different colours the timeline has."""
+        return self.do(COLOURS)
 
 
-FIND_BOX = """
-const texts = () => [...document.querySelectorAll('#icicle-chart svg text')];
-window.boxOf = (label) => texts().find((text) => text.textContent.startsWith(label));
-"""
-CLICK_BOX = """
-const place = window.boxOf(arguments[0]).getBoundingClientRect();
-const point = { clientX: place.left + 2, clientY: place.top + 5, bubbles: true };
-for (const kind of ["mousemove", "mousedown", "mouseup", "click"])
-  document.querySelector("#icicle-chart > div").dispatchEvent(new MouseEvent(kind, point));
+COLOURS = """
+const canvas = document.getElementById("timeline-canvas");
+const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+return new Set(new Uint32Array(data.buffer)).size;
 """
 
 

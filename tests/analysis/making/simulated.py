@@ -8,6 +8,7 @@ import json
 from contextlib import contextmanager
 
 from tests.analysis.making.building import MAIN, MARK, Launch, Range, Rows, Wait, Work, write
+from tests.analysis.making.lined import mark
 
 US, MS = 1_000, 1_000_000
 CALL, LAG, GAP, WAKES = 4 * US, 6 * US, 500, 3 * US
@@ -24,12 +25,17 @@ class Simulated:
     def __init__(self, gpu="NVIDIA H200", slower=1.0, run=None):
         self.rows, self.now, self.ends, self.events, self.slower = Rows(gpus=[gpu]), 0, {}, {}, slower
         self.step_ends, self.last_end, self.correlation = [], 0, 0
+        self.begun, self.log = [], []
         if run:
             self.rows.ranges.append(Range(f"nvtx-kernels.run {json.dumps(run)}", 0, None, event=MARK))
 
     def host(self, ns):
         """Let the host compute; recording slows what is short."""
         self.now += ns if ns > MS else round(ns * self.slower)
+
+    def at(self, line):
+        """Let the program reach a line of `train.py`."""
+        self.log.append((MAIN, self.now, line, -1))
 
     def call(self, name="cudaLaunchKernel_v7000", own=CALL, until=None):
         """Make a call that takes its own time, or returns later if it waits; return its id."""
@@ -58,8 +64,8 @@ class Simulated:
             self.work(lasts, name)
 
     def read(self, size=4, *, pinned=True):
-        """Copy a few bytes back and wait for them."""
-        self.work(1500, 2, kind="memcpy", bytes=size, source=2, target=int(pinned))
+        """Copy bytes back and wait for them."""
+        self.work(max(1500, size // 10), 2, kind="memcpy", bytes=size, source=2, target=int(pinned))
         self.wait()
 
     def wait(self, stream=MAIN_STREAM):
@@ -75,7 +81,7 @@ class Simulated:
         else:
             behind = max(self.ends.get(MAIN_STREAM, 0) - self.now - 3 * US, 0) if size > 65536 else 0
             correlation = self.call("cudaMemcpyAsync_v3020", own=lasts + behind + 5 * US, until=0)
-            start = self.rows.launches[-1].start + behind + 4 * US
+            start = max(self.rows.launches[-1].start + behind + 4 * US, self.ends.get(MAIN_STREAM, 0))
             self.ends[MAIN_STREAM] = start + lasts
             copy = Work(correlation, start, start + lasts, 1, "memcpy", stream=MAIN_STREAM, bytes=size, source=0)
             self.rows.work.append(copy)
@@ -92,6 +98,7 @@ class Simulated:
     @contextmanager
     def step(self):
         """Open the range of a step."""
+        self.begun.append(self.now)
         with self.range("step"):
             yield
         self.step_ends.append(max(self.ends.values()))
@@ -104,7 +111,24 @@ def simulated(program, *, steps=6, **options):
     for _ in range(steps):
         with machine.step():
             program(machine)
+    if machine.log:
+        machine.rows.ranges.append(traced(machine))
     return machine
+
+
+def traced(machine):
+    """Return the mark of the lines of the second step."""
+    last = 1 + max(line for _, _, line, _ in machine.log)
+    span = begin, end = machine.begun[1:3]
+    return mark(
+        [row for row in machine.log if begin <= row[1] < end],
+        machine.now,
+        machine.begun,
+        span,
+        lines=[("train.py", line, "train") for line in range(last)],
+        stacks=[[line] for line in range(last)],
+        unit=1,
+    )
 
 
 def step_ns(program, **options):

@@ -16,6 +16,7 @@ from tests.analysis.making import simulated
 from tests.analysis.making.building import AUTOGRAD, Launch, Work, alter, write
 from tests.analysis.making.simulated import FP32_GEMM, MS, SOFTMAX, TF32_GEMM, US, recorded
 from tests.analysis.making.simulated_kineto import FORMS, kineto_recorded
+from tests.analysis.making.wasteful import ROOM
 from tests.analysis.measures.test_fixes import TF32_SHARE, one_range
 from tests.analysis.measures.test_near_misses import ALIGNED, DOUBLE_GEMM, SPEAKS, computed_again
 from tests.analysis.measures.test_replay import two_streams
@@ -55,7 +56,7 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_saves_no_more_than_its_bound(tmp_path, name):
     base, changed = CHANGES[name]
-    answer = bounds(recorded(tmp_path, base))
+    answer = bounds(recorded(tmp_path, base, run=ROOM))
     (fix,) = (fix for fix in answer.fixes if fix.rule == name)
     saved_ns = simulated.step_ns(base) - simulated.step_ns(changed)
     assert 0.9 * fix.alone_ns <= saved_ns <= 1.02 * fix.alone_ns <= 1.02 * answer.step_ns
@@ -197,6 +198,6 @@ def fp32_again(machine):
 
 
 def test_changes_of_the_same_work_are_told_to_save_the_same_time(tmp_path):
-    rules = {fix.rule: fix.same_as for fix in bounds(recorded(tmp_path, fp32_again)).fixes}
+    rules = {fix.rule: fix.same_as for fix in bounds(recorded(tmp_path, fp32_again, run=ROOM)).fixes}
     assert rules == {"recompute": ("fp32",), "fp32": ("recompute",)}
     assert {fix.same_as for fix in bounds(recorded(tmp_path, products)).fixes} == {()}

@@ -1,32 +1,66 @@
-"""The lines of what rules find: of the work concerned, of calls, and of the pauses after them."""
+"""The lines of what rules find: of the work concerned, of calls, and of the pauses before them."""
 
 import json
+from functools import partial
 
-import numpy as np
 import pytest
 from nvtx_kernels.analysis import kernels
-from nvtx_kernels.analysis.measures.fix_subject import FixSubject
-from nvtx_kernels.analysis.measures.replay import timeline_of
-from nvtx_kernels.analysis.opened import opened
+from nvtx_kernels.analysis.vocabulary import PATH_SEPARATOR
 
+from tests.analysis.making import wasteful
 from tests.analysis.making.lined import traced_report
+from tests.analysis.making.simulated import MS, US
+from tests.analysis.measures.test_fixes import found, rule
 
 
-@pytest.fixture
-def subject(tmp_path):
-    partition = opened(traced_report(tmp_path, count=6, longer=-1)).partition
-    return FixSubject(partition.attribution, timeline_of(partition))
+def loading(machine):
+    """Run a step that makes a batch at line 1, copies it at line 2, and reads its loss at line 3."""
+    machine.at(1)
+    machine.host(9 * MS)
+    machine.at(2)
+    machine.upload(16 << 20)
+    wasteful.trained(machine)
+    machine.at(3)
+    machine.read()
 
 
-def test_work_has_the_lines_that_launch_it(subject):
-    assert [time.line.line for time in subject.lines_of(subject.named(lambda name: name == "add"))] == [13]
-    assert [time.line.line for time in subject.lines_of(subject.named(lambda name: name == "mm"))] == [12]
+def deciding(machine):
+    """Read a number in forward at line 20."""
+    machine.at(20)
+    machine.read()
+    machine.host(900 * US)
 
 
-def test_calls_have_their_lines_and_pauses_those_that_follow(subject):
-    waits = np.flatnonzero(subject.waiting)
-    assert [time.line.line for time in subject.lines_of_calls(waits)] == [14]
-    assert [time.line.line for time in subject.lines_of_calls(waits, after=True)] == [15]
+#: By rule: a program, and the lines that a change concerns, the most of its time first; and their range.
+LINES = {
+    "host_pause": (loading, [1], "step"),
+    "pageable_copy": (loading, [2], "step"),
+    "scalar_read": (partial(wasteful.trained, after=wasteful.reading), [60], "step"),
+    "forward_read": (partial(wasteful.trained, in_forward=deciding), [20], "step > forward"),
+    "to_cpu": (partial(wasteful.trained, after=wasteful.computing_on_cpu), [60, 61], "step"),
+    "from_cpu": (partial(wasteful.trained, in_forward=wasteful.made_on_cpu), [21, 20], "step > forward"),
+    "allocating": (partial(wasteful.trained, after=wasteful.allocating), [63, 62], "step"),
+    "anomaly": (partial(wasteful.trained, in_backward=wasteful.checked, lasts=20 * US), [40], "step > backward"),
+    "device_sync": (partial(wasteful.trained, in_backward=wasteful.synchronizing), [40], "step > backward"),
+    "compile": (partial(wasteful.trained, in_forward=wasteful.chained), [20], "step > forward"),
+    "fp64": (partial(wasteful.trained, gemm=wasteful.DOUBLE_GEMM), [30, 10], "step > backward"),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_change_names_its_lines_and_ranges(tmp_path, name):
+    program, lines, place = LINES[name]
+    fix = rule(found(tmp_path, program), name)
+    assert [time.line.line for time in fix.lines][: len(lines)] == lines
+    assert PATH_SEPARATOR.join(fix.where[0]) == place
+    assert fix.count > 0
+
+
+def test_launching_names_the_line_that_launches_the_most(tmp_path):
+    small = partial(wasteful.chained, lasts=3 * US, length=300, count=1)
+    program = partial(wasteful.trained, lasts=3 * US, in_forward=small)
+    fix = rule(found(tmp_path, program), "launching")
+    assert fix.lines[0].line.line == 20
 
 
 def test_fixes_of_a_report_have_lines_in_json(tmp_path, capsys):

@@ -9,8 +9,10 @@ import pytest
 from nvtx_kernels.analysis.measures.fix_list import REPLAY
 from nvtx_kernels.analysis.measures.fix_rules import RULES
 
+from tests.analysis.making import wasteful
 from tests.analysis.making.building import Work
 from tests.analysis.making.simulated import ELEMENTWISE, MS, TF32_GEMM, US, step_ns
+from tests.analysis.making.wasteful import ROOM, trained
 from tests.analysis.measures.test_fixes import found, one_range, rule, training, updated
 
 CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_{0}_{0}_f32_nhwckrsc_nhwc_tilesize128x128x16_cudnn"
@@ -152,6 +154,36 @@ SILENT = {
     "alignment: 8 elements at a time": ("alignment", partial(training, gemm=ALIGNED.format(8))),
     "alignment: without tensor cores": ("alignment", training),
     "fp64: fp32": ("fp64", training),
+    "fp64: alone elsewhere": ("fp64", partial(training, gemm=TF32_GEMM, lasts=100 * US)),
+    "to_cpu: 64 bytes": ("to_cpu", partial(trained, after=partial(wasteful.computing_on_cpu, size=64))),
+    "to_cpu: every other step": ("to_cpu", partial(trained, after=partial(wasteful.computing_on_cpu, every=2))),
+    "to_cpu: of a few microseconds": (
+        "to_cpu", partial(trained, after=partial(wasteful.computing_on_cpu, size=4096, pause=10 * US)),
+    ),
+    "from_cpu: a batch": ("from_cpu", partial(training, copied=40 << 20, reads=True)),
+    "from_cpu: a number": ("from_cpu", partial(trained, in_forward=partial(wasteful.made_on_cpu, size=1024))),
+    "allocating: a cache that grows": (
+        "allocating", partial(trained, after=partial(wasteful.allocating, frees=False)),
+    ),
+    "allocating: twice a step": ("allocating", partial(trained, after=partial(wasteful.allocating, count=1))),
+    "anomaly: reads in forward": ("anomaly", partial(trained, in_forward=wasteful.checked, lasts=20 * US)),
+    "anomaly: a few reads": (
+        "anomaly", partial(trained, in_backward=partial(wasteful.checked, count=19), lasts=20 * US),
+    ),
+    "device_sync: the loss is read next": ("device_sync", partial(trained, after=wasteful.synchronized_twice)),
+    "compile: one kernel between products": (
+        "compile", partial(trained, in_forward=partial(wasteful.chained, length=1)),
+    ),
+    "compile: fused already": (
+        "compile", partial(trained, in_forward=partial(wasteful.chained, name="triton_poi_fused_add_0")),
+    ),
+    "compile: convolutions": (
+        "compile", partial(trained, gemm=CONVOLUTION.format("tf32f32"), in_forward=wasteful.chained),
+    ),
+    "compile: where launching limits": (
+        "compile", partial(trained, gemms=0, in_forward=partial(wasteful.chained, lasts=US, length=600, count=1)),
+    ),
+    "recompute: memory is not known": ("recompute", computed_again),
 }  # fmt: skip
 #: The same programs but for what makes them harmless: the rule speaks.
 SPEAKS = {
@@ -165,10 +197,22 @@ SPEAKS = {
     "launching: each kernel": ("launching", partial(graphed, whole=False)),
     "launching: beside a pause": ("launching", partial(in_forward, first=pauses)),
     "launching: beside code that is loaded": ("launching", partial(in_forward, first=loads)),
-    "recompute": ("recompute", computed_again),
+    "recompute": ("recompute", computed_again, {"run": ROOM}),
     "alignment: one element at a time": ("alignment", partial(training, gemm=ALIGNED.format(1))),
     "alignment: two elements at a time": ("alignment", partial(training, gemm=ALIGNED.format(2))),
     "fp64": ("fp64", partial(training, gemm=DOUBLE_GEMM)),
+    "to_cpu": ("to_cpu", partial(trained, after=wasteful.computing_on_cpu)),
+    "from_cpu": ("from_cpu", partial(trained, in_forward=wasteful.made_on_cpu)),
+    "allocating": ("allocating", partial(trained, after=wasteful.allocating)),
+    "anomaly: twenty reads": (
+        "anomaly",
+        partial(trained, in_backward=partial(wasteful.checked, count=20), lasts=20 * US),
+    ),
+    "device_sync": ("device_sync", partial(trained, in_backward=wasteful.synchronizing)),
+    "compile: two kernels between products": (
+        "compile",
+        partial(trained, in_forward=partial(wasteful.chained, length=2)),
+    ),
 }
 
 
@@ -182,8 +226,8 @@ def test_a_near_miss_is_silent(tmp_path, case):
 
 @pytest.mark.parametrize("case", SPEAKS)
 def test_its_neighbour_is_told(tmp_path, case):
-    name, program = SPEAKS[case]
-    assert rule(found(tmp_path, program), name) is not None
+    name, program, *options = SPEAKS[case]
+    assert rule(found(tmp_path, program, **dict(*options)), name) is not None
 
 
 def test_every_rule_has_near_misses():
@@ -230,7 +274,7 @@ def test_a_read_that_decides_in_forward_needs_other_code(tmp_path):
 
 
 def test_what_measured_as_nothing_is_never_suggested(tmp_path):
-    for _, program in (*SPEAKS.values(), *SILENT.values()):
+    for _, program, *_ in (*SPEAKS.values(), *SILENT.values()):
         text = " ".join(fix.sentence for fix in found(tmp_path, program).fixes).lower()
         assert not any(word in text for word in ("foreach", "channels_last", "clip"))
         assert "larger batches" not in text or "larger batches change training" in text

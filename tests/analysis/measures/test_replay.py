@@ -1,6 +1,7 @@
 """The replay of an unchanged report gives its step; what lacks for that is refused in a sentence."""
 
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,19 @@ def two_streams(machine, *, copied=200 * US, waits=True):
     machine.wait()
 
 
+def without_events(machine, *, second=200 * US):
+    """Run a step whose second stream waits for an event, of which only the waiting stream is known."""
+    machine.work(300 * US)
+    machine.call("cudaEventRecord_v3020")
+    machine.rows.waits.append(Wait(machine.call("cudaStreamWaitEvent_v3020"), 9))
+    machine.work(second, stream=9, after=machine.ends[7])
+    machine.call("cudaEventRecord_v3020")
+    machine.rows.waits.append(Wait(machine.call("cudaStreamWaitEvent_v3020"), 7))
+    for number in range(5):
+        machine.work(50 * US, after=0 if number else machine.ends[9])
+    machine.wait()
+
+
 def mixed(machine):
     """Run a step of all that a program does."""
     machine.upload(1 << 20)
@@ -56,7 +70,7 @@ def mixed(machine):
         machine.work(2 * US)
 
 
-@pytest.mark.parametrize("program", [two_streams, mixed], ids=["two streams", "mixed"])
+@pytest.mark.parametrize("program", [two_streams, mixed, without_events], ids=lambda each: each.__name__)
 @pytest.mark.parametrize("slower", [1.0, 1.7])
 def test_the_unchanged_replay_gives_the_recorded_step(tmp_path, program, slower):
     timeline = timeline_of(partition(attribute(read(simulated.recorded(tmp_path, program, slower=slower)))))
@@ -95,10 +109,18 @@ def refusal(report, **rules):
     return str(reason.value)
 
 
-def test_several_streams_without_events_are_refused(tmp_path):
-    report = simulated.recorded(tmp_path, two_streams)
-    unheard = alter(report, "UPDATE StringIds SET value = 'cudaOther' WHERE value LIKE 'cudaEventRecord%'")
-    assert "2 streams, and no CUDA events" in refusal(alter(unheard, "DROP TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT"))
+def test_by_likely_events_a_stream_waits_no_longer_than_for_shorter_work(tmp_path):
+    timeline = timeline_of(partition(attribute(read(simulated.recorded(tmp_path, without_events)))))
+    lasts = np.where(timeline.duration_ns == 200 * US, 20 * US, timeline.duration_ns)
+    replayed = step_ns([timeline.lasting(lasts)], np.ones(1))[0]
+    assert replayed == pytest.approx(simulated.step_ns(partial(without_events, second=20 * US)), rel=0.02)
+
+
+def test_several_streams_that_wait_for_events_that_no_call_records_are_refused(tmp_path):
+    machine = simulated.simulated(without_events)
+    calls = [call for call in machine.rows.launches if "EventRecord" not in call.name]
+    machine.rows.launches[:] = calls
+    assert "2 streams, and no CUDA events" in refusal(write(tmp_path / "report.sqlite", machine.rows))
 
 
 def test_one_stream_needs_no_events_and_no_waits(tmp_path):

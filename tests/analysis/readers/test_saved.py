@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import sqlite3
+from contextlib import closing
 from random import Random
 
 import msgspec
@@ -63,20 +64,35 @@ def test_a_report_is_read_back_as_it_was_saved(tmp_path, name):
     assert differences(trace, read(tmp_path / "saved.sqlite")) == []
 
 
-def shaped_trace(folder):
-    """Write a trace with stacks and with shapes; its kernel is launched in a function."""
+def with_stacks(folder):
+    """Return a trace with the lines, the functions and the shapes of its calls."""
     trace = Shaped()
-    part = trace.operator("aten::mm", [[4, 8], [8, 2]], inside=[trace.kernel("gemm", 5)])
-    part = trace.frame("train.py(7): step", inside=[part])
-    return trace.write(folder / "shaped.json", trace.block("step 0", [part]))
+    product = trace.operator("aten::mm", [[8, 4], [4, 2]], values=["", "é"], inside=[trace.kernel("gemm", 9)])
+    return trace.write(folder / "trace.json", trace.frame("train.py(7): main", [trace.block("step", [product])]))
 
 
-@pytest.mark.parametrize("make", [traced_report, shaped_trace])
-def test_lines_and_shapes_are_read_back_as_they_were_saved(tmp_path, make):
+@pytest.mark.parametrize("make", [traced_report, with_stacks])
+def test_lines_functions_and_shapes_are_read_back_as_they_were_saved(tmp_path, make):
     trace = read(make(tmp_path))
-    save(trace, tmp_path / "saved.sqlite")
     assert trace.lines.sources
+    save(trace, tmp_path / "saved.sqlite")
     assert differences(trace, read(tmp_path / "saved.sqlite")) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("UPDATE lines_of_launch SET value = 3", "lines_of_launch.value leads outside of lines_sources"),
+        ("UPDATE operators SET call = 1", "operators.call leads outside of operator_calls"),
+        ("DELETE FROM lines_before_launch", "lines_before_launch and launches have different numbers of rows"),
+    ],
+)
+def test_lines_and_calls_that_do_not_fit_are_refused(tmp_path, change, says):
+    save(read(with_stacks(tmp_path)), tmp_path / "saved.sqlite")
+    with closing(sqlite3.connect(tmp_path / "saved.sqlite")) as connection, connection:
+        connection.execute(change)
+    with pytest.raises(NotAReport, match=says):
+        read(tmp_path / "saved.sqlite")
 
 
 @needs_shared

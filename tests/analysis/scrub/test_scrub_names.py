@@ -1,6 +1,5 @@
 """Names in a shared copy: known words stay, others are numbered, and what a name means to the analysis stays."""
 
-import json
 import re
 from collections import defaultdict
 from itertools import product
@@ -10,18 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from nvtx_kernels.analysis.kernel_names.categories import MEANINGS, categorize, classify
 from nvtx_kernels.analysis.kernel_names.category_rules import RULES
-from nvtx_kernels.analysis.readers.marks import FLOPS_MARK, MARKS, MODEL_MARK, RUN_MARK
-from nvtx_kernels.analysis.readers.written import ANNOTATED
 from nvtx_kernels.analysis.scrub import main, names
-from nvtx_kernels.analysis.scrub.allowed import Role
-from nvtx_kernels.analysis.scrub.names import Names, kernel_meaning, meaning
+from nvtx_kernels.analysis.scrub.names import Names, Role, frame_meaning, kernel_meaning, meaning
 from nvtx_kernels.analysis.scrub.words import TOKEN, WORD, words_of
 from nvtx_kernels.analysis.vocabulary import SETTING_HOOKS, collapsed
 from nvtx_kernels.analysis.vocabulary.range_names import PHASE_NAMES, STEP_NAMES
 
-from tests.analysis.making import private
-from tests.analysis.making.bundled import OURS, unpacked
-from tests.analysis.making.copies import inside, rows, scrubbed
 from tests.analysis.making.kineto import Program, Work, operator, write_kineto, write_nsys
 from tests.analysis.making.real_kernels import NAMES
 
@@ -30,7 +23,7 @@ KNOWN = (
     "LlamaDecoderLayer", "Conv2d", "tokens: 4096, forward/backward", "FSDP::all_gather (layers.3)", "RMSNorm",
     "step[EXTEND bs=8 toks=1048576]", "autograd::engine::evaluate_function: MmBackward0", "aten::_to_copy",
     "norm + up projection", "recompute", SETTING_HOOKS,
-    "{'Module': 'model.layers.0.1.mlp', 'Inputs': [[8, 4096]]}", "nccl:all_reduce", "Optimizer.step#AdamW.step",
+    "nccl:all_reduce", "Optimizer.step#AdamW.step",
 )  # fmt: skip
 
 
@@ -92,6 +85,8 @@ def test_known_kernels_stay():
         ("jdoe_bf16_gemm_kernel", "gemm_bf16_name_1"),
         ("splitKreduce_jdoe", "splitk_reduce_name_1"),
         ("jdoe_all_gather", "ncclDevKernel_all_gather_name_1"),
+        ("jdoe_fprop_float_nhwc", "fprop_sgemm_name_1"),
+        ("jdoe_sm90_gemm_align2", "gemm_name_1_sm80_align2"),
         ("triton_poi_fused_jdoe_add_3", "triton_poi_fused_name1_add_3"),
         ("triton_poi_fused_jdoesoftmax_3", "softmax_name_2"),
         ("gemm_name_7", "gemm_name_1"),
@@ -130,24 +125,53 @@ texts = st.one_of(st.lists(st.sampled_from(PIECES), max_size=6).map("".join), st
 def test_copies_keep_what_names_mean_and_which_are_equal(names, of_own):
     own = words_of(["/home/forward/layer", "step"]) if of_own else ()
     sharing = Names(own_words=own)
-    shared = [sharing.bare_range(name) for name in names]
+    shared = [sharing.range(name) for name in names]
     assert [meaning(name) for name in shared] == [meaning(name) for name in names]
     assert len(set(shared)) == len(set(names))
     assert len(set(map(collapsed, shared))) == len(set(map(collapsed, names)))
-    assert [Names(of_copy=True).bare_range(name) for name in shared] == shared
+    assert [Names(of_copy=True).range(name) for name in shared] == shared
 
 
 @pytest.mark.parametrize(
-    ("name", "kept"),
+    ("frame", "shared"),
     [
-        ("aten::mm, seq = 12, op_id = 3, sizes = [[1]], input_op_ids = [(1,0)]", "aten::mm, seq = 12"),
-        ("aten::mm, op_id = 3, sizes = [[1]]", "aten::mm"),
-        ("own, sizes = 1, op_id = 3", "name1, sizes = 1, op_id = 3"),
-        ("own, seq = 3x", "name1, seq = 3x"),
+        ("train.py(12): main", "train.py(12): main"),
+        ("jdoe_net.py(3): jdoe", "name1_net.py(3): name1"),
+        ("/home/jdoe/x/train.py(3): step", "name1/train.py(3): step"),
+        ("C:\\Users\\jdoe\\train.py(3): step", "name1/train.py(3): step"),
+        ("/home/jdoe/lib/python3.12/site-packages/torch/optim/adamw.py(9): step", "torch/optim/adamw.py(9): step"),
+        ("/home/jdoe/jdoe_data_loader.py(3): f", "name1/name2_data_loader.py(3): f"),
+        ("jdoedataloader.py(3): f", "name2/other_load_batch.py(0): name2"),
+        ("nn.Module: JdoeNet_0", "nn.Module: Name1Net_0"),
+        ("<built-in method jdoe of type>", "<built-in method name1 of type>"),
     ],
 )
-def test_operators_keep_the_number_that_links_them_only(name, kept):
-    assert Names().range(name) == kept
+def test_functions_keep_known_words_and_what_they_do(frame, shared):
+    assert Names().frame(frame) == shared
+    assert frame_meaning(shared) == frame_meaning(frame)
+    assert Names(of_copy=True).frame(shared) == shared
+
+
+@pytest.mark.parametrize(
+    ("role", "text", "shared"),
+    [
+        (Role.MODULE, "model.layers.0.1.mlp", "model.layers.0.1.mlp"),
+        (Role.MODULE, "jdoe.layers.0.1 (outputs)", "name1.layers.0.1 (outputs)"),
+        (Role.FILE, "src/jdoe/train.py", "src/name1/train.py"),
+        (Role.FACT, "nsys 2025.3.2", "nsys 2025.3.2"),
+        (Role.FACT, "nvtx-kernels recorder 0.1.0", "nvtx-kernels recorder 0.1.0"),
+        (Role.FACT, "jdoe 10.2.3.4", "name1 900001.900002.900003.900004"),
+        (Role.NOTE, "1.25 ms was lost at 10.2.3.4.", "1.25 ms was lost at 900001.900002.900003.900004."),
+        (Role.NOTE, "Interrupted by JdoeError; the last step may be incomplete.",
+         "Interrupted by Name1Error; the last step may be incomplete."),
+        (Role.THREAD, "jdoe, pt_autograd_0, python3", "pt_autograd_0, python3"),
+        (Role.DOMAIN, "nvtx-kernels", "nvtx-kernels"),
+        (Role.PATH, "forward > JdoeNet > layer *", "forward > Name1Net > layer *"),
+    ],
+)  # fmt: skip
+def test_texts_keep_what_their_role_allows(role, text, shared):
+    assert Names().shared(role, text) == shared
+    assert Names(of_copy=True).shared(role, shared) == shared
 
 
 RULE_WORDS = sorted(
@@ -216,7 +240,7 @@ def test_a_copy_of_thousands_of_unknown_names_is_made_at_once(tmp_path, monkeypa
         work=[Work(n, 9 * n, 9 * n + 8, name) for n, name in enumerate(named, 1) if role is Role.KERNEL],
     )
     report = write(tmp_path / f"a{'.sqlite' if write is write_nsys else '.json'}", program)
-    assert main([str(report), "-o", str(tmp_path / f"copy{report.suffix}")]) == 0
+    assert main([str(report), "-o", str(tmp_path / "copy.sqlite")]) == 0
     assert sum(asked) >= 3_000
     assert len(asked) < 100
 
@@ -236,12 +260,12 @@ def test_names_that_were_expected_are_replaced_as_others(what):
 @example(["From", "topk", "GatingSoftmax", "reshape_kernel"], "", "aten::{}")
 def test_names_of_the_rules_words_keep_their_category(words, separator, around):
     sharing, name = Names(), around.format(separator.join(words))
-    kernel, of_range = sharing.kernel(name), sharing.bare_range(name)
+    kernel, of_range = sharing.kernel(name), sharing.range(name)
     assert kernel_meaning(kernel)[:-1] == kernel_meaning(name)[:-1]
     assert meaning(of_range) == meaning(name)
     assert "jdoe" not in (kernel + of_range).lower()
     of_copy = Names(of_copy=True)
-    assert (of_copy.kernel(kernel), of_copy.bare_range(of_range)) == (kernel, of_range)
+    assert (of_copy.kernel(kernel), of_copy.range(of_range)) == (kernel, of_range)
 
 
 def test_a_program_s_own_operator_still_fits_its_node():
@@ -252,58 +276,7 @@ def test_a_program_s_own_operator_still_fits_its_node():
 
 @pytest.mark.parametrize(
     ("thread", "kept"),
-    [("planted_thread", None), ("jdoe_autograd_x", "autograd"), ("pt_autograd_0", "pt_autograd_0")],
+    [("planted_thread", ""), ("jdoe_autograd_x", "autograd"), ("pt_autograd_0", "pt_autograd_0")],
 )
 def test_threads_keep_known_words_only(thread, kept):
     assert Names().shared(Role.THREAD, thread) == kept
-
-
-RUN = {"size": "tiny", "torch": "2.11.0+cu128", "device_name": "NVIDIA H200"}
-ANNOTATION = {"steps": "steps of AdamW", "categories": {name: number for number, name in enumerate(ANNOTATED)}}
-COUNTED = {"part": 0, "ranges": {"forward": {"forward > Net > layer *": [2, 64, {"bf16": 8}]}}}
-# The facts of each mark, and what a copy has of them.
-MARK_FACTS = {
-    RUN_MARK: (RUN | {"acme": 3, "flops": {"forward > jdoe": 3}}, RUN | {"flops": {"forward > name1": 3}}),
-    MODEL_MARK: (ANNOTATION | {"model": "AcmeNet", "classes": {"layer */attn": "JdoeAttention", "x": ""},
-                               "attributes": {"layer *": "acme_layers.*"}},
-                 ANNOTATION | {"model": "Name1Net", "classes": {"layer */attn": "Name2Attention", "x": ""},
-                               "attributes": {"layer *": "name1_layers.*"}}),
-    FLOPS_MARK: (COUNTED | {"uncounted": {"aten.mul": [3, 96], "acme.op": [1, 8]}, "calls": {"fwd > jdoe": 1}},
-                 COUNTED | {"uncounted": {"aten.mul": [3, 96], "name2.op": [1, 8]}, "calls": {"fwd > name1": 1}}),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("mark", MARK_FACTS)
-def test_marks_keep_known_facts_under_the_new_names(mark):
-    facts, shared = MARK_FACTS[mark]
-    text = Names().shared(Role.MARK, mark + json.dumps(facts))
-    assert json.loads(text.removeprefix(mark)) == shared
-
-
-def test_marks_of_other_programs_are_not_shared():
-    assert {Names().shared(Role.MARK, text) for text in (private.MARK, *(f"{mark}[1" for mark in MARKS))} == {None}
-
-
-def name_of_event(report, row):
-    sql = f"SELECT value FROM StringIds JOIN NVTX_EVENTS e ON id = textId WHERE e.rowid = {row}"
-    return rows(report, sql)[0][0]
-
-
-def test_string_that_is_a_kernel_and_a_range_becomes_two(tmp_path):
-    report = unpacked("h200_train_fp32.sqlite", tmp_path)
-    of_kernels = "FROM StringIds JOIN CUPTI_ACTIVITY_KIND_KERNEL ON id = demangledName"
-    ((kernel,), *_) = rows(report, f"SELECT id {of_kernels}")
-    inside(report, "UPDATE StringIds SET value = 'jdoe_gemm' WHERE id = ?", kernel)
-    inside(report, "UPDATE NVTX_EVENTS SET textId = ? WHERE rowid = 10", kernel)
-    copy = scrubbed(report)
-    assert any(name.startswith("gemm_name_") for (name,) in rows(copy, f"SELECT value {of_kernels}"))
-    assert name_of_event(copy, 10).startswith("name")
-
-
-def test_host_of_the_report_is_cut_out_of_its_ranges(tmp_path):
-    report = private.plant(unpacked(OURS[1], tmp_path))
-    inside(report, "INSERT INTO StringIds VALUES (900100, ?)", f"rank 0 on {private.HOST}")
-    inside(report, "UPDATE NVTX_EVENTS SET textId = 900100 WHERE rowid = 4")
-    shared = name_of_event(scrubbed(report), 4)
-    assert private.HOST not in shared
-    assert shared.startswith("rank 0 on ")

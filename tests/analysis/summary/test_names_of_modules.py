@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from nvtx_kernels.analysis.compare.changes import changes, compare
 from nvtx_kernels.analysis.document import WHOLE, Detail
-from nvtx_kernels.analysis.page.icicle import JOINED, path_texts
+from nvtx_kernels.analysis.page.work_rows import JOINED, path_texts
 from nvtx_kernels.analysis.presenters import as_csv, as_table
 from nvtx_kernels.analysis.report import merged
 from nvtx_kernels.analysis.summary.selection import of_ranges, renamed

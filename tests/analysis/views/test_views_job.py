@@ -1,14 +1,17 @@
 """A job's ranks: how long a step takes, which rank the others wait for, and why; whatever their clocks say."""
 
 import json
+from functools import partial
 
 import pytest
-from nvtx_kernels.analysis import kernels
+from nvtx_kernels.analysis import kernels, view
 
 from tests.analysis.making import checks
 from tests.analysis.making.bundled import SHARED, needs_shared
+from tests.analysis.making.jobs import recorded_job
 from tests.analysis.making.kineto import Block, Call, Program, write_kineto
 from tests.analysis.making.kineto import Work as Ran
+from tests.analysis.measures.test_job_rules import pausing
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 STEP, STEPS, HOUR = 10_000_000, 8, 3_600_000_000_000
@@ -77,6 +80,30 @@ def test_a_rank_whose_collectives_are_fewer_is_not_told_apart(tmp_path):
     paths = rank(tmp_path, 0, 2_000_000, ranks=3), rank(tmp_path, 1, 8_000_000, ranks=3)
     assert account_of(*paths)["late"] is None
     assert "Waiting and transfer cannot be told apart" in said(*paths)
+
+
+def test_unnamed_collectives_of_four_ranks_are_one_if_they_end_together(tmp_path):
+    paths = recorded_job(tmp_path, partial(pausing, late=(3,)), 4)
+    waits = [gpu["waiting_ns"] for gpu in account_of(*paths)["gpus"]]
+    assert (waits[3], min(waits[:3]) > 4_000_000) == (0, True)
+
+
+def test_unnamed_collectives_of_two_jobs_are_not_told_to_wait_for_each_other(tmp_path):
+    for name, program in (("a", partial(pausing, in_turn=True)), ("b", pausing)):
+        (tmp_path / name).mkdir()
+        recorded_job(tmp_path / name, program, 2)
+    paths = sorted(tmp_path.glob("*/rank*.sqlite"))
+    assert [gpu["waiting_ns"] for gpu in account_of(*paths)["gpus"]] == [None] * 4
+
+
+def test_notes_are_said_once_and_ranks_have_numbers_in_every_answer(tmp_path):
+    folder = tmp_path / "a_long_name_of_a_run"
+    folder.mkdir()
+    paths = [rank(folder, number, 2_000_000) for number in range(2)]
+    for module, words in ((kernels, ("--kernels",)), (view, ("communication",))):
+        shown = checks.said(module, *words, *paths)[1]
+        notes = [line for line in shown.splitlines() if line.startswith("Note: ")]
+        assert (len(notes), ".json" in shown, "rank 1" in shown) == (len(set(notes)), False, True)
 
 
 @needs_shared

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from nvtx_kernels.analysis.account.sums import idle_places
+from nvtx_kernels.analysis.measures.fixes import fixes_of
 from nvtx_kernels.analysis.opened import opened
 
 pytestmark = pytest.mark.gpu
@@ -115,6 +116,25 @@ def test_kernels_of_backward_have_lines_of_forward_and_the_call_of_backward(part
     linked = [source for source in sources if source.backward is not None]
     assert len(linked) >= 0.9 * len(in_backward) > 0
     assert {source.backward.line for source in linked} == {number_of("loss.backward()")}
+
+
+#: The lines of which each rule is, where it speaks.
+LINES_OF_RULES = {
+    "host_pause": {"torch.rand(4096", "batch.cuda()"},
+    "pageable_copy": {"batch.cuda()"},
+    "scalar_read": {"loss.item()"},
+    "to_cpu": {"detach().cpu()"},
+    "allocating": {"empty_cache()", "torch.empty("},
+    "device_sync": {"torch.cuda.synchronize()"},
+}
+
+
+def test_changes_have_the_line_of_their_calls(partition):
+    told = {fix.rule: fix.lines for fix in fixes_of(partition).fixes if fix.rule in LINES_OF_RULES}
+    assert told
+    for rule, lines in told.items():
+        assert lines, rule
+        assert lines[0].line.line in {number_of(part) for part in LINES_OF_RULES[rule]}, rule
 
 
 def test_a_wait_is_told_with_its_line(partition):

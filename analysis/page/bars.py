@@ -1,0 +1,152 @@
+"""The account of a step on a page: a bar of parts for each GPU, the steps as bars, and what rules say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..measures.fix_list import REPLAY, Fix, Fixes
+from ..report import Report
+from ..report.account import COMMUNICATION, COMPUTE, COPY, IDLE, OPERATORS, Cause, GpuAccount
+from ..support.text import fit
+from ..support.units import share_text, time_in_digits
+from ..views import evidence, fix, headings
+from ..views.account import CALLED, MOST_GPUS, OUTSIDE, detail_of
+from ..views.rows import label
+from ..views.verdict import place
+from .work_rows import LONGEST_KERNEL, PathTree, WorkRows, part_key
+
+KINDS = (COMPUTE, OPERATORS, COMMUNICATION, COPY, IDLE)
+#: What takes less than this share of a step is one part with the others of its kind.
+SMALL = 0.002
+MAX_STEPS = 150
+
+
+def bars(report: Report) -> dict[str, Any] | None:
+    """Return a bar for each GPU, of many the least, the middle and the most idle one; None without any.
+
+    A part has its `key`, by which it is selected, its share of the longest bar, and texts.
+    """
+    account = report.account
+    gpus = [gpu for gpu in account.gpus if gpu.steps and gpu.total_own_ns] if account else []
+    if account is None or not gpus:
+        return None
+    gpus.sort(key=lambda gpu: gpu.idle_ns / gpu.steps)
+    gpus = [gpus[0], gpus[len(gpus) // 2], gpus[-1]] if len(gpus) > MOST_GPUS else gpus
+    subject = evidence.subject_of(account) if account.has_steps else "All that was recorded"
+    return {
+        "title": f"{subject}, {time_in_digits(account.recorded_ns)}",
+        "ns": account.recorded_ns,
+        "gpus": [
+            {"name": gpu.gpu, "ns": gpu.total_own_ns / gpu.steps, "kinds": [*_kinds(gpu, on_cpu=account.on_cpu)]}
+            for gpu in sorted(gpus, key=lambda gpu: gpu.gpu)
+        ],
+        "causes": {
+            part_key(IDLE, cause.cause): _cause_texts(cause, gpu.steps, report)
+            for gpu in gpus
+            for cause in gpu.causes
+        },
+    }
+
+
+def _kinds(gpu: GpuAccount, *, on_cpu: bool) -> Iterator[dict[str, Any]]:
+    """Yield what a GPU does in a step, by kind, with its parts; all parts add up to the step."""
+    small_ns = SMALL * gpu.total_own_ns
+    for kind in KINDS:
+        sums: dict[str, int] = {}
+        for part in gpu.parts:
+            if part.kind == kind:
+                sums[part.state[1]] = sums.get(part.state[1], 0) + part.total_ns
+        large = sorted(((ns, detail) for detail, ns in sums.items() if ns >= small_ns), reverse=True)
+        rest_ns = sum(ns for ns in sums.values() if ns < small_ns)
+        if sums:
+            parts = [_part(gpu, kind, detail, ns) for ns, detail in large]
+            parts += [_part(gpu, kind, "", rest_ns)] if rest_ns else []
+            yield {"name": OUTSIDE if on_cpu and kind == IDLE else CALLED[kind], "parts": parts}
+
+
+def _part(gpu: GpuAccount, kind: str, detail: str, ns: int) -> dict[str, Any]:
+    """Return a part with its key, colour and texts; the small ones of a kind have no detail."""
+    called = detail_of((kind, detail)) if detail else ""
+    tone = CALLED[kind] if kind in (COMMUNICATION, COPY) else called or "no phase"
+    return {
+        "kind": kind,
+        "key": part_key(kind, detail) if detail else "",
+        "name": called or "other",
+        "label": {COMMUNICATION: "communication", COPY: f"copies {called}"}.get(kind, called),
+        "tone": tone.replace(" ", "-"),
+        "ns": ns / gpu.steps,
+        "time": time_in_digits(ns / gpu.steps),
+        "share": share_text(ns / gpu.total_own_ns),
+    }
+
+
+def _cause_texts(cause: Cause, steps: int, report: Report) -> list[str]:
+    """Return how long a cause takes, where most of it is, and its lines with their times."""
+    lines = [f"{line.called}: {time_in_digits(line.total_ns / steps)}" for line in cause.lines]
+    idle = f"{time_in_digits(cause.total_ns / steps)}{' per step' * (steps > 1)}"
+    return [fit(text, LONGEST_KERNEL) for text in (", ".join([idle, *place(cause, report)]), *lines)]
+
+
+def fix_first(advice: Fixes, rows: WorkRows, tree: PathTree) -> dict[str, Any] | None:
+    """Return the changes to make first as texts, each with the rows of its work; None without any."""
+    if not advice.fixes:
+        return None
+    changes = []
+    for number, each in enumerate(advice.fixes, 1):
+        named = [label(tree.apart(path)[-2:]) for path in each.where[:1]]
+        where = [line.called for line in each.lines[:2]] or named
+        changes.append(_change(advice, number, each, where) | {"rows": rows.of_fix(each)})
+    return {"title": fix.title(advice), "caption": fix.caption(advice), "changes": changes}
+
+
+def _change(advice: Fixes, number: int, each: Fix, where: Sequence[str]) -> dict[str, Any]:
+    then = fix.then(advice, number) if advice.kind == REPLAY else ""
+    is_first = each.rule not in [other.rule for other in advice.fixes[: number - 1]]
+    return {
+        "key": each.rule if is_first else f"{each.rule} {number}",
+        "sentence": f"{each.sentence}.",
+        "saves": fix.alone(advice, each),
+        "then": f"{then.strip('()').capitalize()}." if "(" in then else f"Then a step takes {then}." * bool(then),
+        "where": [fit(text, LONGEST_KERNEL) for text in where],
+    }
+
+
+def step_bars(report: Report) -> list[dict[str, Any]]:
+    """Return the time of each step, as a share of the longest; of the first ones if there are many."""
+    rows = report.account.rows[:MAX_STEPS] if report.account and report.account.has_steps else ()
+    longest_ns = max((row.own_ns for row in rows), default=0) or 1
+    return [
+        {
+            "share": row.own_ns / longest_ns,
+            "text": f"step {row.step}: {time_in_digits(row.own_ns)}" + ("" if row.counted else ", not counted"),
+            "counted": row.counted,
+        }
+        for row in rows
+    ]
+
+
+def provenance(report: Report) -> list[tuple[str, str]]:
+    """Return how a report was recorded, as names and values."""
+    source = report.provenance
+    facts: Sequence[tuple[str, object]] = [
+        ("File", source.file),
+        ("GPU", ", ".join(source.gpus)),
+        ("Recorded by", source.tool),
+        ("Export schema", source.schema),
+        ("Measured steps", report.steps or "none"),
+        ("Steps that count", report.counted_steps or "none"),
+        ("Warm-up", "counted" if report.warm_up_included else "left out"),
+        # Facts on each range are too many for a list.
+        *(
+            (f"Run: {key.replace('_', ' ')}", fact)
+            for key, fact in source.run.items()
+            if not isinstance(fact, dict)
+        ),
+    ]
+    return [(name, fit(str(fact), 200)) for name, fact in facts if fact not in ("", None, "unknown")]
+
+
+def heading(report: Report) -> list[str]:
+    """Return the parts of a report's heading, its file first."""
+    return [fit(part, 200) for part in headings.facts(report)]

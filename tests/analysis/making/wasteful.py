@@ -1,0 +1,129 @@
+"""Programs with one mistake each, at known lines, for `simulated`; an option leaves the mistake out.
+
+line   10        20        30          40          50         60
+       forward   mistake   backward    mistake     optimizer  mistake
+"""
+
+from tests.analysis.making.simulated import ELEMENTWISE, MS, TF32_GEMM, US
+
+MIB = 1 << 20
+#: The facts of a run whose memory has room.
+ROOM = {"memory_peak_bytes": 4 << 30, "device_memory_bytes": 80 << 30}
+ISNAN = "void at::native::vectorized_elementwise_kernel<4, at::native::isnan_kernel_impl>(int)"
+BF16_ALIGNED = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_nn_align{}>(T1::Params)"
+DOUBLE_GEMM = "void cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1"
+DOUBLE_ADD = "void at::native::vectorized_elementwise_kernel<2, at::native::CUDAFunctor_add<double>>(int)"
+FORWARD_AT, BACKWARD_AT, UPDATE_AT = 10, 30, 50
+
+
+def trained(machine, *, in_forward=None, in_backward=None, after=None, gemms=20, lasts=200 * US, gemm=TF32_GEMM):
+    """Run a step of products, with something more in the middle of forward or backward, or after the update."""
+    for name, line, extra, count in (
+        ("forward", FORWARD_AT, in_forward, gemms),
+        ("backward", BACKWARD_AT, in_backward, 2 * gemms),
+    ):
+        with machine.range(name):
+            machine.at(line)
+            machine.gemms(count // 2, lasts, gemm)
+            if extra:
+                extra(machine)
+                machine.at(line + 1)
+            machine.gemms(count - count // 2, lasts, gemm)
+    with machine.range("optimizer"):
+        machine.at(UPDATE_AT)
+        machine.work(100 * US, "FusedAdamMathFunctor")
+    if after:
+        after(machine)
+
+
+def reading(machine, *, host=3 * MS):
+    """Read a loss at line 60, and compute on the host before the next work, at line 61."""
+    machine.at(60)
+    machine.read()
+    machine.at(61)
+    machine.host(host)
+
+
+def computing_on_cpu(machine, *, size=32 * MIB, pause=6 * MS, every=1):
+    """Copy a result to the CPU, at line 60, and compute on it, at line 61."""
+    machine.passes = getattr(machine, "passes", 0) + 1
+    if machine.passes % every == 0:
+        machine.at(60)
+        machine.read(size, pinned=False)
+        machine.at(61)
+        machine.host(pause)
+
+
+def made_on_cpu(machine, *, size=4 * MIB, making=900 * US):
+    """Make a tensor on the CPU, at line 20, and copy it to the GPU, at line 21."""
+    machine.at(20)
+    machine.host(making)
+    machine.at(21)
+    machine.upload(size)
+
+
+def allocating(machine, *, count=8, frees=True):
+    """Allocate memory at line 62, and free it at line 63, which waits for the GPU."""
+    for _ in range(count):
+        machine.at(62)
+        machine.call("cudaMalloc_v3020", own=300 * US)
+        machine.at(63)
+        if frees:
+            machine.call("cudaFree_v3020", own=200 * US, until=machine.last_end)
+
+
+def checked(machine, *, count=30):
+    """Check gradients for NaN at line 40."""
+    machine.at(40)
+    for _ in range(count):
+        machine.work(5 * US, ISNAN)
+        machine.read(1)
+
+
+def synchronizing(machine, *, count=1, host=900 * US, waits=True):
+    """Wait for the whole GPU at line 40, then compute on the host, at line 41."""
+    for _ in range(count):
+        if waits:
+            machine.at(40)
+            machine.call("cudaDeviceSynchronize_v3020", until=machine.last_end)
+        machine.at(41)
+        machine.host(host)
+
+
+def chained(machine, *, length=6, count=10, lasts=100 * US, name=ELEMENTWISE):
+    """Launch runs of kernels that move memory between products, at line 20."""
+    machine.at(20)
+    for _ in range(count):
+        for _ in range(length):
+            machine.work(lasts, name)
+        machine.work(200 * US, TF32_GEMM)
+
+
+def computing_again(machine, *, products=10, lasts=200 * US):
+    """Compute a part of forward again, at line 40."""
+    machine.at(40)
+    with machine.range("forward"):
+        machine.gemms(products, lasts, TF32_GEMM)
+
+
+def in_double(machine, *, gemm=DOUBLE_GEMM, add=DOUBLE_ADD, lasts=400 * US, adds=40 * US):
+    """Run a step of products and additions in double precision."""
+    for phase, count in (("forward", 10), ("backward", 20)):
+        with machine.range(phase):
+            for _ in range(count):
+                machine.work(lasts, gemm)
+                machine.work(adds, add)
+    machine.read()
+
+
+def many_launches(machine, *, count=780):
+    """Launch many kernels that take no time, at line 70."""
+    machine.at(70)
+    for _ in range(count):
+        machine.work(US // 2)
+
+
+def synchronized_twice(machine):
+    """Wait for the whole GPU, and then read a number, which waits as well."""
+    synchronizing(machine, host=20 * US)
+    machine.read()

@@ -1,0 +1,100 @@
+"""Programs with one mistake each: `view fix` says what the program without it saves, which is simulated, too."""
+
+from functools import partial
+
+import pytest
+from nvtx_kernels.analysis.measures.gpu_rules import FULL
+
+from tests.analysis.making import wasteful
+from tests.analysis.making.simulated import ELEMENTWISE, FP32_GEMM, TF32_GEMM, US, step_ns
+from tests.analysis.making.wasteful import ROOM, trained
+from tests.analysis.measures.test_fixes import found, rule
+
+GIB = 1 << 30
+TF32_SHARE = 67 / 494.7
+small = partial(trained, gemms=100, lasts=3 * US)
+#: By rule: the program, and the same after the change.
+CHANGES = {
+    "to_cpu": (partial(trained, after=wasteful.computing_on_cpu), trained),
+    "from_cpu": (partial(trained, in_forward=wasteful.made_on_cpu), trained),
+    "allocating": (partial(trained, after=wasteful.allocating), trained),
+    "anomaly": (partial(small, in_backward=wasteful.checked), small),
+    "device_sync": (
+        partial(trained, in_backward=wasteful.synchronizing),
+        partial(trained, in_backward=partial(wasteful.synchronizing, waits=False)),
+    ),
+    "compile": (
+        partial(trained, in_forward=wasteful.chained),
+        partial(trained, in_forward=partial(wasteful.chained, length=1)),
+    ),
+    "alignment": (
+        partial(trained, gemm=wasteful.BF16_ALIGNED.format(1)),
+        partial(trained, gemm=wasteful.BF16_ALIGNED.format(8), lasts=25 * US),
+    ),
+    "recompute": (partial(trained, in_backward=wasteful.computing_again), trained),
+    "fp64": (
+        wasteful.in_double,
+        partial(
+            wasteful.in_double, gemm=TF32_GEMM, lasts=round(400 * US * TF32_SHARE), add=ELEMENTWISE, adds=20 * US
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_saves_what_was_said(tmp_path, name):
+    mistake, changed = CHANGES[name]
+    answer = found(tmp_path, mistake, run=ROOM)
+    saved_ns = step_ns(mistake) - step_ns(changed)
+    fix = rule(answer, name)
+    assert fix is answer.fixes[0]
+    assert 0.97 * fix.alone_low_ns <= saved_ns <= 1.03 * fix.alone_ns
+    assert fix.alone_ns <= 1.1 * saved_ns
+
+
+def test_the_same_program_without_its_mistake_has_nothing_to_fix(tmp_path):
+    for program in (trained, partial(trained, gemm=wasteful.BF16_ALIGNED.format(8))):
+        assert found(tmp_path, program, run=ROOM).fixes == ()
+
+
+def test_the_time_that_the_cpu_computes_is_that_of_one_step(tmp_path):
+    fix = rule(found(tmp_path, CHANGES["to_cpu"][0]), "to_cpu")
+    assert "brings 32 MiB to the CPU (3.36 ms), which computes on it for 6.02 ms" in fix.sentence
+
+
+#: What a run says of its memory, and whether fewer checkpoints fit: computing again takes 2 ms, in which an H200
+#: can write 4.8 GB.
+MEMORY = {
+    "much is free": (ROOM, True),
+    "it would be nearly full": (ROOM | {"memory_peak_bytes": int(FULL * 80 * GIB) - 4 * GIB}, False),
+    "the peak is not known": ({"device_memory_bytes": 80 * GIB}, False),
+    "nothing is known": ({}, False),
+}
+
+
+@pytest.mark.parametrize("case", MEMORY)
+def test_fewer_checkpoints_are_told_where_memory_has_room(tmp_path, case):
+    run, is_told = MEMORY[case]
+    answer = found(tmp_path, CHANGES["recompute"][0], run=run)
+    fix = rule(answer, "recompute")
+    assert (fix is not None) == is_told
+    assert any("does not say whether memory has room" in reason for reason in answer.unjudged) == (len(run) < 2)
+    if fix:
+        assert "14% of the GPU's work" in fix.sentence
+        assert "4.0 of 80.0 GiB are used" in fix.sentence
+
+
+def test_what_may_save_too_little_is_marked_and_the_largest_likely_saving_comes_first(tmp_path):
+    program = partial(trained, gemm=FP32_GEMM, lasts=60 * US, gemms=100, after=wasteful.many_launches)
+    answer = found(tmp_path, program, slower=2.5, unrecorded_step_ns=None)
+    fix = answer.fixes[0]
+    assert (fix.rule, fix.uncertain) == ("fp32", True)
+    assert fix.alone_low_ns < 0.02 * fix.step_ns
+    middles_ns = [(each.alone_low_ns + each.alone_ns) / 2 for each in answer.fixes]
+    assert middles_ns == sorted(middles_ns, reverse=True)
+
+
+def test_a_figure_that_is_about_right_is_called_so(tmp_path):
+    fixes = found(tmp_path, CHANGES["compile"][0]).fixes
+    assert [(fix.rule, fix.about, fix.up_to) for fix in fixes] == [("compile", True, False)]
+    assert not rule(found(tmp_path, CHANGES["to_cpu"][0]), "to_cpu").about
