@@ -350,7 +350,7 @@ class Reference(Threads):
         by_phase_only = not mine if base else bool(own) and own[-1].phase == "backward"
         if not by_phase_only and not (own and self.is_in_called_engine(call, own, base)):
             return None
-        path = self.led_to(call, above[-1].thread)
+        path = self.led_to(call, above[-1].thread if above else None)
         common = max((n + 1 for n, r in enumerate(path) if r in above), default=0)
         return tuple(r for r in path[common:] if not r.is_dropped) if path else None
 

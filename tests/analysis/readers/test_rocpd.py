@@ -14,7 +14,7 @@ from nvtx_kernels.analysis.readers import read, reader_of
 from nvtx_kernels.analysis.summary.totals import summarize
 
 import nvtx_kernels as nk
-from tests.analysis.attribution.test_attribution_by_brute_force import conserves, expected, found
+from tests.analysis.attribution.test_attribution_by_brute_force import NAMED, conserves, expected, found
 from tests.analysis.making.building import AUTOGRAD, MAIN, START_END, Launch, Range, Rows, Work, alter, launched
 from tests.analysis.making.generated import Program, chaos, programs
 from tests.analysis.making.rocpd_database import COPIES, GUID, create, sayable, write, write_all
@@ -35,7 +35,7 @@ def database(tmp_path):
 
 def says_the_same(folder, rows):
     """Hold a database against the definitions of attribution, and conservation."""
-    attribution = attribute(read(write_all(folder / "any_results.db", rows)))
+    attribution = attribute(read(write_all(folder / "any_results.db", rows)), NAMED)
     return found(attribution) == expected(rows) and conserves(summarize(attribution))
 
 
