@@ -33,7 +33,8 @@ from .user_ranges import of_titles
 # A nameless thread may launch this share of its calls while no thread waits, and still be autograd's.
 MAX_CONTRADICTIONS = 0.01
 
-NOBODY, AMBIGUOUS = -1, -2
+NOBODY = -1
+AMBIGUOUS = -2
 BEFORE_ALL = -(2**63)
 
 
@@ -57,7 +58,8 @@ class Adoption:
     """Finds the node that becomes the parent of calls and ranges on autograd's threads."""
 
     def __init__(self, facts: ThreadFacts, nesting: Nesting) -> None:
-        self.facts, self._nesting = facts, nesting
+        self.facts = facts
+        self._nesting = nesting
         ranges = facts.ranges
         self._opens_backward = of_titles(facts.names.backward_phase, ranges)
         self._below_backward = np.empty(0, np.bool_)
@@ -87,9 +89,11 @@ class Adoption:
         waiting_node = np.full(len(during), NOBODY, np.int32)
         rows = np.flatnonzero(self._marked(self.threads)[during.thread])
         spots = during.take(rows)
-        node, best = waiting_node[rows], np.full(len(spots), -1, np.int8)
+        node = waiting_node[rows]
+        best = np.full(len(spots), -1, np.int8)
         for waiting in self._waiting(spots):
-            row, rank = waiting.row, self._rank(waiting)
+            row = waiting.row
+            rank = self._rank(waiting)
             not_above = np.where(rank == best[row], np.int32(AMBIGUOUS), node[row])
             node[row] = np.where(rank > best[row], waiting.node, not_above)
             best[row] = np.maximum(best[row], rank)
@@ -104,17 +108,23 @@ class Adoption:
 
         It waited for more calls of the burst, and each of the others was busy during some of these.
         """
-        node, longest = np.full(len(spots), AMBIGUOUS, np.int32), np.zeros(len(spots), np.int64)
-        winner, is_alone = np.full(len(spots), -1, np.int32), np.zeros(len(spots), np.bool_)
+        node = np.full(len(spots), AMBIGUOUS, np.int32)
+        longest = np.zeros(len(spots), np.int64)
+        winner = np.full(len(spots), -1, np.int32)
+        is_alone = np.zeros(len(spots), np.bool_)
         stretch = np.full(len(spots), -1, np.int64)
         calls = self._calls_of(spots.thread)
         for tied, of_calls in zip(self._tied(spots, best), self._states(calls), strict=True):
             count = _calls_in_stretch(of_calls, tied)
-            is_longer, row = count > longest[tied.row], tied.row
+            is_longer = count > longest[tied.row]
+            row = tied.row
             is_alone[row] = is_longer | (is_alone[row] & (count < longest[row]))
-            row, tied = row[is_longer], tied.take(is_longer)
-            longest[row], winner[row] = count[is_longer], tied.candidate
-            node[row], stretch[row] = tied.node, tied.stretch
+            row = row[is_longer]
+            tied = tied.take(is_longer)
+            longest[row] = count[is_longer]
+            winner[row] = tied.candidate
+            node[row] = tied.node
+            stretch[row] = tied.stretch
         wins = np.flatnonzero(is_alone)
         burst_of_row = np.full(len(spots), -1, np.int64)
         call, burst, burst_of_row[wins] = self._bursts(calls, spots.thread[wins], winner[wins], stretch[wins])
@@ -141,7 +151,8 @@ class Adoption:
         pair = np.repeat(np.arange(len(pair_thread)), count)
         call = order[np.arange(count.sum()) + np.repeat(first - (np.cumsum(count) - count), count)]
         of_call = self._turns.stretch(calls.take(call).on(pair_winner[pair]))
-        threads, winners = np.append(thread, pair_thread[pair]), np.append(winner, pair_winner[pair])
+        threads = np.append(thread, pair_thread[pair])
+        winners = np.append(winner, pair_winner[pair])
         _, burst = grouped_rows(threads, winners, np.append(stretch, of_call))
         bursts, of_row = grouped(burst[: len(thread)])
         place = np.searchsorted(bursts, burst[len(thread) :])
@@ -150,7 +161,8 @@ class Adoption:
 
     def _waiting(self, spots: Spots) -> Iterator[Watched]:
         """Yield the candidates that wait during some intervals, in the order of the threads' lists."""
-        of_autograd, adopted = self._marked(self.facts.of_autograd), self._marked(self.threads)
+        of_autograd = self._marked(self.facts.of_autograd)
+        adopted = self._marked(self.threads)
         for watched in self._states(spots):
             # Threads that are adopted by behaviour, such as two workers in turn, only seem to wait for each other.
             can_wait = of_autograd[watched.thread] | ~adopted[watched.candidate]
@@ -163,7 +175,8 @@ class Adoption:
 
     def _rank(self, waiting: Watched) -> NDArray[np.int8]:
         """Rank candidates by where they have worked, and by their phase: int8 (rows,)."""
-        theirs, mine = self.facts.devices[waiting.candidate], self.facts.devices[waiting.thread]
+        theirs = self.facts.devices[waiting.candidate]
+        mine = self.facts.devices[waiting.thread]
         here = (theirs & mine) != 0
         elsewhere = (theirs != 0) & ~here
         rank: NDArray[np.int8] = (4 * ~elsewhere + 2 * waiting.in_backward + here).astype(np.int8)
@@ -171,9 +184,11 @@ class Adoption:
 
     def _behaving(self, threads: frozenset[int]) -> frozenset[int]:
         """Return those of some threads that behave as if others waited for them."""
-        facts, asked = self.facts, self._marked(threads)
+        facts = self.facts
+        asked = self._marked(threads)
         calls = facts.calls.take(asked[facts.calls.thread])
-        launches, launches_kernels = self._marked(facts.launching), self._marked(facts.launching_kernels)
+        launches = self._marked(facts.launching)
+        launches_kernels = self._marked(facts.launching_kernels)
         could = self._have_candidates(launches)
         served, watched, awaited, backward = np.zeros((4, len(calls)), np.bool_)
         for state in self._states(calls):
@@ -188,12 +203,14 @@ class Adoption:
         def count(some: Bools) -> Int64s:
             return np.bincount(calls.thread[some], minlength=len(asked))
 
-        contradictions, most = count(watched & ~awaited), MAX_CONTRADICTIONS * count(np.ones_like(watched))
+        contradictions = count(watched & ~awaited)
+        most = MAX_CONTRADICTIONS * count(np.ones_like(watched))
         always = (count(watched) > 0) & (contradictions <= most)
         in_backward = always & (count(awaited & backward) > 0)
         elsewhere = always & (count(awaited & ~backward) > 0)
         # Where autograd's threads are known, others are helpers of the program.
-        phased, is_helper = self._marked(facts.phased), self._marked(facts.with_autograd)
+        phased = self._marked(facts.phased)
+        is_helper = self._marked(facts.with_autograd)
         alone = np.where(phased, in_backward & ~elsewhere, in_backward | elsewhere)
         behaves = np.where(is_helper, ~phased & elsewhere & ~in_backward, alone)
         behaves = np.where(launches_kernels, behaves, count(~served) == 0)
@@ -201,8 +218,10 @@ class Adoption:
 
     def _have_candidates(self, some: Bools) -> Bools:
         """Mark the threads that have one of some threads in their lists: bool (threads,)."""
-        candidates, thread = self.facts.candidates, np.arange(len(some), dtype=np.int32)
-        count, have = candidates.count(thread), np.zeros(len(some), np.bool_)
+        candidates = self.facts.candidates
+        thread = np.arange(len(some), dtype=np.int32)
+        count = candidates.count(thread)
+        have = np.zeros(len(some), np.bool_)
         for number in range(int(count.max(initial=0))):
             listed = np.flatnonzero(count > number)
             have[listed] |= some[candidates.at(thread[listed], number)]
@@ -219,13 +238,15 @@ class Adoption:
     def _states(self, spots: Spots) -> Iterator[Watched]:
         """Yield the candidates of some intervals that have a range open, in the order of the threads' lists."""
         candidates = self.facts.candidates
-        count, in_backward = candidates.count(spots.thread), np.full(len(spots), -1)
+        count = candidates.count(spots.thread)
+        in_backward = np.full(len(spots), -1)
         for number in range(int(count.max(initial=0))):
             row = np.flatnonzero(count > number)
             candidate = candidates.at(spots.thread[row], number)
             is_among = self._first_ns[candidate] <= spots.start_ns[row]
             is_among &= spots.end_ns[row] <= self._last_ns[candidate]
-            row, candidate = row[is_among], candidate[is_among]
+            row = row[is_among]
+            candidate = candidate[is_among]
             state = self._state(row, candidate, spots.take(row))
             inside = state.take(np.flatnonzero(state.in_backward & ~state.waits))
             if len(inside):
@@ -256,7 +277,8 @@ class Adoption:
 
     def _count_in_backward(self, spots: Spots) -> Int64s:
         """Count the candidates that have a backward range open during each interval: int64 (intervals,)."""
-        candidates, in_backward = self.facts.candidates, np.zeros(len(spots), np.int64)
+        candidates = self.facts.candidates
+        in_backward = np.zeros(len(spots), np.int64)
         count = candidates.count(spots.thread)
         for number in range(int(count.max(initial=0))):
             row = np.flatnonzero(count > number)
@@ -274,7 +296,8 @@ class Adoption:
 
 def _calls_in_stretch(of_calls: Watched, spots: Watched) -> Int64s:
     """Count the calls of each interval's thread in the candidate's stretch around it: int64 (intervals,)."""
-    threads, stretches = np.append(spots.thread, of_calls.thread), np.append(spots.stretch, of_calls.stretch)
+    threads = np.append(spots.thread, of_calls.thread)
+    stretches = np.append(spots.stretch, of_calls.stretch)
     _, group = grouped_rows(threads, stretches)
     calls = np.bincount(group[len(spots) :], minlength=len(group))
     return np.where(spots.stretch >= 0, calls[group[: len(spots)]], 0)
@@ -287,7 +310,9 @@ class _Turns:
     """
 
     def __init__(self, trace: Trace, clock: Clock) -> None:
-        ranges, launches, self._clock = trace.ranges, trace.launches, clock
+        ranges = trace.ranges
+        launches = trace.launches
+        self._clock = clock
         self._starts = np.sort(clock.at(ranges.thread, ranges.start_ns), kind="stable")
         self._ends = np.sort(clock.at(ranges.thread, ranges.end_ns), kind="stable")
         call_start = clock.at(launches.thread, launches.start_ns)

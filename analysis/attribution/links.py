@@ -26,7 +26,8 @@ from .nesting import Nesting
 from .thread_facts import ThreadFacts
 from .user_ranges import of_titles, operator_ranges
 
-NEVER, ALWAYS = -(2**62), 2**62
+NEVER = -(2**62)
+ALWAYS = 2**62
 #: DataParallel's replicas give the same numbers on a thread for each GPU.
 MOST_THREADS = 64
 
@@ -35,7 +36,8 @@ _NODE = re.compile(r"(?P<operator>.+?)Backwards?\d*$")
 _OF_LIBRARY = re.compile(r"GeneratedBackwardFor_(?P<operator>.+)_[A-Za-z0-9]+$")
 # torch::autograd::CppNode<vision::ops::ROIAlignFunction>: a C++ Function's, whose operator has any name.
 _OF_CPP = re.compile(r"(?:torch::autograd::)?CppNode<")
-NOTHING, ANY_BUT_ATEN = -1, -2
+NOTHING = -1
+ANY_BUT_ATEN = -2
 
 
 class Links:
@@ -46,7 +48,9 @@ class Links:
     """
 
     def __init__(self, threads: ThreadFacts, moments: Spots | None = None) -> None:
-        names, facts, ranges = threads.trace.names, threads.names, threads.trace.ranges
+        names = threads.trace.names
+        facts = threads.names
+        ranges = threads.trace.ranges
         nested = ranges.style == PUSH_POP
         backward = operator_ranges(facts, ranges) & facts.backward_operator[ranges.name_id] & nested
         rows = np.flatnonzero(backward)
@@ -63,11 +67,14 @@ class Links:
         # A number may come again on one thread many times, as where a report holds several runs.
         new = (operators.seq[1:] != operators.seq[:-1]) | (operators.thread[1:] != operators.thread[:-1])
         first = np.flatnonzero(np.append(True, new)[: len(operators)])
-        self._bounds, made = np.append(first, len(operators)), operators.take(first)
+        self._bounds = np.append(first, len(operators))
+        made = operators.take(first)
         # Each number of a process, of the groups of operators and of the nodes.
-        numbers, threads_of_both = np.append(made.seq, self.seq), np.append(made.thread, self.nodes.thread)
+        numbers = np.append(made.seq, self.seq)
+        threads_of_both = np.append(made.thread, self.nodes.thread)
         _, number = grouped_rows(numbers, self._process[threads_of_both])
-        self._number_of_group, self._number_of_node = number[: len(made)], number[len(made) :]
+        self._number_of_group = number[: len(made)]
+        self._number_of_node = number[len(made) :]
         used = np.zeros(len(names), np.bool_)
         used[self.nodes.name_id] = used[operators.name_id] = True
         self._makers = Makers(names, used)
@@ -93,14 +100,16 @@ class Links:
         """
         row, operator = self._candidates(node)
         fits = np.flatnonzero(self._fits(node[row], waiting[row], operator))
-        row, operator = row[fits], operator[fits]
+        row = row[fits]
+        operator = operator[fits]
         # Per pair, whether the operator's thread gave work to a GPU that the node's thread also used.
         devices = self._threads.devices
         near = (devices[self.nodes.thread[node[row]]] & devices[self.operators.thread[operator]]) != 0
         has_near = np.zeros(len(node), np.bool_)
         has_near[row[near]] = True
         chosen = near | ~has_near[row]
-        row, operator = row[chosen], operator[chosen]
+        row = row[chosen]
+        operator = operator[chosen]
         operator_of_node = np.full(len(node), -1, np.int64)
         operator_of_node[row] = operator
         operator_of_node[np.bincount(row, minlength=len(node)) > 1] = -1
@@ -116,17 +125,21 @@ class Links:
         count = np.where((self.seq[node] >= 0) & (last - first <= MOST_THREADS), last - first, 0)
         row = np.repeat(np.arange(len(node)), count)
         group = np.arange(len(row)) + np.repeat(first - np.cumsum(count) + count, count)
-        begin, time_ns = self._bounds[group], self.nodes.start_ns[node[row]]
-        low, high = begin - 1, self._bounds[group + 1]
+        begin = self._bounds[group]
+        time_ns = self.nodes.start_ns[node[row]]
+        low = begin - 1
+        high = self._bounds[group + 1]
         while (wide := high - low > 1).any():  # a binary search in each group: most have one or two operators
             middle = (low + high) // 2
             earlier = self.operators.start_ns[middle] < time_ns
-            low, high = np.where(wide & earlier, middle, low), np.where(wide & ~earlier, middle, high)
+            low = np.where(wide & earlier, middle, low)
+            high = np.where(wide & ~earlier, middle, high)
         return row[low >= begin], low[low >= begin]
 
     def _fits(self, row: Int64s, waiting: Int32s, operator: Int64s) -> Bools:
         """Return, per pair, whether the operator can have created the node."""
-        node, maker = self.nodes.take(row), self.operators.take(operator)
+        node = self.nodes.take(row)
+        maker = self.operators.take(operator)
         independent = np.isin(maker.thread, sorted(self._threads.independent))
         stranger = independent & (maker.thread != waiting) & (waiting >= 0)
         # Both are in the same step, or both in none.
@@ -149,7 +162,8 @@ class Links:
 
     def _step_around(self, spots: Spots) -> tuple[Int64s, Int64s]:
         """Return the bounds of the outermost step around intervals; without one, all time."""
-        node, forest = self._steps.containing(spots), self._steps.forest
+        node = self._steps.containing(spots)
+        forest = self._steps.forest
         while (above := forest.above(node)).max(initial=-1) >= 0:
             node = np.where(above >= 0, above, node)
         if not len(forest):
@@ -161,10 +175,12 @@ class Links:
 
 def _around(ranges: Ranges, rows: Int64s, spots: Spots) -> Int64s:
     """Return those of some ranges that are around starts on their threads, and all that begin inside those."""
-    around, moments = ranges.take(rows), Moments(spots.start_ns, spots.thread)
+    around = ranges.take(rows)
+    moments = Moments(spots.start_ns, spots.thread)
     has_moment = moments.some_within(Spots(around.start_ns, around.end_ns, around.thread))
     clock = Clock(around)
-    start, end = clock.at(around.thread, around.start_ns), clock.at(around.thread, around.end_ns)
+    start = clock.at(around.thread, around.start_ns)
+    end = clock.at(around.thread, around.end_ns)
     return rows[start <= np.maximum.accumulate(np.where(has_moment, end, NEVER))]
 
 
@@ -186,7 +202,8 @@ def _with_childs_number(nodes: Ranges, names: list[str], nesting: Nesting) -> In
     first_child = np.full(len(nodes), len(nodes))
     outer = nesting.forest.above(nesting.home)[child]
     while (inside := outer >= 0).any():
-        child, outer = child[inside], outer[inside]
+        child = child[inside]
+        outer = outer[inside]
         row = nesting.forest.range[outer]
         name_id = nodes.name_id[row]
         is_child = engine[name_id] & (child_name[name_id] == nodes.name_id[child])

@@ -91,7 +91,8 @@ def _counting(forest: Forest, known: Bools, composite: Bools) -> Int32s:
     """Return the range that counts for what is launched in each node, -1 for none: int32 (nodes + 1,)."""
     counting = np.full(len(forest) + 1, NOBODY, np.int32)
     for nodes in forest.by_depth():
-        above, own = counting[forest.parent[nodes]], forest.range[nodes]
+        above = counting[forest.parent[nodes]]
+        own = forest.range[nodes]
         is_settled = (above >= 0) & ~composite[above]
         counting[nodes] = np.where(is_settled | ~known[own], above, own)
     return counting

@@ -31,7 +31,9 @@ from .nesting import Nesting
 from .thread_facts import ThreadFacts
 from .user_ranges import NameFacts, computed_again, named_phases, of_titles, operator_ranges
 
-NO_PHASE, IN_FORWARD, IN_BACKWARD = -1, PHASES.index(FORWARD), PHASES.index(BACKWARD)
+NO_PHASE = -1
+IN_FORWARD = PHASES.index(FORWARD)
+IN_BACKWARD = PHASES.index(BACKWARD)
 NOTHING = PHASES.index(OTHER)
 _SERVING = [PHASES.index(phase) for phase in SERVING]
 
@@ -45,19 +47,24 @@ def of_nodes(
     The result are the columns `node_phase`, positions in PHASES, `warm_up` and `recompute` of an attribution.
     """
     again = (ranges.category == MODEL_FORWARD) & computed_again(trace, ranges)
-    is_recompute, is_gradient = again[forest.range], (ranges.category == GRADIENT)[forest.range]
+    is_recompute = again[forest.range]
+    is_gradient = (ranges.category == GRADIENT)[forest.range]
     is_part = ~of_titles(facts.opens_phase, ranges)[forest.range]
-    by_name, by_category = named_phases(facts, ranges)[forest.range], _by_category(facts, ranges)[forest.range]
+    by_name = named_phases(facts, ranges)[forest.range]
+    by_category = _by_category(facts, ranges)[forest.range]
     by_category[is_recompute] = IN_BACKWARD
     by_name[linked & (by_name == IN_FORWARD)] = NO_PHASE
     by_category[linked & (by_category == IN_FORWARD)] = NO_PHASE
     # A gradient that a forward asks for: its backward is part of the phase around it.
-    in_gradient, is_named = forest.below(is_gradient), np.append(by_name >= 0, False)
+    in_gradient = forest.below(is_gradient)
+    is_named = np.append(by_name >= 0, False)
     phase = np.full(len(forest) + 1, NO_PHASE, np.int8)  # the last is of what is above the top
     recompute = np.zeros(len(forest) + 1, np.bool_)
     for nodes in forest.by_depth():
         above = forest.parent[nodes]
-        outer, name, category = phase[above], by_name[nodes], by_category[nodes]
+        outer = phase[above]
+        name = by_name[nodes]
+        category = by_category[nodes]
         is_asked = (in_gradient[nodes] & (category == IN_BACKWARD)) | is_gradient[nodes]
         in_engine = (outer == NO_PHASE) & engine[nodes]
         in_backward = (outer == IN_BACKWARD) | in_engine
@@ -111,8 +118,12 @@ class Unnamed:
     """Finds the phase of work in no range that has one: by its operators, or by its place around a model."""
 
     def __init__(self, threads: ThreadFacts, ranges: Ranges) -> None:
-        self._threads, self._trace, self._facts, self._ranges = threads, threads.trace, threads.names, ranges
-        trace, facts = threads.trace, threads.names
+        self._threads = threads
+        self._trace = threads.trace
+        self._facts = threads.names
+        self._ranges = ranges
+        trace = threads.trace
+        facts = threads.names
         self._process = trace.process_of_thread()
         is_node = facts.backward_operator[trace.ranges.name_id] & operator_ranges(facts, trace.ranges)
         self._nodes = np.flatnonzero(is_node & (trace.ranges.style == PUSH_POP))
@@ -146,7 +157,8 @@ class Unnamed:
         rows = np.flatnonzero(~names_it[self._process[spots.thread]])
         forwards = self._forwards if len(rows) else spots
         if len(rows) and len(forwards):
-            begins, asked = Moments(forwards.start_ns, forwards.thread), spots.take(rows)
+            begins = Moments(forwards.start_ns, forwards.thread)
+            asked = spots.take(rows)
             last = np.maximum(begins.begun(asked.thread, asked.start_ns, "right") - 1, 0)
             is_inside = (forwards.thread[last] == asked.thread) & (forwards.start_ns[last] <= asked.start_ns)
             in_forward[rows[is_inside & (forwards.end_ns[last] >= asked.end_ns)]] = True
@@ -174,7 +186,8 @@ class Unnamed:
         node_begins = Moments(links.nodes.start_ns, process[links.nodes.thread])
         is_cut = self._turns.some_within(between) | node_begins.some_within(between.on(process[between.thread]))
         is_cut |= makers.thread[1:] != makers.thread[:-1]
-        first, last = np.append(True, is_cut), np.append(is_cut, True)
+        first = np.append(True, is_cut)
+        last = np.append(is_cut, True)
         return Spots(makers.start_ns[first], makers.end_ns[latest[last]], makers.thread[first])
 
     @cached_property

@@ -61,8 +61,12 @@ class Placing:
     """
 
     def __init__(self, nesting: Nesting, adoption: Adoption, rules: Rules) -> None:
-        self._facts, self._nesting, self._adoption, self._rules = adoption.facts, nesting, adoption, rules
-        self._ranges, self._forest = self._facts.ranges, nesting.forest
+        self._facts = adoption.facts
+        self._nesting = nesting
+        self._adoption = adoption
+        self._rules = rules
+        self._ranges = self._facts.ranges
+        self._forest = nesting.forest
         names = self._facts.names
         # What does not keep work of a backward from being led to its forward: operators and what runs again.
         self._runs_again = computed_again(self._facts.trace, self._ranges)
@@ -74,20 +78,26 @@ class Placing:
 
     def place(self, spots: Spots, order: int = 0) -> Placed:
         """Find the nodes of intervals; `order` counts the derivatives that led here."""
-        own_node, waiting_node = self._nesting.containing(spots), self._waiting_node(spots)
+        own_node = self._nesting.containing(spots)
+        waiting_node = self._waiting_node(spots)
         how = np.where(own_node >= 0, OWN, OUTSIDE)
-        how[waiting_node >= 0], how[waiting_node == NO_DECISION] = ADOPTED, AMBIGUOUS
+        how[waiting_node >= 0] = ADOPTED
+        how[waiting_node == NO_DECISION] = AMBIGUOUS
         unfit = np.zeros(len(spots), np.bool_)
-        upper, lower = np.maximum(waiting_node, -1), own_node
+        upper = np.maximum(waiting_node, -1)
+        lower = own_node
         if self._rules.link and len(self._ranges) and len(spots) and order < MAX_ORDER:
             rows, phase_node = self._linkable(spots, own_node, waiting_node)
             rows, phase_node, forward_node = self._forward(spots, rows, phase_node, unfit, order)
             linked_node = self._linked(phase_node, forward_node)
             found = linked_node >= 0
-            rows, phase_node = rows[found], phase_node[found]
-            how[rows], upper[rows] = LINKED, linked_node[found]
+            rows = rows[found]
+            phase_node = phase_node[found]
+            how[rows] = LINKED
+            upper[rows] = linked_node[found]
             # A phase of its own is in the linked path, all but what runs again below it.
-            lower, own = own_node.copy(), rows[(waiting_node[rows] < 0) & (phase_node >= 0)]
+            lower = own_node.copy()
+            own = rows[(waiting_node[rows] < 0) & (phase_node >= 0)]
             lower[own] = self._forest.copied(
                 own_node[own], lambda nodes: self._runs_again[self._forest.range[nodes]]
             )
@@ -107,7 +117,8 @@ class Placing:
         They are in no range of the user's below that: below the waiting thread's, below their own thread's phase
         or call of the engine, or, on one of autograd's threads for which none waits, in none at all (-1).
         """
-        is_awaited, is_undecided = waiting_node >= 0, waiting_node == NO_DECISION
+        is_awaited = waiting_node >= 0
+        is_undecided = waiting_node == NO_DECISION
         in_user_range = self._forest.below(~self._is_seen_through[self._forest.range])[own_node]
         is_autograds = np.isin(spots.thread, self._adoption.known_threads)
         in_own_phase = (own_node >= 0) & self._is_backward_phase[self._forest.range[own_node]]
@@ -152,13 +163,17 @@ class Placing:
             return rows[:0], phase_node[:0], phase_node[:0]
         backward_node = links.around(inside)
         numbered = np.flatnonzero((backward_node >= 0) & (links.seq[backward_node] >= 0))
-        rows, phase_node, backward_node = rows[numbered], phase_node[numbered], backward_node[numbered]
+        rows = rows[numbered]
+        phase_node = phase_node[numbered]
+        backward_node = backward_node[numbered]
         # Each pair of a backward node and the thread of its phase is asked once.
         thread = np.where(phase_node >= 0, self._ranges.thread[self._forest.range[phase_node]], -1)
         pair, pair_of_row = grouped_rows(backward_node, thread)
         maker = links.made(*pair)[pair_of_row]
         unfit[rows] = maker < 0
-        rows, phase_node, maker = rows[maker >= 0], phase_node[maker >= 0], maker[maker >= 0]
+        rows = rows[maker >= 0]
+        phase_node = phase_node[maker >= 0]
+        maker = maker[maker >= 0]
         makers, maker_of_row = np.unique(maker, return_inverse=True)
         if not len(makers):
             return rows, phase_node, phase_node
@@ -171,14 +186,18 @@ class Placing:
 
         Steps, phases and operators of the forward path are left out; where all of it is and there is no phase, -1.
         """
-        has_phase, count = phase_node >= 0, len(self._ranges)
+        has_phase = phase_node >= 0
+        count = len(self._ranges)
         phases = np.unique(phase_node[has_phase])
         # Each pair of a phase and a range around it, as one number.
-        pairs, number, around = [np.empty(0, np.int64)], np.arange(len(phases)), phases
+        pairs = [np.empty(0, np.int64)]
+        number = np.arange(len(phases))
+        around = phases
         while len(around):
             pairs.append(number * count + self._forest.range[around])
             around = self._forest.parent[around]
-            number, around = number[around >= 0], around[around >= 0]
+            number = number[around >= 0]
+            around = around[around >= 0]
         ranges_around = np.concatenate(pairs)
 
         def below_common(phase: Int32s, forward: Int32s) -> tuple[Int32s, Int32s, Int32s]:

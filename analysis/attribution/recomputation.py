@@ -59,7 +59,8 @@ def _recomputations(ranges: Ranges, facts: NameFacts, names: list[str]) -> Range
     nested = ranges.style == PUSH_POP
     operators = operator_ranges(facts, ranges) & nested
     is_node = operators & facts.backward_operator[ranges.name_id]
-    suspects, nodes = np.flatnonzero(operators & ~is_node & (ranges.seq >= 0)), np.flatnonzero(is_node)
+    suspects = np.flatnonzero(operators & ~is_node & (ranges.seq >= 0))
+    nodes = np.flatnonzero(is_node)
     on_nodes_threads = marked(ranges.thread[nodes], int(ranges.thread.max(initial=0)) + 1)
     suspects = suspects[on_nodes_threads[ranges.thread[suspects]]]
     none = ranges.take(nodes[:0])
@@ -70,7 +71,9 @@ def _recomputations(ranges: Ranges, facts: NameFacts, names: list[str]) -> Range
         return none
     threads = distinct(ranges.thread[suspects[holder >= 0]])
     rows = np.flatnonzero(nested & (ranges.category != TIMELINE) & np.isin(ranges.thread, threads))
-    inner, is_operator, is_node = ranges.take(rows), operators[rows], is_node[rows]
+    inner = ranges.take(rows)
+    is_operator = operators[rows]
+    is_node = is_node[rows]
     caller = _callers(inner)
     node, child = _nodes_around(caller, is_node | (inner.category == MODEL_FORWARD))
     in_node = (node >= 0) & is_node[np.maximum(node, 0)]
@@ -94,7 +97,8 @@ def _callers(ranges: Ranges) -> Int64s:
 
 def _nodes_around(caller: Int64s, is_wanted: Bools) -> tuple[Int64s, Int64s]:
     """Return the innermost wanted range around each, -1 for none, and what is directly below it."""
-    around, child = caller.copy(), np.arange(len(caller))
+    around = caller.copy()
+    child = np.arange(len(caller))
     while (climbs := (around >= 0) & ~is_wanted[np.maximum(around, 0)]).any():
         child[climbs] = around[climbs]
         around[climbs] = caller[around[climbs]]

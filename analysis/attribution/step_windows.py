@@ -21,7 +21,8 @@ from .placing import AMBIGUOUS, OUTSIDE, OWN
 from .step_decisions import Windows
 from .user_ranges import with_names
 
-STEP, EVALUATION = "step", "evaluation"
+STEP = "step"
+EVALUATION = "evaluation"
 NOBODY = -1
 
 
@@ -34,9 +35,11 @@ class _Timeline:
 
     def __init__(self, windows: dict[int, Windows]) -> None:
         self._edges: dict[int, tuple[Int64s, int]] = {}  # of each process, and the number of its first segment
-        owner, owners = [np.array([NOBODY])], 0
+        owner = [np.array([NOBODY])]
+        owners = 0
         for process, times in windows.items():
-            low_ns, high_ns = times.start_ns - ~times.is_step, times.end_ns
+            low_ns = times.start_ns - ~times.is_step
+            high_ns = times.end_ns
             edges_ns = np.unique(np.concatenate([low_ns, high_ns]))
             self._edges[process] = edges_ns, sum(map(len, owner))
             owner.append(np.full(len(edges_ns) + 1, NOBODY))
@@ -67,7 +70,9 @@ class _Copies:
     """
 
     def __init__(self, forest: Forest, spanning: Bools, owner_node: Int32s, nodes: Int32s, owners: Int64s) -> None:
-        self._owner_node, self._first, count = owner_node, len(forest), max(1, len(owner_node))
+        self._owner_node = owner_node
+        self._first = len(forest)
+        count = max(1, len(owner_node))
         self._spanning = np.append(spanning, False)  # and node -1, which is no node
         chosen = self._spanning[nodes] & (owners >= 0)
         keys = np.unique(nodes[chosen].astype(np.int64) * count + owners[chosen])
@@ -98,8 +103,10 @@ def placed_in_windows(attribution: Attribution, windows: dict[int, Windows]) -> 
     is_called_step = facts.step | np.array([name == STEP for name in trace.names])
     facts = replace(facts, step=is_called_step, measured=is_called_step)
     owners, is_step, is_warm_up = _owners(trace, windows)
-    timeline, process_of_thread = _Timeline(windows), trace.process_of_thread()
-    old_forest, ranges = attribution.forest, attribution.ranges
+    timeline = _Timeline(windows)
+    process_of_thread = trace.process_of_thread()
+    old_forest = attribution.forest
+    ranges = attribution.ranges
     forest = Forest(old_forest.parent.copy())
     forest.range = old_forest.range
     owner_range = np.arange(len(ranges), len(ranges) + len(owners), dtype=np.int32)
@@ -138,7 +145,8 @@ def placed_in_windows(attribution: Attribution, windows: dict[int, Windows]) -> 
     evaluation = np.zeros(len(forest), np.bool_)
     evaluation[owner_node] = ~is_step
 
-    steps, joined = attribution.steps, Ranges.joined([ranges, owners])
+    steps = attribution.steps
+    joined = Ranges.joined([ranges, owners])
     step_range = np.concatenate([steps.range, owner_range[is_step]])
     order = np.argsort(joined.start_ns[step_range], kind="stable")
     return replace(
@@ -166,7 +174,8 @@ def placed_in_windows(attribution: Attribution, windows: dict[int, Windows]) -> 
 
 def _with_threads(trace: Trace, windows: dict[int, Windows]) -> tuple[Trace, dict[int, Windows]]:
     """Return both with a thread for each process that has windows and, as launches are not known, no thread."""
-    threads, placed = list(trace.threads), {}
+    threads = list(trace.threads)
+    placed = {}
     for process, times in windows.items():
         placed[process] = times
         if times.thread < 0:
@@ -177,7 +186,8 @@ def _with_threads(trace: Trace, windows: dict[int, Windows]) -> tuple[Trace, dic
 
 def _owners_of_work(trace: Trace, is_known: Bools, timeline: _Timeline, on_gpu: Sequence[int]) -> Int64s:
     """Return who owns each known piece of work, by the time of its launch, or of its start: int64 (work,)."""
-    work, launches = trace.work, trace.launches
+    work = trace.work
+    launches = trace.launches
     owner = np.full(len(work), NOBODY, np.int64)
     by_start = np.isin(work.process, on_gpu)
     rows = np.flatnonzero((work.launch >= 0) & is_known & ~by_start)

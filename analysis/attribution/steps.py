@@ -52,9 +52,9 @@ def measured_steps(attribution: Attribution, *, include_warm_up: bool = False) -
 def step_numbers(attribution: Attribution, *, include_warm_up: bool = False) -> Int64s:
     """Return how each of `measured_steps` is told: its place among all measured steps, int64 (steps,)."""
     number = attribution.steps.number
-    return (
-        np.arange(len(measured_steps(attribution, include_warm_up=include_warm_up))) if number is None else number
-    )
+    if number is None:
+        return np.arange(len(measured_steps(attribution, include_warm_up=include_warm_up)))
+    return number
 
 
 def step_of_nodes(attribution: Attribution, *, include_warm_up: bool) -> Int32s:
@@ -89,7 +89,8 @@ def in_steps(
     """
     steps = measured_steps(attribution, include_warm_up=include_warm_up)[numbers]
     of_node = range_of_nodes(attribution, steps)
-    inside, home = of_node[attribution.node] >= 0, attribution.home
+    inside = of_node[attribution.node] >= 0
+    home = attribution.home
     rows = np.flatnonzero(inside)
     visible = attribution.forest.around(of_node[:-1] >= 0)
     is_warm_up = np.isin(steps, attribution.steps.range[attribution.steps.warm_up])
@@ -105,7 +106,9 @@ def in_steps(
 
 def outermost_calls(attribution: Attribution) -> Bools:
     """Mark the ranges around calls of models, and around their backward, that are in no other such range."""
-    ranges, home, forest = attribution.ranges, attribution.home, attribution.forest
+    ranges = attribution.ranges
+    home = attribution.home
+    forest = attribution.forest
     of_model = ranges.of_model & (home >= 0)
     outermost: Bools = of_model & ~forest.below(of_model[forest.range])[forest.above(home)]
     return outermost
@@ -129,7 +132,9 @@ def updates_called_steps(attribution: Attribution) -> Bools:
 
     Forward and backward lie outside all of them, and no range has an optimizer's own name.
     """
-    facts, ranges, names = attribution.facts, attribution.ranges, attribution.trace.names
+    facts = attribution.facts
+    ranges = attribution.ranges
+    names = attribution.trace.names
     marked, none = np.zeros((2, len(names)), np.bool_)
     marked[[name for name in np.flatnonzero(facts.step) if UPDATE.fullmatch(without_marks(names[name]))]] = True
     rows = np.flatnonzero(of_titles(marked, ranges) & (attribution.home >= 0))
@@ -140,7 +145,9 @@ def updates_called_steps(attribution: Attribution) -> Bools:
     phases_inside, phases_outside = (
         {*distinct(attribution.phase[some]).tolist()} & {IN_FORWARD, IN_BACKWARD} for some in (inside, ~inside)
     )
-    return marked if inside.any() and len(phases_outside) == 2 and not phases_inside else none
+    if inside.any() and len(phases_outside) == 2 and not phases_inside:
+        return marked
+    return none
 
 
 def with_steps(attribution: Attribution, updates: Bools, copying_threads: frozenset[int]) -> Attribution:
@@ -157,7 +164,8 @@ def with_steps(attribution: Attribution, updates: Bools, copying_threads: frozen
     are_empty = bool(len(rows) and not (attribution.trace.work.launch >= 0).any())
     if are_empty and not attribution.rules.step:  # nothing shows what ran in them
         rows = rows[:0]
-    ranges, process_of_thread = attribution.ranges, attribution.trace.process_of_thread()
+    ranges = attribution.ranges
+    process_of_thread = attribution.trace.process_of_thread()
     rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
     process = process_of_thread[ranges.thread[rows]]
     warm_up = attribution.warm_up[attribution.home[rows]]
@@ -223,7 +231,9 @@ def _ranges_called_steps(
     The reason explains why there are no steps, or is "". Steps are one group of names: one with backward or an
     optimizer's work if there is any, else the one with the most work. Of nested groups, the outermost counts.
     """
-    ranges, home, called = attribution.ranges, attribution.home, attribution.rules.step
+    ranges = attribution.ranges
+    home = attribution.home
+    called = attribution.rules.step
     is_step = of_titles(attribution.facts.measured & ~updates, ranges) & (home >= 0)
     if not called:
         is_step &= ~np.isin(ranges.thread, [*copying_threads])
@@ -241,7 +251,8 @@ def _ranges_called_steps(
     if called:
         titles = [f"`{called}`"] * len(names)
     number = {title: place for place, title in enumerate(dict.fromkeys(titles))}
-    distinct_titles, group = [*number], np.array([number[title] for title in titles], np.int64)[name]
+    distinct_titles = [*number]
+    group = np.array([number[title] for title in titles], np.int64)[name]
     step_of_node = range_of_nodes(attribution, rows)
     above = step_of_node[attribution.forest.above(home[rows])].astype(np.int64)
     lost = np.zeros(len(rows), np.bool_)
@@ -254,7 +265,9 @@ def _ranges_called_steps(
     while (nearest >= 0).any():
         ancestors.append(nearest)
         nearest = np.where(nearest >= 0, above[nearest], -1)
-    chosen, note, refusal = 0, "", ""
+    chosen = 0
+    note = ""
+    refusal = ""
     evaluates = np.zeros(len(distinct_titles), np.bool_)
     if len(distinct_titles) > 1:
         # The work of each step by phase, for the innermost of the steps only.
@@ -293,10 +306,12 @@ def _with_lost_end(names: Sequence[str], name: Int64s, group: Int64s, above: Int
     order = {step_number: place for place, step_number in enumerate(sorted({*numbers}))}
     place = np.array([order[step_number] for step_number in numbers], np.int64)[name]
     lost = np.zeros(len(name), np.bool_)
-    inner, outer = np.flatnonzero(above >= 0), above[above >= 0]
+    inner = np.flatnonzero(above >= 0)
+    outer = above[above >= 0]
     while len(inner):
         lost[outer[(group[inner] == group[outer]) & (place[inner] > place[outer])]] = True
-        inner, outer = inner[above[outer] >= 0], above[outer][above[outer] >= 0]
+        inner = inner[above[outer] >= 0]
+        outer = above[outer][above[outer] >= 0]
     return lost
 
 
@@ -306,7 +321,8 @@ def _with_its_like(name: Int64s, above: Int64s, open_ended: Bools) -> Bools:
     Where most steps do, the program names each twice, or names its parts so: those are steps.
     """
     inner = np.flatnonzero((above >= 0) & (name == name[above]))
-    contains, is_outermost = np.zeros(len(name), np.bool_), np.ones(len(name), np.bool_)
+    contains = np.zeros(len(name), np.bool_)
+    is_outermost = np.ones(len(name), np.bool_)
     contains[above[inner]] = True
     is_outermost[inner] = False
     count = int(name.max(initial=0)) + 1
@@ -360,7 +376,8 @@ def _own_warm_up(attribution: Attribution, facts: TrainingFacts, steps: Int64s) 
 
     That is a step, an update, a call of `step()` or of a model. Their ends never fall.
     """
-    ranges, process = attribution.ranges, attribution.trace.process_of_thread() == facts.process
+    ranges = attribution.ranges
+    process = attribution.trace.process_of_thread() == facts.process
     of_process = process[ranges.thread] & (attribution.home >= 0)
     begin_ns = facts.begin_ns if facts.begin_ns is not None else facts.measure_ns
     is_warm_up = of_titles(attribution.facts.warm_up, ranges) & of_process & (ranges.start_ns >= (begin_ns or 0))
@@ -384,8 +401,10 @@ def _decided(
 ) -> dict[int, Windows]:
     """Return the windows of processes whose training was recorded, where there are any."""
     decided: dict[int, Windows] = {}
-    trace, ranges = attribution.trace, attribution.ranges
-    process_of_thread, calls = trace.process_of_thread(), working_calls(trace)
+    trace = attribution.trace
+    ranges = attribution.ranges
+    process_of_thread = trace.process_of_thread()
+    calls = working_calls(trace)
     outermost = outermost_calls(attribution)
     backward = of_titles(attribution.facts.backward_phase, ranges)
     forward = of_titles(attribution.facts.opens_phase & (attribution.facts.phase == IN_FORWARD), ranges)
@@ -396,7 +415,8 @@ def _decided(
         launched = calls.take(process_of_thread[calls.thread] == process)
         roots = called.thread if len(called) else launched.thread
         thread = int(np.bincount(roots).argmax()) if len(roots) else 0
-        runs, launched_ns = ranges.take(of_process & backward), np.sort(launched.start_ns)
+        runs = ranges.take(of_process & backward)
+        launched_ns = np.sort(launched.start_ns)
         forward_ns = ranges.start_ns[of_process & forward]
         decided[process] = windows(
             training[process],
@@ -418,7 +438,8 @@ def _on_evaluation(
     removed_ns = evaluation_ns(attribution)
     if not removed_ns:
         return []
-    ranges, home = attribution.ranges, attribution.home
+    ranges = attribution.ranges
+    home = attribution.home
     is_call = (ranges.category == EVALUATION) & (home >= 0) & np.append(attribution.steps.evaluation, False)[home]
     is_call &= ~attribution.forest.below((ranges.category == EVALUATION)[attribution.forest.range])[
         attribution.forest.above(home)
@@ -451,12 +472,15 @@ def _with_notes(attribution: Attribution, decided: Sequence[Windows], training: 
     notes += [f"Interrupted by {error}; the last step may be incomplete." for error in errors]
     notes += _on_evaluation(attribution, decided, training)
     # Much of the steps' work may be in calls without gradient, as a forgotten eval() makes.
-    forest, ranges, duration_ns = attribution.forest, attribution.ranges, attribution.trace.work.duration_ns
+    forest = attribution.forest
+    ranges = attribution.ranges
+    duration_ns = attribution.trace.work.duration_ns
     name_id = np.where(ranges.category == NO_GRADIENT, ranges.name_id, -1).astype(np.int32)
     model = forest.nearest(name_id[forest.range])[attribution.node]
     in_step = step_of_nodes(attribution, include_warm_up=False)[attribution.node] >= 0
     free = in_step & (model >= 0)
-    whole_ns, free_ns = int(duration_ns[in_step].sum()), int(duration_ns[free].sum())
+    whole_ns = int(duration_ns[in_step].sum())
+    free_ns = int(duration_ns[free].sum())
     if free_ns > MUCH * whole_ns:
         models = ", ".join(attribution.trace.names[name_id] for name_id in distinct(model[free]).tolist())
         notes.append(
