@@ -26,10 +26,16 @@ from .memory_kinds import memory_of
 from .stack_frames import FRAME, FUNCTION_CALL, NO_FRAME, Functions, kind_of, range_name
 from .weight_shapes import WEIGHTS, weight_shape
 
-WORK, LAUNCHES, RANGES, FRAMES, OVERHEAD, SYNCS = "work", "launches", "ranges", "frames", "overhead", "syncs"
+WORK = "work"
+LAUNCHES = "launches"
+RANGES = "ranges"
+FRAMES = "frames"
+OVERHEAD = "overhead"
+SYNCS = "syncs"
 
 # What an operator's shapes are of use for: the shape of a module's weight, and its FLOPs and bytes.
-OF_WEIGHT, OF_COST = 1, 2
+OF_WEIGHT = 1
+OF_COST = 2
 
 DEVICES = ("cuda", "xpu", "mtia", "privateuse1")
 
@@ -91,7 +97,8 @@ Id = int | str
 Place = tuple[Id, Id]
 
 _NUMBER = re.compile(r"-?\d{1,18}")
-_SIZES, _UNKNOWN_SIZES = msgspec.json.Decoder(tuple[int, int, int]), (0, 0, 0)
+_SIZES = msgspec.json.Decoder(tuple[int, int, int])
+_UNKNOWN_SIZES = (0, 0, 0)
 _NOTHING = msgspec.Raw()
 # The largest number that is taken for an id.
 LARGEST = (1 << 62) - 1
@@ -111,7 +118,9 @@ class Table:
             self.pieces[name].append(values.astype(WIDTHS.get(name, np.int64), copy=False))
 
     def __getitem__(self, column: str) -> Int64s:
-        return np.concatenate(self.pieces[column], dtype=np.int64) if self.rows else np.empty(0, np.int64)
+        if self.rows:
+            return np.concatenate(self.pieces[column], dtype=np.int64)
+        return np.empty(0, np.int64)
 
 
 class TraceColumns:
@@ -138,10 +147,19 @@ class TraceColumns:
     """
 
     def __init__(self, functions: Functions = "") -> None:
-        self.work, self.launches, self.ranges, self.flows = Table(), Table(), Table(), Table()
+        self.work = Table()
+        self.launches = Table()
+        self.ranges = Table()
+        self.flows = Table()
         self.called_devices: set[str] = set()
-        self.messages, self.nodes, self.memory, self.overhead = Table(), Table(), Table(), Table()
-        self.frames, self.syncs, self.copies, self.operators = Table(), Table(), Table(), Table()
+        self.messages = Table()
+        self.nodes = Table()
+        self.memory = Table()
+        self.overhead = Table()
+        self.frames = Table()
+        self.syncs = Table()
+        self.copies = Table()
+        self.operators = Table()
         self.operator_calls: Interner[CallText] = Interner()
         self.names: Interner[str] = Interner()
         self.functions: Interner[str] = Interner()
@@ -168,7 +186,8 @@ class TraceColumns:
         Raises ValueError for an event whose time is not a number.
         """
         timed: dict[tuple[str, int], list[Event]] = defaultdict(list)
-        flows, allocations = [], []
+        flows = []
+        allocations = []
         for event in events:
             if event.ph == "X":
                 if (table_and_kind := CATEGORIES.get(event.cat)) is None:
@@ -292,7 +311,8 @@ class TraceColumns:
 
     def _add_ranges(self, events: list[Event], kind: int) -> None:
         args = [event.args for event in events]
-        times, place = _times(events), _places(events, self.threads)
+        times = _times(events)
+        place = _places(events, self.threads)
         name = self._names(events, _NAME_OF_RANGE[kind])
         of_use = self._shapes_of_use[name] if kind else np.zeros(len(events), np.uint8)
         self.ranges.add(
@@ -310,8 +330,10 @@ class TraceColumns:
 
     def _add_operators(self, events: list[Event], candidates: Int64s, **columns: Int64s) -> None:
         """Add the operators among some events whose shapes are recorded."""
-        numbers, join = self.operator_calls, BETWEEN_TEXTS.join
-        rows, calls = [], []
+        numbers = self.operator_calls
+        join = BETWEEN_TEXTS.join
+        rows = []
+        calls = []
         for row in candidates.tolist():
             event = events[row]
             args = event.args
@@ -344,7 +366,8 @@ class TraceColumns:
 
     def _add_frames(self, events: list[Event], frame: int) -> None:
         """Add Python's frames of one kind, which have no number and no operator."""
-        none, nothing = np.full(len(events), -1), np.zeros(len(events), np.int64)
+        none = np.full(len(events), -1)
+        nothing = np.zeros(len(events), np.int64)
         self.ranges.add(
             **_times(events),
             name=self._names(events, range_name),
@@ -440,7 +463,9 @@ def _places(events: list[Event], number: Interner[Place]) -> Int64s:
 
 def _first(value: Any, other: Any) -> Any:
     """Return a value, or another one where it is missing."""
-    return other if value is None else value
+    if value is None:
+        return other
+    return value
 
 
 def _external_ids(events: list[Event]) -> Int64s:
@@ -456,8 +481,11 @@ def _stream(event: Event) -> Any:
 def _count(value: Any) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
         value = int(value)  # PyTorch's own annotation of CUDA graphs writes all arguments as text
-    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_ELEMENTS
-    return value if is_count else -1
+    if not isinstance(value, int) or isinstance(value, bool):
+        return -1
+    if 0 <= value < MOST_ELEMENTS:
+        return value
+    return -1
 
 
 def three_sizes(text: bytes) -> tuple[int, int, int]:
@@ -466,7 +494,9 @@ def three_sizes(text: bytes) -> tuple[int, int, int]:
         sizes = _SIZES.decode(text)
     except msgspec.DecodeError:
         return _UNKNOWN_SIZES
-    return sizes if max(map(abs, sizes)) <= LARGEST else _UNKNOWN_SIZES
+    if max(map(abs, sizes)) <= LARGEST:
+        return sizes
+    return _UNKNOWN_SIZES
 
 
 def _blocks(grid: bytes) -> int:
@@ -478,15 +508,21 @@ def _blocks(grid: bytes) -> int:
 def _id(value: Any) -> Id:
     """Return a process or thread id; one that is written as a string of digits is a number."""
     number = whole_number(value)
-    return str(value) if number is None else number
+    if number is None:
+        return str(value)
+    return number
 
 
 def whole_number(value: Any) -> int | None:
     """Return an integer that may be written as a string of digits or as a float; None for anything else."""
     if isinstance(value, str):
-        return int(value) if _NUMBER.fullmatch(value) else None
+        if _NUMBER.fullmatch(value):
+            return int(value)
+        return None
     is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    return int(value) if is_whole and abs(value) <= LARGEST else None
+    if is_whole and abs(value) <= LARGEST:
+        return int(value)
+    return None
 
 
 def _numbers(rows: Sequence[Args] | Sequence[Event], name: str, missing: int) -> Int64s:

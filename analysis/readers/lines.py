@@ -74,14 +74,18 @@ def _source(stacks: list[tuple[Line, ...]], stack: int, forward: int) -> Source 
     here = stacks[stack] if stack != NOWHERE else ()
     if forward != NOWHERE and stacks[forward]:
         return Source(stacks[forward], here[0] if here else None)
-    return Source(here) if here else None
+    if here:
+        return Source(here)
+    return None
 
 
 class _Log:
     """What threads were at from which moment on."""
 
     def __init__(self, at_ns: Int64s, source: Int32s, thread_id: Int64s) -> None:
-        self._at_ns, self._source, self._thread_id = at_ns, source, thread_id
+        self._at_ns = at_ns
+        self._source = source
+        self._thread_id = thread_id
 
     def of_calls(
         self, launches: Launches, span_ns: tuple[int, int], thread_number: Callable[[int], int | None]
@@ -110,16 +114,19 @@ class _Log:
         until_ns = np.append(launches.start_ns[rows], span_ns[1])
         ended_ns = np.maximum.accumulate(np.append(span_ns[0], launches.end_ns[rows]))
         since_ns = np.minimum(ended_ns, until_ns)
-        where, stays_ns = np.full(len(around), NOWHERE, np.int32), np.zeros(len(around), np.int64)
+        where = np.full(len(around), NOWHERE, np.int32)
+        stays_ns = np.zeros(len(around), np.int64)
         for number, tid in logged.items():
             of_thread = np.flatnonzero(self._thread_id == tid)
-            at_ns, source = self._at_ns[of_thread], self._source[of_thread]
+            at_ns = self._at_ns[of_thread]
+            source = self._source[of_thread]
             mine = thread == number
             of_launch[around[mine]] = _at(at_ns, source, launches.start_ns[around[mine]])
             near = np.flatnonzero(mine | (np.roll(thread, 1) == number))
             longest, longest_ns = _longest(at_ns, source, since_ns[near], until_ns[near])
             is_told = (longest != NOWHERE) & (mine[near] | (where[near] == NOWHERE))
-            where[near[is_told]], stays_ns[near[is_told]] = longest[is_told], longest_ns[is_told]
+            where[near[is_told]] = longest[is_told]
+            stays_ns[near[is_told]] = longest_ns[is_told]
         if stays_ns[-1] > stays_ns[0]:
             where[0] = where[-1]
         before_launch[rows] = where[:-1]
@@ -135,10 +142,12 @@ def _longest(at_ns: Int64s, source: Int32s, since_ns: Int64s, until_ns: Int64s) 
     """Return where a thread stayed the longest in each interval, and for how long."""
     first = np.searchsorted(at_ns, since_ns, "right") - 1
     last = np.maximum(np.searchsorted(at_ns, until_ns, "left") - 1, first)
-    best, edges_ns = first.copy(), np.append(at_ns, at_ns[-1])
+    best = first.copy()
+    edges_ns = np.append(at_ns, at_ns[-1])
     best_ns = np.where(last > first, edges_ns[first + 1] - since_ns, until_ns - since_ns)
     stays_ns = np.diff(edges_ns)
-    inside, later = np.flatnonzero(last > first + 1), np.flatnonzero(last > first)
+    inside = np.flatnonzero(last > first + 1)
+    later = np.flatnonzero(last > first)
     longest = _greatest(stays_ns, first[inside] + 1, last[inside])
     others = [
         (inside, longest, stays_ns[longest]),
@@ -146,7 +155,8 @@ def _longest(at_ns: Int64s, source: Int32s, since_ns: Int64s, until_ns: Int64s) 
     ]
     for rows, place, stay_ns in others:
         is_longer = stay_ns > best_ns[rows]
-        best[rows[is_longer]], best_ns[rows[is_longer]] = place[is_longer], stay_ns[is_longer]
+        best[rows[is_longer]] = place[is_longer]
+        best_ns[rows[is_longer]] = stay_ns[is_longer]
     return np.append(source, np.int32(NOWHERE))[best], best_ns
 
 
@@ -155,14 +165,17 @@ def _greatest(values: Int64s, begin: Int64s, end: Int64s) -> Int64s:
     levels = [np.arange(len(values))]
     longest = int((end - begin).max(initial=1))
     while 1 << len(levels) <= longest:
-        half, level = 1 << (len(levels) - 1), levels[-1]
-        left, right = level[:-half], level[half:]
+        half = 1 << (len(levels) - 1)
+        level = levels[-1]
+        left = level[:-half]
+        right = level[half:]
         levels.append(np.where(values[right] > values[left], right, left))
     greatest = np.empty(len(begin), np.int64)
     size = np.log2(np.maximum(end - begin, 1)).astype(np.int64)
     for number in np.unique(size).tolist():
         rows = np.flatnonzero(size == number)
-        left, right = levels[number][begin[rows]], levels[number][end[rows] - (1 << number)]
+        left = levels[number][begin[rows]]
+        right = levels[number][end[rows] - (1 << number)]
         greatest[rows] = np.where(values[right] > values[left], right, left)
     return greatest
 
@@ -192,7 +205,8 @@ def stack_lines(
     if not len(own):
         return None
     inside = _Innermost(own)
-    made, nodes = np.flatnonzero(~operators.is_node), np.flatnonzero(operators.is_node & (operators.sequence >= 0))
+    made = np.flatnonzero(~operators.is_node)
+    nodes = np.flatnonzero(operators.is_node & (operators.sequence >= 0))
     made = made[operators.sequence[made] >= 0]
     # Of several operators with one number, the last made the node.
     made = made[np.argsort(operators.spots.start_ns[made], kind="stable")]
@@ -202,14 +216,16 @@ def stack_lines(
     sources: Interner[Source] = Interner()
 
     def at(thread: Int32s, moments_ns: Int64s) -> Int32s:
-        frame, node = inside.at(thread, moments_ns), in_node.at(thread, moments_ns)
+        frame = inside.at(thread, moments_ns)
+        node = in_node.at(thread, moments_ns)
         operator = np.append(of_node, -1)[node]
         node_start_ns = np.append(operators.spots.start_ns[nodes], 0)[node]
         is_backward = (operator >= 0) & (np.append(own.start_ns, 0)[frame] < node_start_ns)
         backward = np.flatnonzero(is_backward)
         made_by = operators.spots.take(operator[backward])
         name = np.append(own.name_id, np.int32(-1))
-        function, calling = name[frame], np.full(len(frame), -2, np.int32)
+        function = name[frame]
+        calling = np.full(len(frame), -2, np.int32)
         function[backward] = name[inside.at(made_by.thread, made_by.start_ns)]
         calling[backward] = name[inside.at(made_by.thread, moments_ns[backward])]
         pairs, pair = np.unique(np.stack([function, calling]), axis=1, return_inverse=True)
@@ -248,7 +264,9 @@ def _named_source(lines: Sequence[Line | None], sources: Interner[Source], name:
 def _line_of(frame: str) -> Line | None:
     """Return the line of a frame's name, `train.py(12): main`; None for another name."""
     match = _FRAME.fullmatch(frame)
-    return Line(match[1], int(match[2]), match[3]) if match else None
+    if match:
+        return Line(match[1], int(match[2]), match[3])
+    return None
 
 
 class _Innermost:

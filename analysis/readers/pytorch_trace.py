@@ -113,7 +113,8 @@ def read(path: Path, functions: Functions = "") -> Trace:
 
     Raises NotAReport for other JSON, and for a trace that is damaged or truncated.
     """
-    file, columns = TraceFile(path), TraceColumns(functions)
+    file = TraceFile(path)
+    columns = TraceColumns(functions)
     for events in file.blocks():
         advance(len(events))
         try:
@@ -135,7 +136,9 @@ class Assembly:
     """Puts the columns together; our recorder's sessions are read by it too (`nvtx_kernels/sessions.py`)."""
 
     def __init__(self, path: Path, columns: TraceColumns, envelope: Envelope) -> None:
-        self.path, self.columns, self.envelope = path, columns, envelope
+        self.path = path
+        self.columns = columns
+        self.envelope = envelope
         self.process: Interner[Id] = Interner()
         self.process_of = np.array([self.process(pid) for pid, _ in columns.threads], np.int32)
         self.notes: list[str] = []
@@ -198,7 +201,9 @@ class Assembly:
             frame_names=(functions := tuple(self.columns.functions)),
             lines=stack_lines(frames, functions, self.nodes_of_autograd(ranges), launches),
         )
-        return self.with_annotated_graphs(trace) if self.columns.nodes.rows and not on_cpu else trace
+        if self.columns.nodes.rows and not on_cpu:
+            return self.with_annotated_graphs(trace)
+        return trace
 
     def messages(self, work: Work) -> Messages | None:
         """Return the messages of kernels that communicate, from their own arguments."""
@@ -210,14 +215,16 @@ class Assembly:
         if not len(rows):
             return None
         collective, group, ranks, sent, received = (table[name][rows] for name in MESSAGE)
-        names, unknown = (collective.astype(np.int32), group.astype(np.int32)), np.full(len(rows), -1, np.int64)
+        names = (collective.astype(np.int32), group.astype(np.int32))
+        unknown = np.full(len(rows), -1, np.int64)
         return Messages(launches[launches >= 0], *names, ranks, sent, received, root_or_peer=unknown)
 
     def waits(self) -> tuple[Waits | None, bool]:
         """Return what calls waited for and which events they recorded, and whether any of these is known."""
         calls = self.columns.launches
         keys = RowsById.of(self.process_of[calls["place"]], calls["correlation"], calls["start"])
-        waited, recorded = waits_of(self.columns.syncs), records_of(self.columns.syncs)
+        waited = waits_of(self.columns.syncs)
+        recorded = records_of(self.columns.syncs)
         joined = Synchronized.joined([waited, recorded])
         call = keys.find(self.processes_of(joined.correlation), joined.correlation)
         is_known = call >= 0
@@ -264,7 +271,8 @@ class Assembly:
         table = self.columns.frames
         if not table.rows:
             return None
-        thread, name = table["place"].astype(np.int32), table["name"].astype(np.int32)
+        thread = table["place"].astype(np.int32)
+        name = table["name"].astype(np.int32)
         return Frames(table["start"], np.maximum(table["start"], table["end"]), thread, name)
 
     def operators(self) -> Operators | None:
@@ -272,7 +280,8 @@ class Assembly:
         table = self.columns.operators
         if not table.rows:
             return None
-        thread, call = table["place"].astype(np.int32), table["call_text"].astype(np.int32)
+        thread = table["place"].astype(np.int32)
+        call = table["call_text"].astype(np.int32)
         return Operators(table["start"], np.maximum(table["start"], table["end"]), thread, call)
 
     def memory(self, on_cpu: bool) -> Allocations | None:
@@ -303,7 +312,8 @@ class Assembly:
 
     def with_annotated_graphs(self, trace: Trace) -> Trace:
         """Return the trace with where PyTorch says that graphs' nodes were made."""
-        nodes, paths = self.columns.nodes, list(self.columns.module_paths)
+        nodes = self.columns.nodes
+        paths = list(self.columns.module_paths)
         path = nodes["path"]
         side_file, note = (None, "") if paths else side_file_of(self.path, trace.provenance.run.get("rank"))
         if note:
@@ -317,18 +327,24 @@ class Assembly:
             )
         annotated = path >= 0
         rows = nodes["work"][annotated]
-        return with_captures_at(trace, rows, path[annotated], paths, THREAD_NAME) if paths else trace
+        if paths:
+            return with_captures_at(trace, rows, path[annotated], paths, THREAD_NAME)
+        return trace
 
     def ranges(self) -> Ranges:
         """Return record_function blocks and operators, in the file's order."""
-        table, thread = self.columns.ranges, self.columns.ranges["place"].astype(np.int32)
-        start, name = table["start"], table["name"].astype(np.int32)
-        end, domain = np.maximum(start, table["end"]), self.process_of[thread]
+        table = self.columns.ranges
+        thread = self.columns.ranges["place"].astype(np.int32)
+        start = table["start"]
+        name = table["name"].astype(np.int32)
+        end = np.maximum(start, table["end"])
+        domain = self.process_of[thread]
         return push_pop_ranges(start, end, thread, name, domain, self.sequence_numbers(thread))
 
     def with_modules(self, ranges: Ranges) -> tuple[Ranges, ModuleTree | None]:
         """Return the ranges with their categories, modules named by their callers; and the modules, if any."""
-        frame, weight = self.columns.ranges["frame"], self.columns.ranges["weight"]
+        frame = self.columns.ranges["frame"]
+        weight = self.columns.ranges["weight"]
         category = np.where(frame == FUNCTION_CALL, FUNCTION, NO_CATEGORY).astype(np.int8)
         calls = np.flatnonzero(frame == MODULE_CALL)
         if not len(calls):
@@ -336,8 +352,10 @@ class Assembly:
         weights = np.flatnonzero(weight >= 0)
         rows = np.concatenate([calls, weights])
         around = innermost_calls(spots_of(ranges, rows), np.arange(len(rows)) < len(calls))
-        names, shapes = list(self.columns.names), list(self.columns.shapes)
-        process, traced = self.process_of[ranges.thread[calls]], [names[name] for name in ranges.name_id[calls]]
+        names = list(self.columns.names)
+        shapes = list(self.columns.shapes)
+        process = self.process_of[ranges.thread[calls]]
+        traced = [names[name] for name in ranges.name_id[calls]]
         tree, module = module_tree(process, traced, spots_of(ranges, calls), around[: len(calls)])
         for call, used in zip(around[len(calls) :].tolist(), weight[weights].tolist(), strict=True):
             if call >= 0:  # the first that a module used itself is its own
@@ -372,12 +390,16 @@ class Assembly:
         flows threads cannot be distinguished, and numbers stay as they are. A node whose forward thread was not
         recorded has a number that no operator has.
         """
-        table, flows = self.columns.ranges, self.columns.flows
-        sequence, forward = table["sequence"], table["forward"]
+        table = self.columns.ranges
+        flows = self.columns.flows
+        sequence = table["sequence"]
+        forward = table["forward"]
         if not len(thread) or not flows.rows:
             return sequence
-        place, is_node = flows["place"].astype(np.int32), forward > 0
-        begin, end = np.flatnonzero(flows["is_end"] == 0), np.flatnonzero(flows["is_end"] == 1)
+        place = flows["place"].astype(np.int32)
+        is_node = forward > 0
+        begin = np.flatnonzero(flows["is_end"] == 0)
+        end = np.flatnonzero(flows["is_end"] == 1)
         flow_process = self.process_of[place]
         begins = RowsById.of(flow_process[begin], flows["id"][begin])
         origin = begins.find(flow_process[end], flows["id"][end])
@@ -403,8 +425,10 @@ class Assembly:
         Each call is trimmed to the operator or block that the profiler names as its caller. The two are timed by
         different clocks, or cut down to microseconds; a call can stick out of its operator.
         """
-        calls, thread = self.columns.launches, self.columns.launches["place"].astype(np.int32)
-        start, end = calls["start"], np.maximum(calls["start"], calls["end"])
+        calls = self.columns.launches
+        thread = self.columns.launches["place"].astype(np.int32)
+        start = calls["start"]
+        end = np.maximum(calls["start"], calls["end"])
         if len(ranges):
             last_first = -np.arange(len(ranges))
             callers = RowsById.of(ranges.thread, self.columns.ranges["external"], last_first)
@@ -436,7 +460,8 @@ class Assembly:
         A file with several processes was merged from several traces. An id that one of them alone used tells the
         process; if all known work of a GPU is of one process, so is the rest.
         """
-        launches, correlation = self.columns.launches, self.columns.work["correlation"]
+        launches = self.columns.launches
+        correlation = self.columns.work["correlation"]
         of_launch = self.process_of[launches["place"]]
         candidates = np.unique(of_launch)
         if not len(self.process):
@@ -470,9 +495,13 @@ class Assembly:
         spots, row = with_inner(ranges, is_operator, own)
         order, self_ns, operator, end_ns = self_times(spots, row >= 0)
         counts = (self_ns > 0) & (operator >= 0)
-        order, self_ns, row, until_ns = order[counts], self_ns[counts], row[operator[counts]], end_ns[counts]
+        order = order[counts]
+        self_ns = self_ns[counts]
+        row = row[operator[counts]]
+        until_ns = end_ns[counts]
         launches = Launches(spots.start_ns[order], until_ns, spots.thread[order])
-        thread, elapsed = launches.thread, np.cumsum(self_ns)
+        thread = launches.thread
+        elapsed = np.cumsum(self_ns)
         # When each kernel ends that starts no sooner than the one before it on its thread has ended.
         latest = launches.start_ns - (elapsed - self_ns)  # how much later than without any pause
         for rows in np.split(latest, np.flatnonzero(np.diff(thread)) + 1):
@@ -507,7 +536,8 @@ class Assembly:
     def describe(self, on_cpu: bool, gpus: Sequence[str]) -> None:
         """Add notes on what had to be decided."""
         if on_cpu:
-            operator, machine = self.gpu_operator(), " + ".join(gpus)
+            operator = self.gpu_operator()
+            machine = " + ".join(gpus)
             of_machine = IDLE_GPU.format(machine) if machine else NO_GPU
             self.notes.append(UNRECORDED_GPU.format(operator) if operator else of_machine)
         elif not self.columns.work.rows:
