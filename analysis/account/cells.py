@@ -96,7 +96,8 @@ def cells_of(
         cpus = [gpus.processes.index(loop.process) for loop in steps.loops]
         of_loops = zip(steps.loops, cpus, strict=True)
         return Cells.joined([_of_cpu(attribution, paths, steps.table, loop, cpu) for loop, cpu in of_loops])
-    work, states = attribution.trace.work, _States(attribution)
+    work = attribution.trace.work
+    states = _States(attribution)
     timelines: list[_Timeline] = []
     gaps: list[Gaps] = []
     for gpu, process in enumerate(gpus.processes):
@@ -125,13 +126,15 @@ class _States:
     """The state of a GPU in each piece of work."""
 
     def __init__(self, attribution: Attribution) -> None:
-        trace, work = attribution.trace, attribution.trace.work
+        trace = attribution.trace
+        work = attribution.trace.work
         ids = distinct(work.name_id)
         names = [trace.names[number] for number in ids.tolist()]
         category, copy = np.zeros((2, len(trace.names)), np.int8)
         category[ids] = [CATEGORIES.index(name) for name in categorize(names, trace.categories)]
         copy[ids] = [COPIES.index(copy_called(name)) for name in names]
-        is_kernel, is_graph = work.kind == KERNEL, work.kind == GRAPH
+        is_kernel = work.kind == KERNEL
+        is_graph = work.kind == GRAPH
         communicates = is_kernel & (category[work.name_id] == CATEGORIES.index("communication"))
         self.kind: Int8s = np.where(is_kernel | is_graph, np.where(communicates, COMMUNICATION, COMPUTE), COPY)
         self.what = np.where(is_kernel, category[work.name_id], copy[work.name_id])
@@ -141,14 +144,18 @@ class _States:
 
 def copy_called(name: str) -> str:
     """Return what a copy or memset is called, one of COPIES, by its name in the trace."""
-    return "memset" if "memset" in name else _COPY_OF_NAME.get(name, COPIES[-1])
+    if "memset" in name:
+        return "memset"
+    return _COPY_OF_NAME.get(name, COPIES[-1])
 
 
 class _Timeline:
     """The time of a loop on one GPU: its pieces, and the work of the GPU that overlaps them, by start."""
 
     def __init__(self, work: Work, rows: Int64s, gpu: int, pieces: Pieces) -> None:
-        self.work, self.gpu, self.pieces = work, gpu, pieces
+        self.work = work
+        self.gpu = gpu
+        self.pieces = pieces
         self.last_end_ns = int(work.end_ns[rows].max())
         begins_before_end = work.start_ns[rows] < pieces.end_ns[-1:].max(initial=0)
         self.rows = rows[begins_before_end & (work.end_ns[rows] > pieces.start_ns[:1].min(initial=NEVER))]
@@ -172,7 +179,8 @@ class _Timeline:
 
 def _first_owned(work: Work, rows: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """Return disjoint intervals of some work, by start: of what overlaps, what began first has the time."""
-    start_ns, end_ns = work.start_ns[rows], work.end_ns[rows]
+    start_ns = work.start_ns[rows]
+    end_ns = work.end_ns[rows]
     reach_ns = np.maximum.accumulate(end_ns)
     begin_ns = np.concatenate([start_ns[:1], np.maximum(start_ns[1:], reach_ns[:-1])])
     owns = end_ns > begin_ns
@@ -191,7 +199,8 @@ def split(start_ns: Int64s, end_ns: Int64s, pieces: Pieces) -> tuple[Int64s, Int
 
 def _idle_cells(attribution: Attribution, paths: Paths, idle: Idle, timeline: _Timeline) -> Cells:
     """Return the cells of the pieces of idle time that are of the timeline's GPU."""
-    calls, idle = attribution.trace.calls, idle.take(idle.gpu == timeline.gpu)
+    calls = attribution.trace.calls
+    idle = idle.take(idle.gpu == timeline.gpu)
     owner, piece, start_ns, end_ns = split(idle.start_ns, idle.end_ns, timeline.pieces)
     idle = idle.take(owner)
     after = idle.exposed_by.astype(np.int64)
@@ -246,7 +255,8 @@ def _of_cpu(attribution: Attribution, paths: Paths, table: StepTable, loop: Loop
     Operators have times of their own, without those that they call, but these are no intervals. So the time in
     which some operator runs is exact, and is divided among categories and phases in proportion to their own times.
     """
-    trace, pieces = attribution.trace, loop.pieces.in_steps()
+    trace = attribution.trace
+    pieces = loop.pieces.in_steps()
     step_ranges = table.range[loop.rows]
     thread = program_thread(attribution, loop.process, step_ranges[step_ranges >= 0])
     outside = outside_operators(attribution, paths, thread, Intervals(pieces.start_ns, pieces.end_ns))
@@ -257,11 +267,13 @@ def _of_cpu(attribution: Attribution, paths: Paths, table: StepTable, loop: Loop
     idle_ns = outside.end_ns - outside.start_ns
     idle = _added_up(pieces.row[outside.window], gpu, *state, idle_ns, *place)
 
-    states, work = _States(attribution), trace.work
+    states = _States(attribution)
+    work = trace.work
     operators_ns = table.own_ns - summed(idle.row, idle.ns, len(table))
     owner, piece, start_ns, end_ns = split(work.start_ns, work.end_ns, pieces)
     of_loop = work.process[owner] == loop.process
-    owner, row = owner[of_loop], pieces.row[piece[of_loop]]
+    owner = owner[of_loop]
+    row = pieces.row[piece[of_loop]]
     own = _added_up(
         row,
         gpu,

@@ -86,12 +86,15 @@ _CAUSE_OF_KIND[[ALLOCATION, COPY, LOADING]] = ALLOCATING, COPYING, MODULE_LOADIN
 NEAR_NS = 100_000
 #: A GPU begins launched work within this time; longer is a queue. The first launch of a kernel that takes longer
 #: than LAZY_NS loads its code.
-LATENCY_NS, LAZY_NS = 10_000, 100_000
+LATENCY_NS = 10_000
+LAZY_NS = 100_000
 #: The calls that are no part of the host code between two launches.
 _TAKEN_OUT = np.isin(np.arange(len(CALL_KINDS)), (SYNCHRONIZATION, QUERY, ALLOCATION, COPY, LOADING))
 #: So many gaps are examined at once, with the calls beside them and this many more on both sides.
-GAPS_AT_ONCE, MARGIN = 100_000, 2_000
-_LONG_AGO, _NEVER = -(2**62), 2**62
+GAPS_AT_ONCE = 100_000
+MARGIN = 2_000
+_LONG_AGO = -(2**62)
+_NEVER = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,8 @@ class Pieces(Columns):
 
 
 #: No idle time.
-_NONE, _NOWHEN = np.empty(0, np.int32), np.empty(0, np.int64)
+_NONE = np.empty(0, np.int32)
+_NOWHEN = np.empty(0, np.int64)
 NO_PIECES = Pieces(_NONE, np.empty(0, np.int8), _NONE, _NOWHEN, _NOWHEN, _NONE, _NONE, _NONE)
 
 
@@ -122,7 +126,8 @@ def pieces_of(
     attribution: Attribution, gaps: Gaps, gpu_of_work: Int32s, *, at_once: int = GAPS_AT_ONCE
 ) -> Iterator[Pieces]:
     """Yield the pieces of many gaps, in blocks of some; `gaps` are by GPU and time."""
-    decides, host = _deciding(attribution.trace, gaps, gpu_of_work), _Host(attribution)
+    decides = _deciding(attribution.trace, gaps, gpu_of_work)
+    host = _Host(attribution)
     for begin in range(0, len(gaps), at_once):
         some = slice(begin, begin + at_once)
         block = gaps.take(np.arange(len(gaps))[some])
@@ -134,14 +139,16 @@ class _Host:
     """What all blocks of gaps need to know of the threads: which run in turn, and when they load data."""
 
     def __init__(self, attribution: Attribution) -> None:
-        self.attribution, self.trace = attribution, attribution.trace
+        self.attribution = attribution
+        self.trace = attribution.trace
         self.in_turn = logical_threads(attribution)
         self.loading = loading_of(self.trace)
 
 
 def _deciding(trace: Trace, gaps: Gaps, gpu_of_work: Int32s) -> Int64s:
     """Return the work that decides on each gap: the next one by a thread that launches kernels on its GPU."""
-    work, decides = trace.work, gaps.next.astype(np.int64)
+    work = trace.work
+    decides = gaps.next.astype(np.int64)
     thread_of_work = np.append(trace.launches.thread, np.int32(-1))[work.launch]
     computes = (work.kind == KERNEL) | (work.kind == GRAPH)
     for (gpu,), of_gpu in rows_of_each(gaps.gpu):
@@ -187,9 +194,14 @@ class _Causes:
     """Cuts gaps into pieces, and finds the cause of each."""
 
     def __init__(self, host: _Host, gaps: Gaps, decides: Int64s, near: slice) -> None:
-        self.host, self.attribution, self.trace = host, host.attribution, host.trace
-        self.gaps, self.decides, self.near = gaps, decides, near
-        launches, work = self.trace.launches, self.trace.work
+        self.host = host
+        self.attribution = host.attribution
+        self.trace = host.trace
+        self.gaps = gaps
+        self.decides = decides
+        self.near = near
+        launches = self.trace.launches
+        work = self.trace.work
         # Of all calls, those that are looked at, and the work that they caused.
         self.first, behind, _ = near.indices(len(launches))
         rows = [getattr(launches, name)[near] for name in Launches.__match_args__]
@@ -206,7 +218,8 @@ class _Causes:
 
     def pieces(self) -> Pieces:
         """Return all pieces, in no order."""
-        gaps, node = self.gaps, self.attribution.node
+        gaps = self.gaps
+        node = self.attribution.node
         parts = []
         unknown = np.flatnonzero(~self.known)
         parts.append(
@@ -252,7 +265,8 @@ class _Causes:
     @cached_property
     def kinds(self) -> NDArray[np.uint8]:
         """What each call does; a call is loading where it loads inside, or is a kernel's first and takes long."""
-        launches, named = self.launches, self.trace.calls
+        launches = self.launches
+        named = self.trace.calls
         kinds = (
             np.zeros(len(launches), np.uint8) if named is None else named.kind_of_name[named.of_launch[self.near]]
         )
@@ -271,10 +285,12 @@ class _Causes:
 
     def _lazy_launches(self, kinds: NDArray[np.uint8]) -> Int32s:
         """Return the calls that launch a kernel first in its process, and take long: they load its code."""
-        work, launches = self.trace.work, self.launches
+        work = self.trace.work
+        launches = self.launches
         is_long = (kinds == KERNEL_LAUNCH) & (launches.end_ns - launches.start_ns > LAZY_NS)
         kernels = (work.kind[self.caused] == KERNEL) & is_long[self.call]
-        long_rows, call = self.caused[kernels], self.call[kernels]
+        long_rows = self.caused[kernels]
+        call = self.call[kernels]
         if not len(long_rows):
             return np.empty(0, np.int32)
         same = marked(work.name_id[long_rows], len(self.trace.names))
@@ -305,7 +321,8 @@ class _Causes:
         """Return the pieces, up to the return of their launches by this thread, of some of the gaps."""
         group = _LogicalThread(self, (thread, *self.host.in_turn.get(thread, ())), gaps)
         gap, start, end = group.cut()
-        kind, node = group.kinds_at(start), group.nodes_at(start)
+        kind = group.kinds_at(start)
+        node = group.nodes_at(start)
         stretch_ns, last_launch_ns = group.stretch(start)
         cause = _CAUSE_OF_KIND[kind]
         cause[(cause == HOST_CODE) & (stretch_ns < NEAR_NS)] = LAUNCHING
@@ -320,10 +337,14 @@ class _LogicalThread:
     """The calls and ranges near some gaps of threads that run in turn; the launching thread is first."""
 
     def __init__(self, causes: _Causes, threads: tuple[int, ...], gaps: Int64s) -> None:
-        self.causes, self.threads, self.gaps = causes, threads, gaps
-        trace, attribution = causes.trace, causes.attribution
+        self.causes = causes
+        self.threads = threads
+        self.gaps = gaps
+        trace = causes.trace
+        attribution = causes.attribution
         # Launch calls of one thread can be in any order, but gaps are disjoint and in order for each GPU.
-        self.from_ns, self.until_ns = causes.gaps.start_ns[gaps], causes.cut[gaps]
+        self.from_ns = causes.gaps.start_ns[gaps]
+        self.until_ns = causes.cut[gaps]
         joined = union(self.from_ns, self.until_ns)
         in_turn = [(thread, joined) for thread in threads]
         self.calls = [_near(causes.launches, *group) for group in in_turn]
@@ -354,7 +375,8 @@ class _LogicalThread:
 
     def kinds_at(self, at_ns: Int64s) -> NDArray[np.uint8]:
         """Return the kind of the innermost call then open, of the launching thread first; NO_KIND for none."""
-        launches, kind = self.causes.launches, np.zeros(len(at_ns), np.uint8)
+        launches = self.causes.launches
+        kind = np.zeros(len(at_ns), np.uint8)
         is_open = np.zeros(len(at_ns), np.bool_)
         for rows in self.calls:
             place = Layers(launches.start_ns[rows], launches.end_ns[rows]).innermost(at_ns)
@@ -365,7 +387,8 @@ class _LogicalThread:
 
     def nodes_at(self, at_ns: Int64s) -> Int64s:
         """Return the node of the innermost range then open, of the launching thread first; -1 for none."""
-        attribution, node = self.causes.attribution, np.full(len(at_ns), -1, np.int64)
+        attribution = self.causes.attribution
+        node = np.full(len(at_ns), -1, np.int64)
         for rows in self.ranges:
             ranges = attribution.ranges
             place = Layers(ranges.start_ns[rows], ranges.end_ns[rows]).innermost(at_ns)
@@ -375,7 +398,8 @@ class _LogicalThread:
 
     def functions_at(self, at_ns: Int64s) -> Int64s:
         """Return the name of the innermost Python function then running, of the launching thread first; -1."""
-        frames, name = self.causes.trace.frames, np.full(len(at_ns), -1, np.int64)
+        frames = self.causes.trace.frames
+        name = np.full(len(at_ns), -1, np.int64)
         if frames is not None:
             for rows in self.frames:
                 place = Layers(frames.start_ns[rows], frames.end_ns[rows]).innermost(at_ns)
@@ -385,7 +409,8 @@ class _LogicalThread:
 
     def lines_at(self, at_ns: Int64s) -> Int32s:
         """Return where the program then was: at the innermost call then open, else where it is before the next."""
-        causes, launches = self.causes, self.causes.launches
+        causes = self.causes
+        launches = self.causes.launches
         if causes.attribution.lines is None:
             return np.full(len(at_ns), -1, np.int32)
         rows = self.mine[np.argsort(launches.start_ns[self.mine], kind="stable")]
@@ -401,7 +426,8 @@ class _LogicalThread:
 
     def overhead_at(self, at_ns: Int64s) -> Int64s:
         """Return whether the profiler then did something (0) or loaded code (1); -1 for neither."""
-        overhead, state = self.causes.trace.overhead, np.full(len(at_ns), -1, np.int64)
+        overhead = self.causes.trace.overhead
+        state = np.full(len(at_ns), -1, np.int64)
         if overhead is not None and len(self.overhead):
             rows = self.overhead
             place = Layers(overhead.start_ns[rows], overhead.end_ns[rows]).innermost(at_ns)
@@ -413,11 +439,14 @@ class _LogicalThread:
 
         Calls that wait, allocate, copy or load are taken out.
         """
-        launches, kinds = self.causes.launches, self.causes.kinds
+        launches = self.causes.launches
+        kinds = self.causes.kinds
         mine = self.mine
         working = mine[self.causes.worked[mine]]
-        starts, ends = np.sort(launches.start_ns[working]), np.sort(launches.end_ns[working])
-        before, after = np.searchsorted(ends, at_ns, "right") - 1, np.searchsorted(starts, at_ns, "left")
+        starts = np.sort(launches.start_ns[working])
+        ends = np.sort(launches.end_ns[working])
+        before = np.searchsorted(ends, at_ns, "right") - 1
+        after = np.searchsorted(starts, at_ns, "left")
         last = np.append(ends, _LONG_AGO)[before]
         following = np.append(starts, _NEVER)[after]
         others = mine[_TAKEN_OUT[kinds[mine]]]
@@ -450,7 +479,9 @@ def logical_threads(attribution: Attribution) -> Mapping[int, tuple[int, ...]]:
 
     Work whose path begins on another thread than its launch's was adopted: that thread waited.
     """
-    forest, launches, work = attribution.forest, attribution.trace.launches, attribution.trace.work
+    forest = attribution.forest
+    launches = attribution.trace.launches
+    work = attribution.trace.work
     if not len(forest):
         return {}
     root = np.arange(len(forest))

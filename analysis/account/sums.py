@@ -63,12 +63,16 @@ def names_of(partition: Partition) -> list[Sequence[str]]:
 
 def kinds_of(partition: Partition) -> Sequence[str]:
     """Return what people and JSON read for each kind of cells."""
-    return (data.OPERATORS, *KINDS[1:]) if partition.on_cpu else KINDS
+    if partition.on_cpu:
+        return (data.OPERATORS, *KINDS[1:])
+    return KINDS
 
 
 def _states(partition: Partition) -> list[list[tuple[data.State, int]]]:
     """Return the time of each state in each row of the table of steps, ns, added over GPUs."""
-    cells, kinds, names = partition.cells, kinds_of(partition), names_of(partition)
+    cells = partition.cells
+    kinds = kinds_of(partition)
+    names = names_of(partition)
     detail = np.where(np.isin(cells.kind, [COPY, IDLE]), cells.what, cells.phase)
     (row, kind, number), group = grouped_rows(cells.row, cells.kind, detail)
     states: list[list[tuple[data.State, int]]] = [[] for _ in range(len(partition.table))]
@@ -80,7 +84,8 @@ def _states(partition: Partition) -> list[list[tuple[data.State, int]]]:
 
 def _rows(partition: Partition) -> Iterator[StepRow]:
     """Yield each step, with what GPUs do in it."""
-    table, trace = partition.table, partition.attribution.trace
+    table = partition.table
+    trace = partition.attribution.trace
     counted = np.zeros(len(table), np.bool_)
     counted[partition.counted] = True
     cells = partition.cells
@@ -113,7 +118,8 @@ def _rows(partition: Partition) -> Iterator[StepRow]:
 
 def _between_busy(partition: Partition, loop: Loop, gpus: Sequence[int]) -> Int64s:
     """Return how long GPUs work between each step's work and that of the step before, ns: int64 (steps,)."""
-    work, busy_ns = partition.attribution.trace.work, np.zeros(len(loop.rows), np.int64)
+    work = partition.attribution.trace.work
+    busy_ns = np.zeros(len(loop.rows), np.int64)
     between = loop.pieces.take(loop.pieces.kind == BETWEEN)
     for gpu in gpus:
         rows = np.flatnonzero(partition.gpus.of_work == gpu)
@@ -124,7 +130,8 @@ def _between_busy(partition: Partition, loop: Loop, gpus: Sequence[int]) -> Int6
 
 def _of_gpu(partition: Partition, loop: int, gpu: int, naming: Naming, rank: int | None) -> GpuAccount:
     """Return what a GPU does in the counted steps of a loop."""
-    choice, process = partition.choices[loop], partition.steps.loops[loop].process
+    choice = partition.choices[loop]
+    process = partition.steps.loops[loop].process
     of_gpu = partition.cells.take(partition.cells.gpu == gpu)
     of_loop = of_gpu.take(partition.table.loop[of_gpu.row] == loop)
     return GpuAccount(
@@ -141,7 +148,8 @@ def _of_gpu(partition: Partition, loop: int, gpu: int, naming: Naming, rank: int
 
 def _parts(partition: Partition, cells: Cells) -> tuple[Part, ...]:
     """Return the time of some cells by state, the longest first."""
-    names, kinds = names_of(partition), kinds_of(partition)
+    names = names_of(partition)
+    kinds = kinds_of(partition)
     keys, group = grouped_rows(cells.kind, cells.phase, cells.what)
     total_ns = summed(group, cells.ns, len(keys[0]))
     parts = [
@@ -153,7 +161,8 @@ def _parts(partition: Partition, cells: Cells) -> tuple[Part, ...]:
 
 def _causes(partition: Partition, idle: Cells, choice: Choice, naming: Naming) -> Iterator[Cause]:
     """Yield the causes of a GPU's idle time, the longest first, each with the place that has most of it."""
-    names, steps = names_of(partition)[IDLE], np.sort(np.concatenate([choice.counted, choice.outlying]))
+    names = names_of(partition)[IDLE]
+    steps = np.sort(np.concatenate([choice.counted, choice.outlying]))
     is_counted = np.isin(idle.row, choice.counted)
     totals_ns = summed(idle.what[is_counted], idle.ns[is_counted], len(names))
     of_step_ns = summed(
@@ -222,14 +231,17 @@ class IdlePlace:
 
 def idle_places(partition: Partition, naming: Naming, phases: Collection[str] = PHASES) -> list[IdlePlace]:
     """Return where the GPUs are idle in the steps that count, the most first; `naming` joins paths."""
-    cells, trace = partition.cells, partition.attribution.trace
+    cells = partition.cells
+    trace = partition.attribution.trace
     wanted = np.isin(cells.phase, [PHASES.index(phase) for phase in phases])
     idle = cells.take((cells.kind == IDLE) & wanted & np.isin(cells.row, partition.counted))
     number: dict[Path, int] = {}
     named = np.array([number.setdefault(naming(path), len(number)) for path in partition.paths.names], np.int64)
     (cause, path, function), group = grouped_rows(idle.what, named[idle.path], idle.function)
     total_ns = summed(group, idle.ns, len(cause))
-    paths, functions, causes = list(number), ("", *trace.frame_names), names_of(partition)[IDLE]
+    paths = list(number)
+    functions = ("", *trace.frame_names)
+    causes = names_of(partition)[IDLE]
     places = []
     for place, ns in enumerate(total_ns.tolist()):
         of_place = idle.take(group == place)
@@ -251,7 +263,8 @@ def _after(partition: Partition, idle: Cells, total_ns: int) -> str:
 
 def _outlying(partition: Partition) -> Iterator[Outlying]:
     """Yield the steps that are apart from the others, with what they have more (or less) of."""
-    table, trace = partition.table, partition.attribution.trace
+    table = partition.table
+    trace = partition.attribution.trace
     for loop, choice in zip(partition.steps.loops, partition.choices, strict=True):
         for row in choice.outlying.tolist():
             own_ns = int(table.own_ns[row])
@@ -267,7 +280,8 @@ def _rhythm(partition: Partition, choice: Choice) -> Rhythm | None:
     own_ns = partition.table.own_ns[choice.counted]
     usual = usual_ns(own_ns)
     is_apart = np.abs(own_ns - usual) > APART * usual
-    apart, others = choice.counted[is_apart], choice.counted[~is_apart]
+    apart = choice.counted[is_apart]
+    others = choice.counted[~is_apart]
     means_ns = float(own_ns[is_apart].mean()), float(own_ns[~is_apart].mean())
     return Rhythm(choice.period, *means_ns, _difference(partition, apart, others))
 
@@ -277,7 +291,8 @@ def _difference(partition: Partition, some: Int64s, others: Int64s) -> Differenc
 
     Of several GPUs it is of the first.
     """
-    cells, table = partition.cells, partition.table
+    cells = partition.cells
+    table = partition.table
     gpu = partition.gpus_of(int(table.loop[some[0]]))[0]
     means = []
     for rows in (some, others):
@@ -294,14 +309,16 @@ def _difference(partition: Partition, some: Int64s, others: Int64s) -> Differenc
 
 def _pause(partition: Partition) -> Pause | None:
     """Return the gap that holds most of the idle time of a report without steps, and what remains without it."""
-    trace, gpus = partition.attribution.trace, partition.gpus
+    trace = partition.attribution.trace
+    gpus = partition.gpus
     gaps = gaps_of(trace, gpus.of_work)
     cells = partition.cells
     idle_ns = int(cells.ns[cells.kind == IDLE].sum())
     if len(gaps) < 2 or gaps.duration_ns.max() < PAUSE_FROM * idle_ns:
         return None
     longest = int(gaps.duration_ns.argmax())
-    start_ns, end_ns = int(gaps.start_ns[longest]), int(gaps.end_ns[longest])
+    start_ns = int(gaps.start_ns[longest])
+    end_ns = int(gaps.end_ns[longest])
     on_gpu = gpus.of_work == gaps.gpu[longest]
     before = int(np.flatnonzero(on_gpu & (trace.work.end_ns == start_ns))[0])
     places = [
