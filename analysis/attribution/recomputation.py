@@ -79,13 +79,17 @@ def _recomputations(ranges: Ranges, facts: NameFacts, names: list[str]) -> Range
     in_node = (node >= 0) & is_node[np.maximum(node, 0)]
     is_direct = in_node & (node == caller) & is_operator
     again = in_node & is_operator & ~is_node & (inner.seq >= 0)
-    is_engine = np.array([name.startswith(ENGINE_OPERATOR) for name in names], np.bool_)[inner.name_id]
-    tells = is_direct & ((~is_node & (inner.seq < 0)) | (is_engine & ~is_engine[np.maximum(node, 0)]))
+    is_name_of_engine = np.array([name.startswith(ENGINE_OPERATOR) for name in names], np.bool_)
+    is_engine = is_name_of_engine[inner.name_id]
+    is_engine_in_node = is_engine & ~is_engine[np.maximum(node, 0)]
+    is_unnumbered = ~is_node & (inner.seq < 0)
+    is_hint = is_direct & (is_unnumbered | is_engine_in_node)
     calls_modules = in_node & (inner.category == MODEL_FORWARD)
-    is_told = marked(node[tells].astype(np.int32), len(inner))
-    is_told &= ~marked(node[calls_modules].astype(np.int32), len(inner))
-    found = np.flatnonzero(again & is_told[np.maximum(node, 0)])
-    return _around(inner, node[found], child[found])
+    has_hint = marked(node[is_hint].astype(np.int32), len(inner))
+    has_modules = marked(node[calls_modules].astype(np.int32), len(inner))
+    recomputes = has_hint & ~has_modules
+    recomputed = np.flatnonzero(again & recomputes[np.maximum(node, 0)])
+    return _around(inner, node[recomputed], child[recomputed])
 
 
 def _callers(ranges: Ranges) -> Int64s:
