@@ -190,7 +190,8 @@ class TraceColumns:
         allocations = []
         for event in events:
             if event.ph == "X":
-                if (table_and_kind := CATEGORIES.get(event.cat)) is None:
+                table_and_kind = CATEGORIES.get(event.cat)
+                if table_and_kind is None:
                     frame = self._frame(event) if event.cat == FRAME else NO_FRAME
                     if not frame:
                         continue
@@ -244,15 +245,24 @@ class TraceColumns:
         """Add the collectives in kernels' own arguments; call this before their rows are added."""
         messages = []
         for row, args in enumerate(args_of_work, self.work.rows):
-            if args.collective is not None:
-                size = int(type_of(str(args.dtype)).bytes)
-                counts = map(_count, (args.sent, args.received))
-                sizes = (count * size if size and count >= 0 else -1 for count in counts)
-                ranks = _first(args.group_ranks, "")  # a list, or the text of one
-                listed = (ranks if isinstance(ranks, str) else json.dumps(ranks)).replace(" ", "")
-                group = " ".join(str(part) for part in (args.group, listed) if part not in (None, ""))
-                names = self.names(str(args.collective)), self.names(group)
-                messages.append((row, *names, max(_count(args.group_size), 0), *sizes))
+            if args.collective is None:
+                continue
+            element_bytes = int(type_of(str(args.dtype)).bytes)
+            ranks = _first(args.group_ranks, "")  # a list, or the text of one
+            if not isinstance(ranks, str):
+                ranks = json.dumps(ranks)
+            parts = (args.group, ranks.replace(" ", ""))
+            group = " ".join(str(part) for part in parts if part not in (None, ""))
+            messages.append(
+                (
+                    row,
+                    self.names(str(args.collective)),
+                    self.names(group),
+                    max(_count(args.group_size), 0),
+                    _bytes(args.sent, element_bytes),
+                    _bytes(args.received, element_bytes),
+                )
+            )
         if messages:
             columns = np.array(messages, np.int64).T
             self.messages.add(**dict(zip(("work", *MESSAGE), columns, strict=True)))
@@ -340,28 +350,29 @@ class TraceColumns:
             if args.dims:
                 text = join((args.dims, args.types, args.values, args.strides))
                 rows.append(row)
-                calls.append(numbers.setdefault((event.name, text), len(numbers)))
+                calls.append(numbers((event.name, text)))
         if rows:
-            self.operators.add(
-                **{name: values[rows] for name, values in columns.items()}, call_text=np.array(calls)
-            )
+            of_rows = {name: values[rows] for name, values in columns.items()}
+            self.operators.add(**of_rows, call_text=np.array(calls))
 
     def _frame(self, event: Event) -> int:
         """Return the kind of a Python frame, found once for each name; keep it if it is a function's call."""
         name = event.name
-        if (found := self._kind_of_frame.get(name)) is None:
+        if name not in self._kind_of_frame:
             is_function = kind_of(name, "all") == FUNCTION_CALL
-            found = self._kind_of_frame[name] = kind_of(name, self._functions), is_function
-        frame, is_function = found
+            self._kind_of_frame[name] = kind_of(name, self._functions), is_function
+        frame, is_function = self._kind_of_frame[name]
         if is_function and event.dur != _NOTHING:
             self._calls_of_functions.append(event)
         return frame
 
     def _add_calls_of_functions(self) -> None:
         """Add the functions' calls that were kept."""
-        if calls := self._calls_of_functions:
+        calls = self._calls_of_functions
+        if calls:
             names = numbered([event.name for event in calls], self.functions)
-            self.frames.add(**_times(calls), name=names, place=_places(calls, self.threads))
+            places = _places(calls, self.threads)
+            self.frames.add(**_times(calls), name=names, place=places)
             self._calls_of_functions = []
 
     def _add_frames(self, events: list[Event], frame: int) -> None:
@@ -384,7 +395,9 @@ class TraceColumns:
         """Return the shapes of the weights that operators used, as far as they are recorded."""
         weights = np.full(len(events), -1, np.int64)
         for row in candidates.tolist():
-            if shape := weight_shape(events[row].name, events[row].args.dims):
+            event = events[row]
+            shape = weight_shape(event.name, event.args.dims)
+            if shape:
                 weights[row] = self.shapes(shape)
         return weights
 
@@ -434,8 +447,9 @@ _NAME_OF_RANGE: dict[int, Callable[[str], str]] = {
 def _copy_name(name: str) -> str:
     """Name a copy as nsys does: `Memcpy HtoD (Pageable -> Device)` is a `[CUDA memcpy Host-to-Device]`."""
     start, _, end = [*name.split(), "", ""][1].partition("to")
-    is_known = start in COPY_ENDS and end in COPY_ENDS
-    return f"[CUDA memcpy {f'{COPY_ENDS[start]}-to-{COPY_ENDS[end]}' if is_known else 'of unknown kind'}]"
+    if start not in COPY_ENDS or end not in COPY_ENDS:
+        return "[CUDA memcpy of unknown kind]"
+    return f"[CUDA memcpy {COPY_ENDS[start]}-to-{COPY_ENDS[end]}]"
 
 
 _NAME_OF_WORK: dict[int, Callable[[str], str]] = {
@@ -447,7 +461,8 @@ _NAME_OF_WORK: dict[int, Callable[[str], str]] = {
 
 def _times(events: list[Event]) -> dict[str, Int64s]:
     start = nanoseconds([event.ts for event in events])
-    return {"start": start, "end": start + nanoseconds([event.dur for event in events])}
+    duration = nanoseconds([event.dur for event in events])
+    return {"start": start, "end": start + duration}
 
 
 def numbered(values: Sequence[Any], number: Callable[[Any], int]) -> Int64s:
@@ -486,6 +501,14 @@ def _count(value: Any) -> int:
     if 0 <= value < MOST_ELEMENTS:
         return value
     return -1
+
+
+def _bytes(elements: Any, element_bytes: int) -> int:
+    """Return the size of some elements, -1 where their count or type is unknown."""
+    count = _count(elements)
+    if not element_bytes or count < 0:
+        return -1
+    return count * element_bytes
 
 
 def three_sizes(text: bytes) -> tuple[int, int, int]:
