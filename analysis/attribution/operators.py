@@ -45,11 +45,9 @@ class Launchers:
         return np.where(self.counted >= 0, self.counted, self.innermost)
 
 
-def launchers(trace: Trace, facts: NameFacts, examined: Bools | None = None) -> Launchers:
-    """Return the operators around the calls that caused work; `examined` marks the launches to look at."""
+def launchers(trace: Trace, facts: NameFacts) -> Launchers:
+    """Return the operators around the calls that caused work."""
     used = marked(trace.work.launch, len(trace.launches))
-    if examined is not None:
-        used &= examined
     rows = np.flatnonzero(used)
     calls = trace.launches.take(rows)
     operators = operator_ranges(facts, trace.ranges) & (trace.ranges.style == PUSH_POP)
