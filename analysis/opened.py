@@ -89,7 +89,9 @@ class Opened:
     def lines_called(self) -> dict[str, Line]:
         """The lines by what people read."""
         lines = self.attribution.lines
-        return {source.lines[0].called: source.lines[0] for source in lines.sources} if lines else {}
+        if lines:
+            return {source.lines[0].called: source.lines[0] for source in lines.sources}
+        return {}
 
     @cached_property
     def by_line(self) -> Report:
@@ -101,7 +103,9 @@ class Opened:
     @cached_property
     def counted(self) -> Attribution:
         """The work that the figures are of: in the steps that count if they are per step, else all."""
-        return self.partition.of_counted_steps if self.per_step else self.attribution
+        if self.per_step:
+            return self.partition.of_counted_steps
+        return self.attribution
 
     @cached_property
     def fixes(self) -> Fixes:
@@ -116,12 +120,16 @@ class Opened:
 
 def is_per_step(some: Iterable[Report], asked: bool | None = None) -> bool:
     """Return whether figures of these reports are per step: as asked, else if steps of all of them have work."""
-    return all(report.has_work_in_steps for report in some) if asked is None else asked
+    if asked is None:
+        return all(report.has_work_in_steps for report in some)
+    return asked
 
 
 def scaled(report: Report, asked: bool | None = None) -> Report:
     """Return the report per step if figures are; raises ReportError if this was asked for and it has no steps."""
-    return reports.per_step(report) if is_per_step([report], asked) else report
+    if is_per_step([report], asked):
+        return reports.per_step(report)
+    return report
 
 
 def trace_of(source: Source, functions: Functions = "") -> Trace:

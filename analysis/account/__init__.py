@@ -65,7 +65,9 @@ class Partition:
     def evidence(self) -> StepEvidence:
         """By what the steps are known, or why there are none."""
         known = self.attribution.steps.evidence
-        return known if self.has_steps or known.refused else StepEvidence(refused=self.refusal)
+        if self.has_steps or known.refused:
+            return known
+        return StepEvidence(refused=self.refusal)
 
     @property
     def has_steps(self) -> bool:
@@ -122,11 +124,13 @@ def partition(
     refusal = attribution.steps.refusal or (refusal_of(evidence) if steps is None else "")
     choices = choices_of(attribution, steps) if steps else []
     if steps and steps.dropped > sum(len(choice.counted) for choice in choices):
-        refusal, steps = LOST.format(steps.dropped, len(ranges)), None
+        refusal = LOST.format(steps.dropped, len(ranges))
+        steps = None
     per = evidence.per if steps else RECORDING
     if steps is None:
         steps = all_of_it(attribution, include_warm_up=include_warm_up)
         choices = choices_of(attribution, steps)
-    paths, gpus = Paths(attribution), Gpus(attribution.trace)
+    paths = Paths(attribution)
+    gpus = Gpus(attribution.trace)
     cells = cells_of(attribution, paths, steps, gpus, at_once=gaps_at_once)
     return Partition(attribution, steps, tuple(choices), cells, paths, gpus, per, include_warm_up, refusal)

@@ -93,29 +93,33 @@ def cells_of(
 ) -> Cells:
     """Return the cells of all steps, on every GPU that works in them; this many gaps are examined at a time."""
     if attribution.trace.provenance.unit_of_work == "CPU":
-        cpus = [gpus.processes.index(loop.process) for loop in steps.loops]
-        of_loops = zip(steps.loops, cpus, strict=True)
-        return Cells.joined([_of_cpu(attribution, paths, steps.table, loop, cpu) for loop, cpu in of_loops])
-    work, states = attribution.trace.work, _States(attribution)
+        parts = []
+        for loop in steps.loops:
+            cpu = gpus.processes.index(loop.process)
+            parts.append(_of_cpu(attribution, paths, steps.table, loop, cpu))
+        return Cells.joined(parts)
+    work = attribution.trace.work
+    states = _States(attribution)
     timelines: list[_Timeline] = []
     gaps: list[Gaps] = []
     for gpu, process in enumerate(gpus.processes):
         rows = np.flatnonzero(gpus.of_work == gpu)
         rows = rows[np.argsort(work.start_ns[rows], kind="stable")]
-        loops = [loop for loop in steps.loops if loop.process == process]
-        mine = [
-            timeline
-            for loop in loops
-            if (timeline := _Timeline(work, rows, gpu, loop.pieces.in_steps())).rows.size
-        ]
-        if mine:
-            since_ns = min(int(timeline.pieces.start_ns[0]) for timeline in mine)
-            pieces = Pieces.joined([timeline.pieces for timeline in mine])
-            gaps.append(within(gaps_between(work, rows, gpu, since_ns), union(pieces.start_ns, pieces.end_ns)))
-            timelines += mine
-    parts = [_nothing(), *(cells for timeline in timelines for cells in timeline.cells(states))]
+        of_process = [loop for loop in steps.loops if loop.process == process]
+        of_gpu = [_Timeline(work, rows, gpu, loop.pieces.in_steps()) for loop in of_process]
+        of_gpu = [timeline for timeline in of_gpu if timeline.rows.size]
+        if of_gpu:
+            since_ns = min(int(timeline.pieces.start_ns[0]) for timeline in of_gpu)
+            pieces = Pieces.joined([timeline.pieces for timeline in of_gpu])
+            in_steps = union(pieces.start_ns, pieces.end_ns)
+            all_gaps = gaps_between(work, rows, gpu, since_ns)
+            gaps.append(within(all_gaps, in_steps))
+            timelines += of_gpu
+    parts = [_nothing()]
     if not timelines:
         return parts[0]
+    for timeline in timelines:
+        parts += timeline.cells(states)
     for idle in pieces_of(attribution, Gaps.joined(gaps), gpus.of_work, at_once=at_once):
         parts += [_idle_cells(attribution, paths, idle, timeline) for timeline in timelines]
     return Cells.joined(parts)
@@ -125,33 +129,44 @@ class _States:
     """The state of a GPU in each piece of work."""
 
     def __init__(self, attribution: Attribution) -> None:
-        trace, work = attribution.trace, attribution.trace.work
+        trace = attribution.trace
+        work = trace.work
         ids = distinct(work.name_id)
         names = [trace.names[number] for number in ids.tolist()]
-        category, copy = np.zeros((2, len(trace.names)), np.int8)
-        category[ids] = [CATEGORIES.index(name) for name in categorize(names, trace.categories)]
-        copy[ids] = [COPIES.index(copy_called(name)) for name in names]
-        is_kernel, is_graph = work.kind == KERNEL, work.kind == GRAPH
-        communicates = is_kernel & (category[work.name_id] == CATEGORIES.index("communication"))
-        self.kind: Int8s = np.where(is_kernel | is_graph, np.where(communicates, COMMUNICATION, COMPUTE), COPY)
-        self.what = np.where(is_kernel, category[work.name_id], copy[work.name_id])
+        category_of_name, copy_of_name = np.zeros((2, len(trace.names)), np.int8)
+        category_of_name[ids] = [CATEGORIES.index(name) for name in categorize(names, trace.categories)]
+        copy_of_name[ids] = [COPIES.index(copy_called(name)) for name in names]
+        category = category_of_name[work.name_id]
+        is_kernel = work.kind == KERNEL
+        is_graph = work.kind == GRAPH
+        communicates = is_kernel & (category == CATEGORIES.index("communication"))
+        self.kind = np.full(len(work), COPY, np.int8)
+        self.kind[is_kernel | is_graph] = COMPUTE
+        self.kind[communicates] = COMMUNICATION
+        self.what = np.where(is_kernel, category, copy_of_name[work.name_id])
         self.what[is_graph] = CATEGORIES.index("graph")
         self.phase = attribution.phase
 
 
 def copy_called(name: str) -> str:
     """Return what a copy or memset is called, one of COPIES, by its name in the trace."""
-    return "memset" if "memset" in name else _COPY_OF_NAME.get(name, COPIES[-1])
+    if "memset" in name:
+        return "memset"
+    return _COPY_OF_NAME.get(name, COPIES[-1])
 
 
 class _Timeline:
     """The time of a loop on one GPU: its pieces, and the work of the GPU that overlaps them, by start."""
 
     def __init__(self, work: Work, rows: Int64s, gpu: int, pieces: Pieces) -> None:
-        self.work, self.gpu, self.pieces = work, gpu, pieces
+        self.work = work
+        self.gpu = gpu
+        self.pieces = pieces
         self.last_end_ns = int(work.end_ns[rows].max())
-        begins_before_end = work.start_ns[rows] < pieces.end_ns[-1:].max(initial=0)
-        self.rows = rows[begins_before_end & (work.end_ns[rows] > pieces.start_ns[:1].min(initial=NEVER))]
+        begin_ns = pieces.start_ns[:1].min(initial=NEVER)
+        end_ns = pieces.end_ns[-1:].max(initial=0)
+        overlaps = (work.start_ns[rows] < end_ns) & (work.end_ns[rows] > begin_ns)
+        self.rows = rows[overlaps]
 
     def cells(self, states: _States) -> Iterator[Cells]:
         """Yield the cells of each kind of work, and the time after the GPU's last."""
@@ -161,18 +176,26 @@ class _Timeline:
             rows, start_ns, end_ns = _first_owned(self.work, rows)
             owner, piece, start_ns, end_ns = split(start_ns, end_ns, self.pieces)
             of_work = rows[owner]
-            ns = end_ns - start_ns - higher.covered(start_ns, end_ns)
-            state = np.full(len(ns), kind, np.int8), states.what[of_work], states.phase[of_work]
-            yield _added_up(self.pieces.row[piece], self.gpu, *state, ns)
-            higher = higher.joined_with(union(self.work.start_ns[rows], self.work.end_ns[rows]))
-        last = Intervals(np.array([self.last_end_ns]), np.array([NEVER]))
-        ns = last.covered(self.pieces.start_ns, self.pieces.end_ns)
-        yield _added_up(self.pieces.row, self.gpu, *_constant(len(ns), IDLE, NO_MORE_WORK), ns)
+            yield _added_up(
+                row=self.pieces.row[piece],
+                gpu=self.gpu,
+                kind=np.full(len(of_work), kind, np.int8),
+                detail=states.what[of_work],
+                phase=states.phase[of_work],
+                ns=end_ns - start_ns - higher.covered(start_ns, end_ns),
+            )
+            of_kind = union(self.work.start_ns[rows], self.work.end_ns[rows])
+            higher = higher.joined_with(of_kind)
+        after_last = Intervals(np.array([self.last_end_ns]), np.array([NEVER]))
+        ns = after_last.covered(self.pieces.start_ns, self.pieces.end_ns)
+        state = _constant(len(ns), IDLE, NO_MORE_WORK)
+        yield _added_up(self.pieces.row, self.gpu, *state, ns)
 
 
 def _first_owned(work: Work, rows: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """Return disjoint intervals of some work, by start: of what overlaps, what began first has the time."""
-    start_ns, end_ns = work.start_ns[rows], work.end_ns[rows]
+    start_ns = work.start_ns[rows]
+    end_ns = work.end_ns[rows]
     reach_ns = np.maximum.accumulate(end_ns)
     begin_ns = np.concatenate([start_ns[:1], np.maximum(start_ns[1:], reach_ns[:-1])])
     owns = end_ns > begin_ns
@@ -185,40 +208,55 @@ def split(start_ns: Int64s, end_ns: Int64s, pieces: Pieces) -> tuple[Int64s, Int
     behind = np.searchsorted(pieces.start_ns, end_ns, "left")
     interval, number = numbered(np.maximum(behind - first, 0))
     piece = first[interval] + number
-    start_ns = np.maximum(start_ns[interval], pieces.start_ns[piece])
-    return interval, piece, start_ns, np.minimum(end_ns[interval], pieces.end_ns[piece])
+    part_start_ns = np.maximum(start_ns[interval], pieces.start_ns[piece])
+    part_end_ns = np.minimum(end_ns[interval], pieces.end_ns[piece])
+    return interval, piece, part_start_ns, part_end_ns
 
 
 def _idle_cells(attribution: Attribution, paths: Paths, idle: Idle, timeline: _Timeline) -> Cells:
     """Return the cells of the pieces of idle time that are of the timeline's GPU."""
-    calls, idle = attribution.trace.calls, idle.take(idle.gpu == timeline.gpu)
+    calls = attribution.trace.calls
+    idle = idle.take(idle.gpu == timeline.gpu)
     owner, piece, start_ns, end_ns = split(idle.start_ns, idle.end_ns, timeline.pieces)
     idle = idle.take(owner)
     after = idle.exposed_by.astype(np.int64)
     if calls is not None:
         after = np.append(calls.of_launch.astype(np.int64), -1)[idle.exposed_by]
-    phase = np.append(attribution.node_phase, np.int8(_NO_PHASE))[idle.node]
-    state = np.full(len(idle), IDLE, np.int8), idle.cause, phase
-    place = paths.names_of_node[idle.node], after.astype(np.int32), idle.function, idle.line
-    return _added_up(timeline.pieces.row[piece], timeline.gpu, *state, end_ns - start_ns, *place)
+    phase_of_node = np.append(attribution.node_phase, np.int8(_NO_PHASE))
+    return _added_up(
+        row=timeline.pieces.row[piece],
+        gpu=timeline.gpu,
+        kind=np.full(len(idle), IDLE, np.int8),
+        detail=idle.cause,
+        phase=phase_of_node[idle.node],
+        ns=end_ns - start_ns,
+        path=paths.names_of_node[idle.node],
+        after=after.astype(np.int32),
+        function=idle.function,
+        line=idle.line,
+    )
 
 
 def _nothing() -> Cells:
     """Return no cells."""
     no_ns = np.empty(0, np.int64)
-    return _added_up(no_ns, 0, *_constant(0, IDLE, NO_MORE_WORK), no_ns)
+    state = _constant(0, IDLE, NO_MORE_WORK)
+    return _added_up(no_ns, 0, *state, no_ns)
 
 
-def _constant(count: int, kind: int, what: int) -> tuple[Int8s, Int8s, Int8s]:
+def _constant(count: int, kind: int, detail: int) -> tuple[Int8s, Int8s, Int8s]:
     """Return the kind, the detail and no phase, `count` times."""
-    return np.full(count, kind, np.int8), np.full(count, what, np.int8), np.full(count, _NO_PHASE, np.int8)
+    kinds = np.full(count, kind, np.int8)
+    details = np.full(count, detail, np.int8)
+    phases = np.full(count, _NO_PHASE, np.int8)
+    return kinds, details, phases
 
 
 def _added_up(
     row: Int64s,
     gpu: int,
     kind: Int8s,
-    what: Int8s,
+    detail: Int8s,
     phase: Int8s,
     ns: Int64s,
     path: Int32s | None = None,
@@ -230,13 +268,13 @@ def _added_up(
     nowhere = np.full(len(row), -1, np.int32)
     columns = (nowhere if column is None else column for column in (path, after, function, line))
     places, place = grouped_rows(*columns)
-    states, state = grouped_rows(kind, what, phase)
+    states, state = grouped_rows(kind, detail, phase)
     (row, state, place), cell = grouped_rows(row, state, place)
     total_ns = summed(cell, ns, len(row))
     gpus = np.full(len(row), gpu, np.int32)
-    kinds, whats, phases = (column[state] for column in states)
-    of_places = (column[place] for column in places)
-    cells = Cells(row.astype(np.int32), gpus, kinds, whats, phases, total_ns, *of_places)
+    of_states = [column[state] for column in states]
+    of_places = [column[place] for column in places]
+    cells = Cells(row.astype(np.int32), gpus, *of_states, total_ns, *of_places)
     return cells.take(total_ns > 0)
 
 
@@ -246,31 +284,41 @@ def _of_cpu(attribution: Attribution, paths: Paths, table: StepTable, loop: Loop
     Operators have times of their own, without those that they call, but these are no intervals. So the time in
     which some operator runs is exact, and is divided among categories and phases in proportion to their own times.
     """
-    trace, pieces = attribution.trace, loop.pieces.in_steps()
+    trace = attribution.trace
+    pieces = loop.pieces.in_steps()
     step_ranges = table.range[loop.rows]
     thread = program_thread(attribution, loop.process, step_ranges[step_ranges >= 0])
     outside = outside_operators(attribution, paths, thread, Intervals(pieces.start_ns, pieces.end_ns))
-    phase = np.append(attribution.node_phase, np.int8(_NO_PHASE))[outside.node]
-    state = np.full(len(outside), IDLE, np.int8), outside.cause, phase
-    after = np.full(len(outside), -1, np.int32)
-    place = paths.names_of_node[outside.node], after, outside.function, outside.line
-    idle_ns = outside.end_ns - outside.start_ns
-    idle = _added_up(pieces.row[outside.window], gpu, *state, idle_ns, *place)
+    phase_of_node = np.append(attribution.node_phase, np.int8(_NO_PHASE))
+    idle = _added_up(
+        row=pieces.row[outside.window],
+        gpu=gpu,
+        kind=np.full(len(outside), IDLE, np.int8),
+        detail=outside.cause,
+        phase=phase_of_node[outside.node],
+        ns=outside.end_ns - outside.start_ns,
+        path=paths.names_of_node[outside.node],
+        function=outside.function,
+        line=outside.line,
+    )
 
-    states, work = _States(attribution), trace.work
+    states = _States(attribution)
+    work = trace.work
     operators_ns = table.own_ns - summed(idle.row, idle.ns, len(table))
     owner, piece, start_ns, end_ns = split(work.start_ns, work.end_ns, pieces)
     of_loop = work.process[owner] == loop.process
-    owner, row = owner[of_loop], pieces.row[piece[of_loop]]
-    own = _added_up(
-        row,
-        gpu,
-        np.full(len(row), COMPUTE, np.int8),
-        states.what[owner],
-        states.phase[owner],
-        (end_ns - start_ns)[of_loop],
+    owner = owner[of_loop]
+    row = pieces.row[piece[of_loop]]
+    operators = _added_up(
+        row=row,
+        gpu=gpu,
+        kind=np.full(len(row), COMPUTE, np.int8),
+        detail=states.what[owner],
+        phase=states.phase[owner],
+        ns=(end_ns - start_ns)[of_loop],
     )
-    return Cells.joined([_in_proportion(own, operators_ns, loop.rows, gpu), idle])
+    scaled = _in_proportion(operators, operators_ns, loop.rows, gpu)
+    return Cells.joined([scaled, idle])
 
 
 def _in_proportion(cells: Cells, total_ns: Int64s, rows: Int64s, gpu: int) -> Cells:
@@ -280,11 +328,13 @@ def _in_proportion(cells: Cells, total_ns: Int64s, rows: Int64s, gpu: int) -> Ce
         of_row = cells.take(cells.row == row)
         if not len(of_row):
             state = _constant(1, COMPUTE, CATEGORIES.index(OTHER))
-            parts.append(_added_up(np.full(1, row, np.int64), gpu, *state, total_ns[row : row + 1]))
+            of_other = _added_up(np.array([row], np.int64), gpu, *state, total_ns[row : row + 1])
+            parts.append(of_other)
             continue
         until = np.cumsum(of_row.ns).tolist()
-        scaled = [0, *(int(total_ns[row]) * part // until[-1] for part in until)]
-        edges = np.array(scaled, np.int64)
+        row_ns = int(total_ns[row])
+        scaled = [row_ns * part // until[-1] for part in until]
+        edges = np.array([0, *scaled], np.int64)
         parts.append(replace(of_row, ns=edges[1:] - edges[:-1]))
     joined = Cells.joined(parts)
     return joined.take(joined.ns > 0)

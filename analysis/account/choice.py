@@ -49,7 +49,8 @@ class Choice:
 
 def choices_of(attribution: Attribution, steps: Steps) -> list[Choice]:
     """Return which steps of each loop count; loops with equally many steps choose together, by their means."""
-    table, by_length = steps.table, defaultdict(list)
+    table = steps.table
+    by_length = defaultdict(list)
     for number, loop in enumerate(steps.loops):
         by_length[len(loop.rows)].append(number)
     choices: dict[int, Choice] = {}
@@ -75,7 +76,8 @@ def choose(own_ns: Sequence[float], known: Bools, *, is_first: bool = False) -> 
     """
     rows = np.flatnonzero(known) if known.any() else np.arange(len(known))
     unknown = np.setdiff1d(np.arange(len(known)), rows)
-    own, none = np.asarray(own_ns)[rows], rows[:0]
+    own = np.asarray(own_ns)[rows]
+    none = rows[:0]
     if is_first and not len(unknown) and len(own) == 2 and own[0] > (1 + APART) * own[1]:
         return Choice(rows[1:], rows[:1], unknown, 1)
     usual = usual_ns(own)
@@ -91,10 +93,13 @@ def _period(apart: Int64s, count: int) -> int:
     """Return n if every n-th of the steps is apart, from the first n to the end; 0 if there is no such rhythm."""
     if len(apart) < FEWEST_OF_RHYTHM:
         return 0
-    distances, period = np.diff(apart), int(apart[1] - apart[0])
+    distances = np.diff(apart)
+    period = int(apart[1] - apart[0])
     is_even = bool((distances == period).all())
     is_whole = period > 1 and apart[0] < period and apart[-1] + period >= count
-    return period if is_even and is_whole else 0
+    if is_even and is_whole:
+        return period
+    return 0
 
 
 def _known(attribution: Attribution, table: StepTable, rows: Int64s) -> Bools:
@@ -103,7 +108,8 @@ def _known(attribution: Attribution, table: StepTable, rows: Int64s) -> Bools:
     first_by = table.begun_by[rows[0]]
     if first_by == BY_STEP_BEFORE or len(rows) == 1:
         return known
-    ranges, of_row = attribution.ranges, table.range[rows]
+    ranges = attribution.ranges
+    of_row = table.range[rows]
     between_ns = np.maximum(ranges.start_ns[of_row[1:]] - ranges.end_ns[of_row[:-1]], 0)
     tiles = np.median(between_ns) <= TILES * np.median(table.own_ns[rows[1:]])
     known[0] &= bool(first_by != BY_FIRST_WORK and tiles and not table.evaluation_ns[rows].any())

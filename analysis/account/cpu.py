@@ -62,7 +62,9 @@ def _in_turn(attribution: Attribution, thread: int) -> tuple[int, ...]:
 
 def outside_operators(attribution: Attribution, paths: Paths, thread: int, windows: Intervals) -> Outside:
     """Return what a thread does in some disjoint intervals while no operator runs."""
-    operators, ranges, frames = operators_of(attribution, thread), attribution.ranges, attribution.trace.frames
+    operators = operators_of(attribution, thread)
+    ranges = attribution.ranges
+    frames = attribution.trace.frames
     edges_ns = np.unique(np.concatenate([operators.start_ns, operators.end_ns]))
     window, start_ns, end_ns = cut_at(edges_ns, windows.start_ns, windows.end_ns)
     is_free = operators.covered(start_ns, end_ns) == 0
@@ -78,13 +80,15 @@ def outside_operators(attribution: Attribution, paths: Paths, thread: int, windo
     if running is not None:
         place = Layers(running.start_ns, running.end_ns).innermost(start_ns)
         function = np.append(running.name_id, np.int32(-1))[place]
-    cause, line = _causes(attribution, paths, node, function), _lines_before(attribution, thread, start_ns)
+    cause = _causes(attribution, paths, node, function)
+    line = _lines_before(attribution, thread, start_ns)
     return Outside(window[is_free][piece], cause, node, function, line, start_ns, end_ns)
 
 
 def _lines_before(attribution: Attribution, thread: int, at_ns: Int64s) -> Int32s:
     """Return where a thread was at moments outside of operators, by the next one."""
-    lines, launches = attribution.lines, attribution.trace.launches
+    lines = attribution.lines
+    launches = attribution.trace.launches
     if lines is None:
         return np.full(len(at_ns), -1, np.int32)
     rows = np.flatnonzero(np.isin(launches.thread, _in_turn(attribution, thread)))
@@ -108,5 +112,7 @@ def _causes(attribution: Attribution, paths: Paths, node: Int32s, function: Int3
 def _cause(names: tuple[str, ...]) -> int:
     for name in reversed(names):
         if loads_data(name) or waits(name):
-            return LOADING if loads_data(name) else WAITING
+            if loads_data(name):
+                return LOADING
+            return WAITING
     return PYTHON

@@ -40,7 +40,8 @@ def gaps_between(work: Work, rows: Int64s, gpu: int, since_ns: int | None = None
     start_ns = work.start_ns[rows]
     if (start_ns[1:] < start_ns[:-1]).any():
         order = np.argsort(start_ns, kind="stable")
-        rows, start_ns = rows[order], start_ns[order]
+        rows = rows[order]
+        start_ns = start_ns[order]
     begin = start_ns[:1] if since_ns is None else np.minimum(start_ns[:1], since_ns)
     reach_ns = np.concatenate([begin, np.maximum.accumulate(work.end_ns[rows])[:-1]])[: len(rows)]
     late = np.flatnonzero(start_ns > reach_ns)

@@ -41,7 +41,8 @@ class Generation:
 
 def generations(attribution: Attribution, *, include_warm_up: bool = False) -> dict[int, Generation]:
     """Return the parts of the measured steps that generate, by the step's place among the measured ones."""
-    trace, ranges = attribution.trace, attribution.ranges
+    trace = attribution.trace
+    ranges = attribution.ranges
     steps = measured_steps(attribution, include_warm_up=include_warm_up)
     if not len(steps) or not any(isinstance(fact.mark, CallMark) for fact in trace.facts):
         return {}
@@ -51,7 +52,8 @@ def generations(attribution: Attribution, *, include_warm_up: bool = False) -> d
     rows = np.flatnonzero(called)
     step = step_of_node[attribution.home[rows]]
     in_step = (step >= 0) & (ranges.thread[steps[step]] == ranges.thread[rows])
-    rows, step = rows[in_step], step[in_step]
+    rows = rows[in_step]
+    step = step[in_step]
     positions = _positions(attribution, rows)
     if not (positions == 1).any():
         return {}
@@ -89,7 +91,8 @@ def _prefill(positions: Int64s) -> Bools:
 
 def _positions(attribution: Attribution, calls: Int64s) -> Int64s:
     """Return how many positions each of some outermost calls has, sorted by thread and start; 0 if unknown."""
-    ranges, positions = attribution.ranges, np.zeros(len(calls), np.int64)
+    ranges = attribution.ranges
+    positions = np.zeros(len(calls), np.int64)
     facts = [
         (fact.at_ns, fact.thread, fact.mark.positions)
         for fact in attribution.trace.facts
@@ -100,7 +103,8 @@ def _positions(attribution: Attribution, calls: Int64s) -> Int64s:
         on_thread = np.flatnonzero(ranges.thread[calls] == number)
         call = np.searchsorted(ranges.start_ns[calls[on_thread]], at_ns[some], "right") - 1
         inside = call >= 0
-        call, some = on_thread[call[inside]], some[inside]
+        call = on_thread[call[inside]]
+        some = some[inside]
         inside = at_ns[some] <= ranges.end_ns[calls[call]]
         positions[call[inside]] = given[some[inside]]
     return positions
@@ -113,7 +117,8 @@ def divided(
 
     The keys are those of report.account.StepRow.
     """
-    table, found = steps.table, generations(attribution, include_warm_up=include_warm_up)
+    table = steps.table
+    found = generations(attribution, include_warm_up=include_warm_up)
     if not found:
         return {}
     step_of_work = step_of_nodes(attribution, include_warm_up=include_warm_up)[attribution.node]
@@ -126,7 +131,8 @@ def divided(
             if number in found:
                 generation = found[number]
                 ends_ns = _ends_of_parts(attribution, generation, work[number,])
-                before_ns, end_ns = table.before_ns[row], table.end_ns[row]
+                before_ns = table.before_ns[row]
+                end_ns = table.end_ns[row]
                 edges_ns = np.concatenate([[before_ns], np.clip(ends_ns, before_ns, end_ns), [end_ns]])
                 of_row = pieces.take(pieces.row == row)
                 times_ns = union(of_row.start_ns, of_row.end_ns).covered(edges_ns[:-1], edges_ns[1:])

@@ -86,12 +86,15 @@ _CAUSE_OF_KIND[[ALLOCATION, COPY, LOADING]] = ALLOCATING, COPYING, MODULE_LOADIN
 NEAR_NS = 100_000
 #: A GPU begins launched work within this time; longer is a queue. The first launch of a kernel that takes longer
 #: than LAZY_NS loads its code.
-LATENCY_NS, LAZY_NS = 10_000, 100_000
+LATENCY_NS = 10_000
+LAZY_NS = 100_000
 #: The calls that are no part of the host code between two launches.
 _TAKEN_OUT = np.isin(np.arange(len(CALL_KINDS)), (SYNCHRONIZATION, QUERY, ALLOCATION, COPY, LOADING))
 #: So many gaps are examined at once, with the calls beside them and this many more on both sides.
-GAPS_AT_ONCE, MARGIN = 100_000, 2_000
-_LONG_AGO, _NEVER = -(2**62), 2**62
+GAPS_AT_ONCE = 100_000
+MARGIN = 2_000
+_LONG_AGO = -(2**62)
+_NEVER = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,8 @@ class Pieces(Columns):
 
 
 #: No idle time.
-_NONE, _NOWHEN = np.empty(0, np.int32), np.empty(0, np.int64)
+_NONE = np.empty(0, np.int32)
+_NOWHEN = np.empty(0, np.int64)
 NO_PIECES = Pieces(_NONE, np.empty(0, np.int8), _NONE, _NOWHEN, _NOWHEN, _NONE, _NONE, _NONE)
 
 
@@ -122,33 +126,42 @@ def pieces_of(
     attribution: Attribution, gaps: Gaps, gpu_of_work: Int32s, *, at_once: int = GAPS_AT_ONCE
 ) -> Iterator[Pieces]:
     """Yield the pieces of many gaps, in blocks of some; `gaps` are by GPU and time."""
-    decides, host = _deciding(attribution.trace, gaps, gpu_of_work), _Host(attribution)
+    trace = attribution.trace
+    deciding_work = _deciding(trace, gaps, gpu_of_work)
+    host = _Host(attribution)
     for begin in range(0, len(gaps), at_once):
-        some = slice(begin, begin + at_once)
-        block = gaps.take(np.arange(len(gaps))[some])
-        near = _calls_near(attribution.trace, block, decides[some]) if len(gaps) > at_once else slice(None)
-        yield _Causes(host, block, decides[some], near).pieces()
+        rows = np.arange(begin, min(begin + at_once, len(gaps)))
+        block = gaps.take(rows)
+        decides = deciding_work[rows]
+        near = slice(None)
+        if len(gaps) > at_once:
+            near = _calls_near(trace, block, decides)
+        yield _Causes(host, block, decides, near).pieces()
 
 
 class _Host:
     """What all blocks of gaps need to know of the threads: which run in turn, and when they load data."""
 
     def __init__(self, attribution: Attribution) -> None:
-        self.attribution, self.trace = attribution, attribution.trace
+        self.attribution = attribution
+        self.trace = attribution.trace
         self.in_turn = logical_threads(attribution)
         self.loading = loading_of(self.trace)
 
 
 def _deciding(trace: Trace, gaps: Gaps, gpu_of_work: Int32s) -> Int64s:
     """Return the work that decides on each gap: the next one by a thread that launches kernels on its GPU."""
-    work, decides = trace.work, gaps.next.astype(np.int64)
+    work = trace.work
+    decides = gaps.next.astype(np.int64)
     thread_of_work = np.append(trace.launches.thread, np.int32(-1))[work.launch]
     computes = (work.kind == KERNEL) | (work.kind == GRAPH)
     for (gpu,), of_gpu in rows_of_each(gaps.gpu):
         on_gpu = gpu_of_work == gpu
-        drivers = np.flatnonzero(marked(thread_of_work[computes & on_gpu], len(trace.threads)))
+        is_driver = marked(thread_of_work[computes & on_gpu], len(trace.threads))
+        drivers = np.flatnonzero(is_driver)
         thread = thread_of_work[gaps.next[of_gpu]]
-        passed = of_gpu[(thread >= 0) & ~np.isin(thread, drivers)]
+        is_passed = (thread >= 0) & ~np.isin(thread, drivers)
+        passed = of_gpu[is_passed]
         if not len(passed):
             continue
         rows = np.flatnonzero(on_gpu & np.isin(thread_of_work, drivers))
@@ -162,11 +175,12 @@ def _deciding(trace: Trace, gaps: Gaps, gpu_of_work: Int32s) -> Int64s:
 def loading_of(trace: Trace) -> Spots:
     """Return when ranges and functions that get the next batch are open, of any domain, also operators' ranges."""
     ids = distinct(trace.ranges.name_id)
-    rows = np.flatnonzero(np.isin(trace.ranges.name_id, [one for one in ids if loads_data(trace.names[one])]))
-    parts = [Spots(*(getattr(trace.ranges, name)[rows] for name in Spots.__match_args__))]
+    loading_names = [name_id for name_id in ids if loads_data(trace.names[name_id])]
+    ranges = trace.ranges.take(np.isin(trace.ranges.name_id, loading_names))
+    parts = [Spots(ranges.start_ns, ranges.end_ns, ranges.thread)]
     if trace.frames is not None:
-        named = [number for number, name in enumerate(trace.frame_names) if loads_data(name)]
-        frames = trace.frames.take(np.isin(trace.frames.name_id, named))
+        loading_functions = [number for number, name in enumerate(trace.frame_names) if loads_data(name)]
+        frames = trace.frames.take(np.isin(trace.frames.name_id, loading_functions))
         parts.append(Spots(frames.start_ns, frames.end_ns, frames.thread))
     return Spots.joined(parts)
 
@@ -176,10 +190,12 @@ def _calls_near(trace: Trace, gaps: Gaps, decides: Int64s) -> slice:
     launches = trace.launches
     if (launches.start_ns[1:] < launches.start_ns[:-1]).any():
         return slice(None)
-    longest = int((launches.end_ns - launches.start_ns).max(initial=0))
+    longest_ns = int((launches.end_ns - launches.start_ns).max(initial=0))
     call = trace.work.launch[decides]
-    begin = min(int(gaps.start_ns.min()), int(launches.start_ns[call[call >= 0]].min(initial=_NEVER)))
-    low, high = np.searchsorted(launches.start_ns, (begin - longest, int(gaps.end_ns.max()) + 1)).tolist()
+    first_launch_ns = int(launches.start_ns[call[call >= 0]].min(initial=_NEVER))
+    begin_ns = min(int(gaps.start_ns.min()), first_launch_ns)
+    end_ns = int(gaps.end_ns.max()) + 1
+    low, high = np.searchsorted(launches.start_ns, (begin_ns - longest_ns, end_ns)).tolist()
     return slice(max(low - MARGIN, 0), high + MARGIN)
 
 
@@ -187,44 +203,48 @@ class _Causes:
     """Cuts gaps into pieces, and finds the cause of each."""
 
     def __init__(self, host: _Host, gaps: Gaps, decides: Int64s, near: slice) -> None:
-        self.host, self.attribution, self.trace = host, host.attribution, host.trace
-        self.gaps, self.decides, self.near = gaps, decides, near
-        launches, work = self.trace.launches, self.trace.work
+        self.host = host
+        self.attribution = host.attribution
+        self.trace = host.trace
+        self.gaps = gaps
+        self.decides = decides
+        self.near = near
+        launches = self.trace.launches
+        work = self.trace.work
         # Of all calls, those that are looked at, and the work that they caused.
         self.first, behind, _ = near.indices(len(launches))
-        rows = [getattr(launches, name)[near] for name in Launches.__match_args__]
-        self.launches = Launches(*rows)
-        self.caused = np.flatnonzero((work.launch >= self.first) & (work.launch < behind))
+        columns = [getattr(launches, name)[near] for name in Launches.__match_args__]
+        self.launches = Launches(*columns)
+        is_caused = (work.launch >= self.first) & (work.launch < behind)
+        self.caused = np.flatnonzero(is_caused)
         self.call = work.launch[self.caused] - self.first  # of each piece of that work
         call = work.launch[decides]
         self.thread = np.append(launches.thread, np.int32(-1))[call]
         self.known = (call >= 0) & self.trace.launch_times_known
         returned = np.append(launches.end_ns, 0)[call]
+        returned_in_gap = np.clip(returned, gaps.start_ns, gaps.end_ns)
         # Up to here the deciding launch had not returned.
-        self.cut = np.where(self.known, np.clip(returned, gaps.start_ns, gaps.end_ns), gaps.end_ns)
+        self.cut = np.where(self.known, returned_in_gap, gaps.end_ns)
         self.launched_before = returned <= gaps.start_ns
 
     def pieces(self) -> Pieces:
         """Return all pieces, in no order."""
-        gaps, node = self.gaps, self.attribution.node
-        parts = []
+        gaps = self.gaps
+        node = self.attribution.node
         unknown = np.flatnonzero(~self.known)
-        parts.append(
-            self._piece(unknown, UNKNOWN, node[gaps.next[unknown]], gaps.start_ns[unknown], gaps.end_ns[unknown])
-        )
+        following = gaps.next[unknown]
+        parts = [self._piece(unknown, UNKNOWN, node[following], gaps.start_ns[unknown], gaps.end_ns[unknown])]
         before = np.flatnonzero(self.known & (self.cut > gaps.start_ns))
-        parts += [
-            self._before_launch(number, before[rows]) for (number,), rows in rows_of_each(self.thread[before])
-        ]
+        for (thread,), rows in rows_of_each(self.thread[before]):
+            parts.append(self._before_launch(thread, before[rows]))
         after = np.flatnonzero(self.known & (self.cut < gaps.end_ns))
-        waited_ns = (gaps.end_ns - self.cut)[after]
+        start_ns = self.cut[after]
+        end_ns = gaps.end_ns[after]
         begun_soon = np.where(self.launched_before[after], BETWEEN_KERNELS, LATENCY)
-        cause = np.where(waited_ns <= LATENCY_NS, begun_soon, QUEUE)
+        cause = np.where(end_ns - start_ns <= LATENCY_NS, begun_soon, QUEUE)
         decides = self.decides[after]
         launched_at = self.lines_of(self.trace.work.launch[decides])
-        parts.append(
-            self._piece(after, cause, node[decides], self.cut[after], gaps.end_ns[after], line=launched_at)
-        )
+        parts.append(self._piece(after, cause, node[decides], start_ns, end_ns, line=launched_at))
         return Pieces.joined(parts)
 
     def lines_of(self, calls: Int64s | Int32s, *, before: bool = False) -> Int32s:
@@ -232,7 +252,8 @@ class _Causes:
         lines = self.attribution.lines
         if lines is None:
             return np.full(len(calls), -1, np.int32)
-        return np.append(lines.before_launch if before else lines.of_launch, np.int32(-1))[calls]
+        line_of_call = lines.before_launch if before else lines.of_launch
+        return np.append(line_of_call, np.int32(-1))[calls]
 
     def _piece(
         self,
@@ -245,45 +266,62 @@ class _Causes:
         function: NDArray[np.integer] | int = -1,
         line: NDArray[np.integer] | int = -1,
     ) -> Pieces:
-        causes = np.broadcast_to(np.asarray(cause, np.int8), len(gap))
-        others = (np.broadcast_to(np.asarray(of, np.int32), len(gap)) for of in (exposed_by, function, line))
-        return Pieces(self.gaps.gpu[gap], causes, node.astype(np.int32), start_ns, end_ns, *others)
+        def column(values: NDArray[np.integer] | int) -> Int32s:
+            return np.broadcast_to(np.asarray(values, np.int32), len(gap))
+
+        return Pieces(
+            gpu=self.gaps.gpu[gap],
+            cause=np.broadcast_to(np.asarray(cause, np.int8), len(gap)),
+            node=node.astype(np.int32),
+            start_ns=start_ns,
+            end_ns=end_ns,
+            exposed_by=column(exposed_by),
+            function=column(function),
+            line=column(line),
+        )
 
     @cached_property
     def kinds(self) -> NDArray[np.uint8]:
         """What each call does; a call is loading where it loads inside, or is a kernel's first and takes long."""
-        launches, named = self.launches, self.trace.calls
-        kinds = (
-            np.zeros(len(launches), np.uint8) if named is None else named.kind_of_name[named.of_launch[self.near]]
-        )
+        launches = self.launches
+        named = self.trace.calls
+        kinds = np.zeros(len(launches), np.uint8)
+        if named is not None:
+            kinds = named.kind_of_name[named.of_launch[self.near]]
         nameless = np.flatnonzero(kinds[self.call] == NO_KIND)
         kind = self.trace.work.kind[self.caused[nameless]]
         computes = (kind == KERNEL) | (kind == GRAPH)
         kinds[self.call[nameless]] = np.where(computes, KERNEL_LAUNCH, COPY)  # by what came of them
         loading = np.flatnonzero(kinds == LOADING)
         for (thread,), rows in rows_of_each(launches.thread[loading]):
-            inner = np.sort(launches.start_ns[loading[rows]])
+            inner_ns = np.sort(launches.start_ns[loading[rows]])
             outer = np.flatnonzero((launches.thread == thread) & (kinds != LOADING))
-            first, last = (np.searchsorted(inner, times[outer]) for times in (launches.start_ns, launches.end_ns))
+            first = np.searchsorted(inner_ns, launches.start_ns[outer])
+            last = np.searchsorted(inner_ns, launches.end_ns[outer])
             kinds[outer[last > first]] = LOADING
         kinds[self._lazy_launches(kinds)] = LOADING
         return kinds
 
     def _lazy_launches(self, kinds: NDArray[np.uint8]) -> Int32s:
         """Return the calls that launch a kernel first in its process, and take long: they load its code."""
-        work, launches = self.trace.work, self.launches
-        is_long = (kinds == KERNEL_LAUNCH) & (launches.end_ns - launches.start_ns > LAZY_NS)
+        work = self.trace.work
+        launches = self.launches
+        duration_ns = launches.end_ns - launches.start_ns
+        is_long = (kinds == KERNEL_LAUNCH) & (duration_ns > LAZY_NS)
         kernels = (work.kind[self.caused] == KERNEL) & is_long[self.call]
-        long_rows, call = self.caused[kernels], self.call[kernels]
+        long_rows = self.caused[kernels]
+        call = self.call[kernels]
         if not len(long_rows):
             return np.empty(0, np.int32)
-        same = marked(work.name_id[long_rows], len(self.trace.names))
-        rows = np.flatnonzero(same[work.name_id] & (work.kind == KERNEL) & (work.launch >= 0))
+        is_name_of_long = marked(work.name_id[long_rows], len(self.trace.names))
+        is_same_kernel = is_name_of_long[work.name_id] & (work.kind == KERNEL)
+        rows = np.flatnonzero(is_same_kernel & (work.launch >= 0))
         keys, group = grouped_rows(work.process[rows], work.name_id[rows])
-        start = self.trace.launches.start_ns[work.launch[rows]]
-        first, _ = bounds(group, start, start, len(keys[0]))
-        of_long = group[np.searchsorted(rows, long_rows)]
-        lazy: Int32s = call[launches.start_ns[call] == first[of_long]]
+        start_ns = self.trace.launches.start_ns[work.launch[rows]]
+        first_ns, _ = bounds(group, start_ns, start_ns, len(keys[0]))
+        group_of_long = group[np.searchsorted(rows, long_rows)]
+        is_first = launches.start_ns[call] == first_ns[group_of_long]
+        lazy: Int32s = call[is_first]
         return lazy
 
     @cached_property
@@ -291,7 +329,8 @@ class _Causes:
         """Mark the calls that return when the GPU is done: synchronization, and copies that end first."""
         copies = np.flatnonzero(self.kinds[self.call] == COPY)
         call = self.call[copies]
-        waited = self.trace.work.end_ns[self.caused[copies]] <= self.launches.end_ns[call]
+        copied_ns = self.trace.work.end_ns[self.caused[copies]]
+        waited = copied_ns <= self.launches.end_ns[call]
         waits: Bools = self.kinds == SYNCHRONIZATION
         waits[call[waited]] = True
         return waits
@@ -303,35 +342,51 @@ class _Causes:
 
     def _before_launch(self, thread: int, gaps: Int64s) -> Pieces:
         """Return the pieces, up to the return of their launches by this thread, of some of the gaps."""
-        group = _LogicalThread(self, (thread, *self.host.in_turn.get(thread, ())), gaps)
+        in_turn = self.host.in_turn.get(thread, ())
+        group = _LogicalThread(self, (thread, *in_turn), gaps)
         gap, start, end = group.cut()
-        kind, node = group.kinds_at(start), group.nodes_at(start)
         stretch_ns, last_launch_ns = group.stretch(start)
-        cause = _CAUSE_OF_KIND[kind]
+        cause = _CAUSE_OF_KIND[group.kinds_at(start)]
         cause[(cause == HOST_CODE) & (stretch_ns < NEAR_NS)] = LAUNCHING
-        cause[((cause == HOST_CODE) | (cause == LAUNCHING)) & group.loading.contain(start)] = DATA_LOADING
+        is_code = (cause == HOST_CODE) | (cause == LAUNCHING)
+        cause[is_code & group.loading.contain(start)] = DATA_LOADING
         overhead = group.overhead_at(start)
-        cause[overhead >= 0] = np.where(overhead[overhead >= 0] == 1, MODULE_LOADING, PROFILER)
+        cause[overhead == 0] = PROFILER
+        cause[overhead == 1] = MODULE_LOADING
         waited = np.where(cause == HOST_CODE, group.waited_before(start, last_launch_ns), -1)
-        return self._piece(gap, cause, node, start, end, waited, group.functions_at(start), group.lines_at(start))
+        return self._piece(
+            gap,
+            cause,
+            node=group.nodes_at(start),
+            start_ns=start,
+            end_ns=end,
+            exposed_by=waited,
+            function=group.functions_at(start),
+            line=group.lines_at(start),
+        )
 
 
 class _LogicalThread:
     """The calls and ranges near some gaps of threads that run in turn; the launching thread is first."""
 
     def __init__(self, causes: _Causes, threads: tuple[int, ...], gaps: Int64s) -> None:
-        self.causes, self.threads, self.gaps = causes, threads, gaps
-        trace, attribution = causes.trace, causes.attribution
+        self.causes = causes
+        self.threads = threads
+        self.gaps = gaps
+        trace = causes.trace
+        attribution = causes.attribution
         # Launch calls of one thread can be in any order, but gaps are disjoint and in order for each GPU.
-        self.from_ns, self.until_ns = causes.gaps.start_ns[gaps], causes.cut[gaps]
-        joined = union(self.from_ns, self.until_ns)
-        in_turn = [(thread, joined) for thread in threads]
-        self.calls = [_near(causes.launches, *group) for group in in_turn]
-        self.ranges = [_near(attribution.ranges, *group) for group in in_turn]
-        self.ranges = [rows[attribution.home[rows] >= 0] for rows in self.ranges]
-        self.frames = [_near(trace.frames, *group) for group in in_turn] if trace.frames is not None else []
+        self.from_ns = causes.gaps.start_ns[gaps]
+        self.until_ns = causes.cut[gaps]
+        times = union(self.from_ns, self.until_ns)
+        self.calls = [_near(causes.launches, thread, times) for thread in threads]
+        ranges = [_near(attribution.ranges, thread, times) for thread in threads]
+        self.ranges = [rows[attribution.home[rows] >= 0] for rows in ranges]
+        self.frames = []
+        if trace.frames is not None:
+            self.frames = [_near(trace.frames, thread, times) for thread in threads]
         loading = causes.host.loading
-        rows = np.concatenate([_near(loading, *group) for group in in_turn])
+        rows = np.concatenate([_near(loading, thread, times) for thread in threads])
         self.loading = union(loading.start_ns[rows], loading.end_ns[rows])
         #: All calls of these threads, near gaps or not.
         self.mine = np.flatnonzero(np.isin(causes.launches.thread, threads))
@@ -347,14 +402,17 @@ class _LogicalThread:
         spots += [(trace.frames, rows) for rows in self.frames if trace.frames is not None]
         if trace.overhead is not None:
             spots.append((trace.overhead, self.overhead))
-        times = [times[rows] for table, rows in spots for times in (table.start_ns, table.end_ns)]
-        times += [self.loading.start_ns, self.loading.end_ns]
-        piece, start, end = cut_at(ordered(np.concatenate(times)), self.from_ns, self.until_ns)
+        times = [self.loading.start_ns, self.loading.end_ns]
+        for table, rows in spots:
+            times += [table.start_ns[rows], table.end_ns[rows]]
+        cuts = ordered(np.concatenate(times))
+        piece, start, end = cut_at(cuts, self.from_ns, self.until_ns)
         return self.gaps[piece], start, end
 
     def kinds_at(self, at_ns: Int64s) -> NDArray[np.uint8]:
         """Return the kind of the innermost call then open, of the launching thread first; NO_KIND for none."""
-        launches, kind = self.causes.launches, np.zeros(len(at_ns), np.uint8)
+        launches = self.causes.launches
+        kind = np.zeros(len(at_ns), np.uint8)
         is_open = np.zeros(len(at_ns), np.bool_)
         for rows in self.calls:
             place = Layers(launches.start_ns[rows], launches.end_ns[rows]).innermost(at_ns)
@@ -365,7 +423,8 @@ class _LogicalThread:
 
     def nodes_at(self, at_ns: Int64s) -> Int64s:
         """Return the node of the innermost range then open, of the launching thread first; -1 for none."""
-        attribution, node = self.causes.attribution, np.full(len(at_ns), -1, np.int64)
+        attribution = self.causes.attribution
+        node = np.full(len(at_ns), -1, np.int64)
         for rows in self.ranges:
             ranges = attribution.ranges
             place = Layers(ranges.start_ns[rows], ranges.end_ns[rows]).innermost(at_ns)
@@ -375,7 +434,8 @@ class _LogicalThread:
 
     def functions_at(self, at_ns: Int64s) -> Int64s:
         """Return the name of the innermost Python function then running, of the launching thread first; -1."""
-        frames, name = self.causes.trace.frames, np.full(len(at_ns), -1, np.int64)
+        frames = self.causes.trace.frames
+        name = np.full(len(at_ns), -1, np.int64)
         if frames is not None:
             for rows in self.frames:
                 place = Layers(frames.start_ns[rows], frames.end_ns[rows]).innermost(at_ns)
@@ -385,7 +445,8 @@ class _LogicalThread:
 
     def lines_at(self, at_ns: Int64s) -> Int32s:
         """Return where the program then was: at the innermost call then open, else where it is before the next."""
-        causes, launches = self.causes, self.causes.launches
+        causes = self.causes
+        launches = self.causes.launches
         if causes.attribution.lines is None:
             return np.full(len(at_ns), -1, np.int32)
         rows = self.mine[np.argsort(launches.start_ns[self.mine], kind="stable")]
@@ -401,7 +462,8 @@ class _LogicalThread:
 
     def overhead_at(self, at_ns: Int64s) -> Int64s:
         """Return whether the profiler then did something (0) or loaded code (1); -1 for neither."""
-        overhead, state = self.causes.trace.overhead, np.full(len(at_ns), -1, np.int64)
+        overhead = self.causes.trace.overhead
+        state = np.full(len(at_ns), -1, np.int64)
         if overhead is not None and len(self.overhead):
             rows = self.overhead
             place = Layers(overhead.start_ns[rows], overhead.end_ns[rows]).innermost(at_ns)
@@ -413,20 +475,24 @@ class _LogicalThread:
 
         Calls that wait, allocate, copy or load are taken out.
         """
-        launches, kinds = self.causes.launches, self.causes.kinds
-        mine = self.mine
-        working = mine[self.causes.worked[mine]]
-        starts, ends = np.sort(launches.start_ns[working]), np.sort(launches.end_ns[working])
-        before, after = np.searchsorted(ends, at_ns, "right") - 1, np.searchsorted(starts, at_ns, "left")
-        last = np.append(ends, _LONG_AGO)[before]
-        following = np.append(starts, _NEVER)[after]
-        others = mine[_TAKEN_OUT[kinds[mine]]]
-        taken = union(launches.start_ns[others], launches.end_ns[others])
+        launches = self.causes.launches
+        kinds = self.causes.kinds
+        calls = self.mine
+        working = calls[self.causes.worked[calls]]
+        starts = np.sort(launches.start_ns[working])
+        ends = np.sort(launches.end_ns[working])
+        before = np.searchsorted(ends, at_ns, "right") - 1
+        after = np.searchsorted(starts, at_ns, "left")
+        last_ns = np.append(ends, _LONG_AGO)[before]
+        following_ns = np.append(starts, _NEVER)[after]
+        others = calls[_TAKEN_OUT[kinds[calls]]]
+        taken_out = union(launches.start_ns[others], launches.end_ns[others])
         is_between = (before >= 0) & (after < len(starts))
+        from_ns = last_ns[is_between]
+        until_ns = following_ns[is_between]
         stretch_ns = np.full(len(at_ns), _NEVER)
-        between = last[is_between], following[is_between]
-        stretch_ns[is_between] = between[1] - between[0] - taken.covered(*between)
-        return stretch_ns, last
+        stretch_ns[is_between] = until_ns - from_ns - taken_out.covered(from_ns, until_ns)
+        return stretch_ns, last_ns
 
     def waited_before(self, at_ns: Int64s, last_launch_ns: Int64s) -> Int64s:
         """Return the last call that waited for the GPU, if it ended after the last launch; else -1."""
@@ -435,8 +501,10 @@ class _LogicalThread:
         rows = rows[np.argsort(launches.end_ns[rows], kind="stable")]
         ends = launches.end_ns[rows]
         before = np.searchsorted(ends, at_ns, "right") - 1
-        is_last = (before >= 0) & (np.append(ends, _LONG_AGO)[before] >= last_launch_ns)
-        return np.where(is_last, np.append(rows + self.causes.first, -1)[before], -1)
+        ended_ns = np.append(ends, _LONG_AGO)[before]
+        is_last = (before >= 0) & (ended_ns >= last_launch_ns)
+        call = np.append(rows + self.causes.first, -1)[before]
+        return np.where(is_last, call, -1)
 
 
 def _near(spots: Spots, thread: int, times: Intervals) -> NDArray[np.int64]:
@@ -450,20 +518,23 @@ def logical_threads(attribution: Attribution) -> Mapping[int, tuple[int, ...]]:
 
     Work whose path begins on another thread than its launch's was adopted: that thread waited.
     """
-    forest, launches, work = attribution.forest, attribution.trace.launches, attribution.trace.work
+    forest = attribution.forest
+    launches = attribution.trace.launches
+    work = attribution.trace.work
     if not len(forest):
         return {}
     root = np.arange(len(forest))
     for nodes in forest.by_depth()[1:]:
         root[nodes] = root[forest.parent[nodes]]
-    how = attribution.how
-    rows = np.flatnonzero((how == HOW.index("adopted")) | (how == HOW.index("linked")))
-    rows = rows[(work.launch[rows] >= 0) & (attribution.node[rows] >= 0)]
-    waiting = attribution.ranges.thread[forest.range[root[attribution.node[rows]]]]
-    (threads, waited), _ = grouped_rows(launches.thread[work.launch[rows]], waiting)
+    was_awaited = np.isin(attribution.how, [HOW.index("adopted"), HOW.index("linked")])
+    rows = np.flatnonzero(was_awaited & (work.launch >= 0) & (attribution.node >= 0))
+    outermost = forest.range[root[attribution.node[rows]]]
+    waiting_thread = attribution.ranges.thread[outermost]
+    launching_thread = launches.thread[work.launch[rows]]
+    pairs, _ = grouped_rows(launching_thread, waiting_thread)
     others: dict[int, set[int]] = defaultdict(set)
-    for a, b in zip(threads.tolist(), waited.tolist(), strict=True):
-        if a != b:
-            others[a].add(b)
-            others[b].add(a)
+    for launching, waiting in zip(*(threads.tolist() for threads in pairs), strict=True):
+        if launching != waiting:
+            others[launching].add(waiting)
+            others[waiting].add(launching)
     return {thread: tuple(sorted(group)) for thread, group in others.items()}

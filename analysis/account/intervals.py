@@ -55,8 +55,10 @@ def union(start_ns: Int64s, end_ns: Int64s) -> Intervals:
     """Join intervals that touch or overlap."""
     if (start_ns[1:] < start_ns[:-1]).any():
         order = np.argsort(start_ns, kind="stable")
-        start_ns, end_ns = start_ns[order], end_ns[order]
-    start, reach = start_ns, np.maximum.accumulate(end_ns)
+        start_ns = start_ns[order]
+        end_ns = end_ns[order]
+    start = start_ns
+    reach = np.maximum.accumulate(end_ns)
     first = np.flatnonzero(np.concatenate([[len(start) > 0], start[1:] > reach[:-1]]))
     last = np.append(first[1:], len(start))[: len(first)] - 1
     return Intervals(start[first], reach[last])
@@ -73,7 +75,8 @@ def cut_at(cuts_ns: Int64s, from_ns: Int64s, until_ns: Int64s) -> tuple[Int64s, 
     first = np.searchsorted(cuts_ns, from_ns, "right")
     count = np.searchsorted(cuts_ns, until_ns, "left") - first + 1
     interval, number = numbered(count)
-    place, padded = first[interval] + number, np.append(cuts_ns, 0)
+    place = first[interval] + number
+    padded = np.append(cuts_ns, 0)
     start = np.where(number == 0, from_ns[interval], padded[place - 1])
     is_last = number == count[interval] - 1
     end = np.where(is_last, until_ns[interval], padded[np.minimum(place, len(cuts_ns))])

@@ -10,7 +10,8 @@ from ..support.small_numbers import grouped_rows, summed
 from ..trace import Int32s, Int64s, Line
 
 #: Lines are told if they are known for this share of the time; and so many of them.
-KNOWN_FROM, MOST_LINES = 0.9, 5
+KNOWN_FROM = 0.9
+MOST_LINES = 5
 
 
 def lines_of_work(attribution: Attribution, work: Int64s, *, most: int = MOST_LINES) -> tuple[LineTime, ...]:
@@ -34,7 +35,8 @@ def lines_of_host(
     lines = attribution.lines
     if lines is None:
         return ()
-    of_calls, of_pauses = np.append(lines.of_launch, np.int32(-1))[calls], lines.before_launch[pauses]
+    of_calls = np.append(lines.of_launch, np.int32(-1))[calls]
+    of_pauses = lines.before_launch[pauses]
     return longest_lines(attribution, np.concatenate([of_calls, of_pauses]), ns, most=most)
 
 

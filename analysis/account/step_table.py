@@ -153,13 +153,16 @@ def all_of_it(attribution: Attribution, *, include_warm_up: bool) -> Steps:
         rows = rows[counted[rows]]
         if not len(rows):
             continue
-        start_ns, end_ns = work.start_ns[rows].min(keepdims=True), work.end_ns[rows].max(keepdims=True)
+        start_ns = work.start_ns[rows].min(keepdims=True)
+        end_ns = work.end_ns[rows].max(keepdims=True)
         if attribution.trace.provenance.unit_of_work == "CPU":
             launches = attribution.trace.launches.take(work.launch[rows])
-            start_ns, end_ns = launches.start_ns.min(keepdims=True), launches.end_ns.max(keepdims=True)
+            start_ns = launches.start_ns.min(keepdims=True)
+            end_ns = launches.end_ns.max(keepdims=True)
         periods = _Periods(start_ns, start_ns, end_ns)
         pieces = _pieces(periods, _taken_out(attribution, process, periods, include_warm_up))
-        number, unknown = np.full(1, len(loops), np.int64), np.full(1, -1, np.int64)
+        number = np.full(1, len(loops), np.int64)
+        unknown = np.full(1, -1, np.int64)
         begun_by = np.full(1, BY_FIRST_WORK, np.int8)
         tables.append(_table(number, number, unknown, begun_by, periods, pieces))
         loops.append(Loop(process, number, replace(pieces, row=pieces.row + len(loops))))
@@ -199,20 +202,25 @@ class _Builder:
     """The measured steps and when their work ran, from which loops are built."""
 
     def __init__(self, attribution: Attribution, steps: Int32s, include_warm_up: bool) -> None:
-        self.attribution, self.steps, self.include_warm_up = attribution, steps, include_warm_up
-        work, ranges = attribution.trace.work, attribution.ranges
+        self.attribution = attribution
+        self.steps = steps
+        self.include_warm_up = include_warm_up
+        work = attribution.trace.work
+        ranges = attribution.ranges
         self.on_cpu = attribution.trace.provenance.unit_of_work == "CPU"
         self.step_of_work = range_of_nodes(attribution, steps)[attribution.node]
         self.start_ns, self.end_ns = self._extents(self.step_of_work, len(steps))
         self.worked: Bools = self.end_ns >= self.start_ns
         self.opened_ns = ranges.start_ns[steps]
         if self.on_cpu:
-            self.start_ns, self.end_ns = self.opened_ns, ranges.end_ns[steps]
+            self.start_ns = self.opened_ns
+            self.end_ns = ranges.end_ns[steps]
         self.work = work
 
     def _extents(self, step_of_work: Int32s, count: int) -> tuple[Int64s, Int64s]:
         """Return the first start and the last end of each step's work; of none, the end is before the start."""
-        work, rows = self.attribution.trace.work, np.flatnonzero(step_of_work >= 0)
+        work = self.attribution.trace.work
+        rows = np.flatnonzero(step_of_work >= 0)
         return bounds(step_of_work[rows], work.start_ns[rows], work.end_ns[rows], count)
 
     def loop(self, process: int, chosen: Int64s, lost: Int64s) -> tuple[StepTable, Pieces]:
@@ -232,7 +240,8 @@ class _Builder:
 
     def _begin(self, process: int, first: int) -> tuple[int, int]:
         """Return when the time of a loop's first step begins, and what tells it."""
-        opened_ns, start_ns = int(self.opened_ns[first]), int(self.start_ns[first])
+        opened_ns = int(self.opened_ns[first])
+        start_ns = int(self.start_ns[first])
         if self.on_cpu:
             return start_ns, BY_OWN_RANGE
         warm_up_end_ns = self._end_of_warm_up(process, opened_ns)
@@ -247,7 +256,8 @@ class _Builder:
 
     def _end_of_warm_up(self, process: int, until_ns: int) -> int | None:
         """Return when the work of a process's warm-up steps had ended that closed before; None without any."""
-        ranges, steps = self.attribution.ranges, self.attribution.steps
+        ranges = self.attribution.ranges
+        steps = self.attribution.steps
         warm_up = steps.range[steps.warm_up & (not self.include_warm_up)]
         process_of = self.attribution.trace.process_of_thread()[ranges.thread[warm_up]]
         warm_up = warm_up[(process_of == process) & (ranges.end_ns[warm_up] <= until_ns)]
@@ -255,7 +265,9 @@ class _Builder:
             return None
         step_of_work = range_of_nodes(self.attribution, warm_up)[self.attribution.node]
         end_ns = int(self.work.end_ns[step_of_work >= 0].max(initial=BEFORE_ALL))
-        return end_ns if end_ns > BEFORE_ALL else None
+        if end_ns > BEFORE_ALL:
+            return end_ns
+        return None
 
     def _lost(self, periods: _Periods, chosen: Int64s, lost: Int64s) -> Intervals:
         """Return the time of steps without work, up to where the range of the next step opens."""
@@ -263,7 +275,8 @@ class _Builder:
         inside = (following > 0) & (following < len(chosen))
         if self.on_cpu:
             inside[:] = False
-        before_ns, next_step = periods.before_ns[following[inside]], chosen[following[inside]]
+        before_ns = periods.before_ns[following[inside]]
+        next_step = chosen[following[inside]]
         begin_ns = np.maximum(before_ns, self.opened_ns[lost[inside]])
         return union(begin_ns, np.maximum(before_ns, self.opened_ns[next_step]))
 
@@ -283,7 +296,8 @@ def _pieces(periods: _Periods, taken_out: Sequence[tuple[int, Intervals]]) -> Pi
     edges = [periods.before_ns, periods.start_ns, periods.end_ns]
     edges += [side for _, times in taken_out for side in (times.start_ns, times.end_ns)]
     edges_ns = ordered(np.clip(np.concatenate(edges), periods.before_ns[0], periods.end_ns[-1]))
-    start_ns, end_ns = edges_ns[:-1], edges_ns[1:]
+    start_ns = edges_ns[:-1]
+    end_ns = edges_ns[1:]
     row = np.searchsorted(periods.end_ns, start_ns, "right")
     kind = np.where(start_ns < periods.start_ns[row], BETWEEN, WINDOW).astype(np.int8)
     for number, times in reversed(taken_out):

@@ -37,15 +37,14 @@ Naming = Callable[[Path], Path]
 def summed_up(partition: Partition, naming: Naming, rank: int | None = None) -> data.Account:
     """Return the account as data; `naming` joins paths for screens, `rank` is that of the report's process."""
     main = partition.choices[partition.main_loop]
+    gpus = []
+    for loop in range(len(partition.choices)):
+        gpus += [_of_gpu(partition, loop, gpu, naming, rank) for gpu in partition.gpus_of(loop)]
     return data.Account(
         per=partition.per,
         steps_by=partition.evidence.by,
         rows=tuple(_rows(partition)),
-        gpus=tuple(
-            _of_gpu(partition, loop, gpu, naming, rank)
-            for loop in range(len(partition.choices))
-            for gpu in partition.gpus_of(loop)
-        ),
+        gpus=tuple(gpus),
         outlying=tuple(_outlying(partition)) if partition.has_steps else (),
         rhythm=_rhythm(partition, main),
         dropped=partition.steps.dropped,
@@ -63,28 +62,36 @@ def names_of(partition: Partition) -> list[Sequence[str]]:
 
 def kinds_of(partition: Partition) -> Sequence[str]:
     """Return what people and JSON read for each kind of cells."""
-    return (data.OPERATORS, *KINDS[1:]) if partition.on_cpu else KINDS
+    if partition.on_cpu:
+        return (data.OPERATORS, *KINDS[1:])
+    return KINDS
 
 
 def _states(partition: Partition) -> list[list[tuple[data.State, int]]]:
     """Return the time of each state in each row of the table of steps, ns, added over GPUs."""
-    cells, kinds, names = partition.cells, kinds_of(partition), names_of(partition)
+    cells = partition.cells
+    kinds = kinds_of(partition)
+    names = names_of(partition)
     detail = np.where(np.isin(cells.kind, [COPY, IDLE]), cells.what, cells.phase)
     (row, kind, number), group = grouped_rows(cells.row, cells.kind, detail)
     states: list[list[tuple[data.State, int]]] = [[] for _ in range(len(partition.table))]
-    for place, ns in enumerate(summed(group, cells.ns, len(row)).tolist()):
-        details = names[kind[place]] if kind[place] in (COPY, IDLE) else PHASES
-        states[row[place]].append(((kinds[kind[place]], details[number[place]]), ns))
+    sums_ns = summed(group, cells.ns, len(row)).tolist()
+    for row_number, kind_number, detail_number, ns in zip(row, kind, number, sums_ns, strict=True):
+        details = names[kind_number] if kind_number in (COPY, IDLE) else PHASES
+        state = kinds[kind_number], details[detail_number]
+        states[row_number].append((state, ns))
     return states
 
 
 def _rows(partition: Partition) -> Iterator[StepRow]:
     """Yield each step, with what GPUs do in it."""
-    table, trace = partition.table, partition.attribution.trace
+    table = partition.table
+    trace = partition.attribution.trace
     counted = np.zeros(len(table), np.bool_)
     counted[partition.counted] = True
     cells = partition.cells
-    busy = summed(cells.row, np.where(cells.kind < IDLE, cells.ns, 0), len(table))
+    busy_ns = np.where(cells.kind < IDLE, cells.ns, 0)
+    busy = summed(cells.row, busy_ns, len(table))
     states = _states(partition)
     parts = divided(partition.attribution, partition.steps, include_warm_up=partition.include_warm_up)
     for number, loop in enumerate(partition.steps.loops):
@@ -113,64 +120,74 @@ def _rows(partition: Partition) -> Iterator[StepRow]:
 
 def _between_busy(partition: Partition, loop: Loop, gpus: Sequence[int]) -> Int64s:
     """Return how long GPUs work between each step's work and that of the step before, ns: int64 (steps,)."""
-    work, busy_ns = partition.attribution.trace.work, np.zeros(len(loop.rows), np.int64)
+    work = partition.attribution.trace.work
+    busy_ns = np.zeros(len(loop.rows), np.int64)
     between = loop.pieces.take(loop.pieces.kind == BETWEEN)
     for gpu in gpus:
         rows = np.flatnonzero(partition.gpus.of_work == gpu)
         busy = union(work.start_ns[rows], work.end_ns[rows])
-        busy_ns += summed(between.row - loop.rows[0], busy.covered(between.start_ns, between.end_ns), len(busy_ns))
+        covered_ns = busy.covered(between.start_ns, between.end_ns)
+        busy_ns += summed(between.row - loop.rows[0], covered_ns, len(busy_ns))
     return busy_ns
 
 
 def _of_gpu(partition: Partition, loop: int, gpu: int, naming: Naming, rank: int | None) -> GpuAccount:
     """Return what a GPU does in the counted steps of a loop."""
-    choice, process = partition.choices[loop], partition.steps.loops[loop].process
+    choice = partition.choices[loop]
+    process = partition.steps.loops[loop].process
+    table = partition.table
     of_gpu = partition.cells.take(partition.cells.gpu == gpu)
-    of_loop = of_gpu.take(partition.table.loop[of_gpu.row] == loop)
+    of_loop = of_gpu.take(table.loop[of_gpu.row] == loop)
+    counted = of_loop.take(np.isin(of_loop.row, choice.counted))
+    idle = of_loop.take(of_loop.kind == IDLE)
     return GpuAccount(
         gpu=partition.gpus.names[gpu],
         rank=rank,
         process_id=partition.attribution.trace.processes[process].process_id,
         loop=loop,
         steps=len(choice.counted),
-        total_own_ns=int(partition.table.own_ns[choice.counted].sum()),
-        parts=_parts(partition, of_loop.take(np.isin(of_loop.row, choice.counted))),
-        causes=tuple(_causes(partition, of_loop.take(of_loop.kind == IDLE), choice, naming)),
+        total_own_ns=int(table.own_ns[choice.counted].sum()),
+        parts=_parts(partition, counted),
+        causes=tuple(_causes(partition, idle, choice, naming)),
     )
 
 
 def _parts(partition: Partition, cells: Cells) -> tuple[Part, ...]:
     """Return the time of some cells by state, the longest first."""
-    names, kinds = names_of(partition), kinds_of(partition)
+    names = names_of(partition)
+    kinds = kinds_of(partition)
     keys, group = grouped_rows(cells.kind, cells.phase, cells.what)
     total_ns = summed(group, cells.ns, len(keys[0]))
+    states = zip(*map(np.ndarray.tolist, keys), strict=True)
     parts = [
-        Part(kinds[kind], PHASES[phase], names[kind][what], ns)
-        for kind, phase, what, ns in zip(*(key.tolist() for key in keys), total_ns.tolist(), strict=True)
+        Part(kinds[kind], PHASES[phase], names[kind][detail], ns)
+        for (kind, phase, detail), ns in zip(states, total_ns.tolist(), strict=True)
     ]
     return tuple(sorted(parts, key=lambda part: (-part.total_ns, part.kind, part.phase, part.what)))
 
 
 def _causes(partition: Partition, idle: Cells, choice: Choice, naming: Naming) -> Iterator[Cause]:
     """Yield the causes of a GPU's idle time, the longest first, each with the place that has most of it."""
-    names, steps = names_of(partition)[IDLE], np.sort(np.concatenate([choice.counted, choice.outlying]))
+    names = names_of(partition)[IDLE]
+    table = partition.table
+    steps = np.sort(np.concatenate([choice.counted, choice.outlying]))
     is_counted = np.isin(idle.row, choice.counted)
     totals_ns = summed(idle.what[is_counted], idle.ns[is_counted], len(names))
-    of_step_ns = summed(
-        idle.what.astype(np.int64) * len(partition.table) + idle.row, idle.ns, len(names) * len(partition.table)
-    )
-    of_step_ns = of_step_ns.reshape(len(names), -1)[:, steps]
+    cause_and_row = idle.what.astype(np.int64) * len(table) + idle.row
+    of_row_ns = summed(cause_and_row, idle.ns, len(names) * len(table))
+    of_step_ns = of_row_ns.reshape(len(names), -1)[:, steps]
     for number in np.argsort(-totals_ns, kind="stable").tolist():
-        if totals_ns[number]:
-            cells = idle.take(is_counted & (idle.what == number))
-            alone_ns, alone_step = _alone(of_step_ns[number])
-            yield Cause(
-                cause=names[number],
-                total_ns=int(totals_ns[number]),
-                **_place(partition, cells, naming),
-                alone_ns=alone_ns,
-                alone_step=None if alone_step is None else int(partition.table.number[steps[alone_step]]),
-            )
+        if not totals_ns[number]:
+            continue
+        cells = idle.take(is_counted & (idle.what == number))
+        alone_ns, alone_step = _alone(of_step_ns[number])
+        yield Cause(
+            cause=names[number],
+            total_ns=int(totals_ns[number]),
+            **_place(partition, cells, naming),
+            alone_ns=alone_ns,
+            alone_step=None if alone_step is None else int(table.number[steps[alone_step]]),
+        )
 
 
 def _alone(of_step_ns: Int64s) -> tuple[int, int | None]:
@@ -222,21 +239,32 @@ class IdlePlace:
 
 def idle_places(partition: Partition, naming: Naming, phases: Collection[str] = PHASES) -> list[IdlePlace]:
     """Return where the GPUs are idle in the steps that count, the most first; `naming` joins paths."""
-    cells, trace = partition.cells, partition.attribution.trace
-    wanted = np.isin(cells.phase, [PHASES.index(phase) for phase in phases])
-    idle = cells.take((cells.kind == IDLE) & wanted & np.isin(cells.row, partition.counted))
+    cells = partition.cells
+    trace = partition.attribution.trace
+    in_phases = np.isin(cells.phase, [PHASES.index(phase) for phase in phases])
+    in_steps = np.isin(cells.row, partition.counted)
+    idle = cells.take((cells.kind == IDLE) & in_phases & in_steps)
     number: dict[Path, int] = {}
-    named = np.array([number.setdefault(naming(path), len(number)) for path in partition.paths.names], np.int64)
-    (cause, path, function), group = grouped_rows(idle.what, named[idle.path], idle.function)
+    named = [number.setdefault(naming(path), len(number)) for path in partition.paths.names]
+    path_of_cell = np.array(named, np.int64)[idle.path]
+    (cause, path, function), group = grouped_rows(idle.what, path_of_cell, idle.function)
     total_ns = summed(group, idle.ns, len(cause))
-    paths, functions, causes = list(number), ("", *trace.frame_names), names_of(partition)[IDLE]
+    paths = list(number)
+    functions = ("", *trace.frame_names)
+    causes = names_of(partition)[IDLE]
     places = []
     for place, ns in enumerate(total_ns.tolist()):
         of_place = idle.take(group == place)
-        after = _after(partition, of_place, ns)
-        key = causes[cause[place]], paths[path[place]], functions[function[place] + 1]
-        lines = longest_lines(partition.attribution, of_place.line, of_place.ns)
-        places.append(IdlePlace(*key, after, ns, lines))
+        places.append(
+            IdlePlace(
+                cause=causes[cause[place]],
+                path=paths[path[place]],
+                function=functions[function[place] + 1],
+                after=_after(partition, of_place, ns),
+                total_ns=ns,
+                lines=longest_lines(partition.attribution, of_place.line, of_place.ns),
+            )
+        )
     return sorted(places, key=lambda place: (-place.total_ns, place.path, place.function))
 
 
@@ -251,7 +279,8 @@ def _after(partition: Partition, idle: Cells, total_ns: int) -> str:
 
 def _outlying(partition: Partition) -> Iterator[Outlying]:
     """Yield the steps that are apart from the others, with what they have more (or less) of."""
-    table, trace = partition.table, partition.attribution.trace
+    table = partition.table
+    trace = partition.attribution.trace
     for loop, choice in zip(partition.steps.loops, partition.choices, strict=True):
         for row in choice.outlying.tolist():
             own_ns = int(table.own_ns[row])
@@ -267,9 +296,12 @@ def _rhythm(partition: Partition, choice: Choice) -> Rhythm | None:
     own_ns = partition.table.own_ns[choice.counted]
     usual = usual_ns(own_ns)
     is_apart = np.abs(own_ns - usual) > APART * usual
-    apart, others = choice.counted[is_apart], choice.counted[~is_apart]
-    means_ns = float(own_ns[is_apart].mean()), float(own_ns[~is_apart].mean())
-    return Rhythm(choice.period, *means_ns, _difference(partition, apart, others))
+    apart = choice.counted[is_apart]
+    others = choice.counted[~is_apart]
+    mean_apart_ns = float(own_ns[is_apart].mean())
+    mean_other_ns = float(own_ns[~is_apart].mean())
+    difference = _difference(partition, apart, others)
+    return Rhythm(choice.period, mean_apart_ns, mean_other_ns, difference)
 
 
 def _difference(partition: Partition, some: Int64s, others: Int64s) -> Difference:
@@ -277,48 +309,54 @@ def _difference(partition: Partition, some: Int64s, others: Int64s) -> Differenc
 
     Of several GPUs it is of the first.
     """
-    cells, table = partition.cells, partition.table
+    cells = partition.cells
+    table = partition.table
     gpu = partition.gpus_of(int(table.loop[some[0]]))[0]
     means = []
     for rows in (some, others):
-        mine = cells.take((cells.gpu == gpu) & np.isin(cells.row, rows))
-        state = mine.kind.astype(np.int64) * WIDEST + mine.what
-        means.append(summed(state, mine.ns, len(KINDS) * WIDEST) / len(rows))
+        of_rows = cells.take((cells.gpu == gpu) & np.isin(cells.row, rows))
+        state = of_rows.kind.astype(np.int64) * WIDEST + of_rows.what
+        sums_ns = summed(state, of_rows.ns, len(KINDS) * WIDEST)
+        means.append(sums_ns / len(rows))
     more_ns = means[0] - means[1]
     sign = 1 if more_ns.sum() >= 0 else -1
-    kind, what = divmod(int((sign * more_ns).argmax()), WIDEST)
-    return Difference(
-        kinds_of(partition)[kind], names_of(partition)[kind][what], float(more_ns[kind * WIDEST + what])
-    )
+    state = int((sign * more_ns).argmax())
+    kind, detail = divmod(state, WIDEST)
+    return Difference(kinds_of(partition)[kind], names_of(partition)[kind][detail], float(more_ns[state]))
 
 
 def _pause(partition: Partition) -> Pause | None:
     """Return the gap that holds most of the idle time of a report without steps, and what remains without it."""
-    trace, gpus = partition.attribution.trace, partition.gpus
+    trace = partition.attribution.trace
+    gpus = partition.gpus
     gaps = gaps_of(trace, gpus.of_work)
     cells = partition.cells
-    idle_ns = int(cells.ns[cells.kind == IDLE].sum())
+    idle = cells.take(cells.kind == IDLE)
+    idle_ns = int(idle.ns.sum())
     if len(gaps) < 2 or gaps.duration_ns.max() < PAUSE_FROM * idle_ns:
         return None
     longest = int(gaps.duration_ns.argmax())
-    start_ns, end_ns = int(gaps.start_ns[longest]), int(gaps.end_ns[longest])
+    start_ns = int(gaps.start_ns[longest])
+    end_ns = int(gaps.end_ns[longest])
     on_gpu = gpus.of_work == gaps.gpu[longest]
+    duration_ns = end_ns - start_ns
     before = int(np.flatnonzero(on_gpu & (trace.work.end_ns == start_ns))[0])
-    places = [
-        partition.paths.names[partition.paths.names_of_node[partition.attribution.node[row]]]
-        for row in (before, int(gaps.next[longest]))
-    ]
+    after = int(gaps.next[longest])
     (pieces,) = pieces_of(partition.attribution, gaps.take(np.array([longest])), gpus.of_work)
-    left_ns = summed(cells.what[cells.kind == IDLE], cells.ns[cells.kind == IDLE], len(CAUSES))
+    left_ns = summed(idle.what, idle.ns, len(CAUSES))
     left_ns -= summed(pieces.cause, pieces.duration_ns, len(CAUSES))
-    rest_ns = int(cells.ns.sum()) - (end_ns - start_ns)
+
+    def path(row: int) -> Path:
+        node = partition.attribution.node[row]
+        return partition.paths.names[partition.paths.names_of_node[node]]
+
     return Pause(
-        duration_ns=end_ns - start_ns,
+        duration_ns=duration_ns,
         start_ns=start_ns - int(trace.work.start_ns[on_gpu].min()),
-        before=places[0],
-        after=places[1],
-        rest_ns=rest_ns,
-        rest_idle_ns=idle_ns - (end_ns - start_ns),
+        before=path(before),
+        after=path(after),
+        rest_ns=int(cells.ns.sum()) - duration_ns,
+        rest_idle_ns=idle_ns - duration_ns,
         rest_cause=CAUSES[int(left_ns.argmax())],
         rest_cause_ns=int(left_ns.max()),
     )

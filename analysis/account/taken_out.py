@@ -69,6 +69,7 @@ def recorder_pauses(attribution: Attribution, process: int) -> Intervals:
     rows = np.flatnonzero(beside & (work.process == process))
     busy = union(work.start_ns[rows], work.end_ns[rows])
     edges_ns = ordered(np.concatenate([pauses.start_ns, pauses.end_ns, busy.start_ns, busy.end_ns]))
-    start_ns, end_ns = edges_ns[:-1], edges_ns[1:]
+    start_ns = edges_ns[:-1]
+    end_ns = edges_ns[1:]
     idle = (pauses.covered(start_ns, end_ns) > 0) & (busy.covered(start_ns, end_ns) == 0)
     return union(start_ns[idle], end_ns[idle])

@@ -33,7 +33,8 @@ from .user_ranges import of_titles
 # A nameless thread may launch this share of its calls while no thread waits, and still be autograd's.
 MAX_CONTRADICTIONS = 0.01
 
-NOBODY, AMBIGUOUS = -1, -2
+NOBODY = -1
+AMBIGUOUS = -2
 BEFORE_ALL = -(2**63)
 
 
@@ -57,7 +58,8 @@ class Adoption:
     """Finds the node that becomes the parent of calls and ranges on autograd's threads."""
 
     def __init__(self, facts: ThreadFacts, nesting: Nesting) -> None:
-        self.facts, self._nesting = facts, nesting
+        self.facts = facts
+        self._nesting = nesting
         ranges = facts.ranges
         self._opens_backward = of_titles(facts.names.backward_phase, ranges)
         self._below_backward = np.empty(0, np.bool_)
@@ -71,8 +73,9 @@ class Adoption:
         """The threads, among those that launched work, whose work and ranges others can adopt, in order."""
         facts = self.facts
         others = facts.launching - facts.workers - facts.mains
-        known = others & facts.of_autograd
-        return np.array(sorted(known | self._behaving(others - known - facts.independent)), np.int32)
+        autograds = others & facts.of_autograd
+        behaving = self._behaving(others - autograds - facts.independent)
+        return np.array(sorted(autograds | behaving), np.int32)
 
     @cached_property
     def known_threads(self) -> Int32s:
@@ -84,18 +87,22 @@ class Adoption:
 
         Nobody waits for threads that are not among `threads`.
         """
-        waiting_node = np.full(len(during), NOBODY, np.int32)
-        rows = np.flatnonzero(self._marked(self.threads)[during.thread])
+        is_adopted = self._marked(self.threads)
+        rows = np.flatnonzero(is_adopted[during.thread])
         spots = during.take(rows)
-        node, best = waiting_node[rows], np.full(len(spots), -1, np.int8)
+        node = np.full(len(spots), NOBODY, np.int32)
+        best = np.full(len(spots), -1, np.int8)
         for waiting in self._waiting(spots):
-            row, rank = waiting.row, self._rank(waiting)
-            not_above = np.where(rank == best[row], np.int32(AMBIGUOUS), node[row])
-            node[row] = np.where(rank > best[row], waiting.node, not_above)
-            best[row] = np.maximum(best[row], rank)
+            row = waiting.row
+            rank = self._rank(waiting)
+            best_before = best[row]
+            not_above = np.where(rank == best_before, np.int32(AMBIGUOUS), node[row])
+            node[row] = np.where(rank > best_before, waiting.node, not_above)
+            best[row] = np.maximum(best_before, rank)
         undecided = np.flatnonzero(node == AMBIGUOUS)
         if len(undecided):
             node[undecided] = self._outlasting(spots.take(undecided), best[undecided])
+        waiting_node = np.full(len(during), NOBODY, np.int32)
         waiting_node[rows] = node
         return waiting_node
 
@@ -104,17 +111,25 @@ class Adoption:
 
         It waited for more calls of the burst, and each of the others was busy during some of these.
         """
-        node, longest = np.full(len(spots), AMBIGUOUS, np.int32), np.zeros(len(spots), np.int64)
-        winner, is_alone = np.full(len(spots), -1, np.int32), np.zeros(len(spots), np.bool_)
+        node = np.full(len(spots), AMBIGUOUS, np.int32)
+        longest = np.zeros(len(spots), np.int64)
+        winner = np.full(len(spots), -1, np.int32)
+        is_alone = np.zeros(len(spots), np.bool_)
         stretch = np.full(len(spots), -1, np.int64)
         calls = self._calls_of(spots.thread)
         for tied, of_calls in zip(self._tied(spots, best), self._states(calls), strict=True):
+            row = tied.row
             count = _calls_in_stretch(of_calls, tied)
-            is_longer, row = count > longest[tied.row], tied.row
-            is_alone[row] = is_longer | (is_alone[row] & (count < longest[row]))
-            row, tied = row[is_longer], tied.take(is_longer)
-            longest[row], winner[row] = count[is_longer], tied.candidate
-            node[row], stretch[row] = tied.node, tied.stretch
+            longest_before = longest[row]
+            is_longer = count > longest_before
+            stays_alone = is_alone[row] & (count < longest_before)
+            is_alone[row] = is_longer | stays_alone
+            row = row[is_longer]
+            leading = tied.take(is_longer)
+            longest[row] = count[is_longer]
+            winner[row] = leading.candidate
+            node[row] = leading.node
+            stretch[row] = leading.stretch
         wins = np.flatnonzero(is_alone)
         burst_of_row = np.full(len(spots), -1, np.int64)
         call, burst, burst_of_row[wins] = self._bursts(calls, spots.thread[wins], winner[wins], stretch[wins])
@@ -123,8 +138,9 @@ class Adoption:
             was_busy[of_calls.row[of_calls.waits]] = False
             was_busy_in = np.zeros(len(spots), np.bool_)
             was_busy_in[burst[was_busy[call]]] = True
-            rival = tied.row[is_alone[tied.row] & (tied.candidate != winner[tied.row])]
-            is_alone[rival] = was_busy_in[burst_of_row[rival]]
+            is_rival = is_alone[tied.row] & (tied.candidate != winner[tied.row])
+            row = tied.row[is_rival]
+            is_alone[row] = was_busy_in[burst_of_row[row]]
         return np.where(is_alone, node, np.int32(AMBIGUOUS))
 
     def _bursts(
@@ -136,76 +152,99 @@ class Adoption:
         """
         (pair_thread, pair_winner), _ = grouped_rows(thread, winner)
         order = np.argsort(calls.thread, kind="stable")
-        first, last = (np.searchsorted(calls.thread[order], pair_thread, side) for side in ("left", "right"))
+        ordered_thread = calls.thread[order]
+        first = np.searchsorted(ordered_thread, pair_thread, "left")
+        last = np.searchsorted(ordered_thread, pair_thread, "right")
         count = last - first
         pair = np.repeat(np.arange(len(pair_thread)), count)
-        call = order[np.arange(count.sum()) + np.repeat(first - (np.cumsum(count) - count), count)]
-        of_call = self._turns.stretch(calls.take(call).on(pair_winner[pair]))
-        threads, winners = np.append(thread, pair_thread[pair]), np.append(winner, pair_winner[pair])
-        _, burst = grouped_rows(threads, winners, np.append(stretch, of_call))
-        bursts, of_row = grouped(burst[: len(thread)])
-        place = np.searchsorted(bursts, burst[len(thread) :])
-        in_bursts = np.append(bursts, -1)[place] == burst[len(thread) :]
-        return call[in_bursts], place[in_bursts], of_row
+        pairs_before = np.cumsum(count) - count
+        call = order[np.arange(count.sum()) + np.repeat(first - pairs_before, count)]
+        call_winner = pair_winner[pair]
+        stretch_of_call = self._turns.stretch(calls.take(call).on(call_winner))
+        threads = np.append(thread, pair_thread[pair])
+        winners = np.append(winner, call_winner)
+        stretches = np.append(stretch, stretch_of_call)
+        _, burst = grouped_rows(threads, winners, stretches)
+        burst_of_call = burst[len(thread) :]
+        bursts, burst_of_row = grouped(burst[: len(thread)])
+        place = np.searchsorted(bursts, burst_of_call)
+        in_bursts = np.append(bursts, -1)[place] == burst_of_call
+        return call[in_bursts], place[in_bursts], burst_of_row
 
     def _waiting(self, spots: Spots) -> Iterator[Watched]:
         """Yield the candidates that wait during some intervals, in the order of the threads' lists."""
-        of_autograd, adopted = self._marked(self.facts.of_autograd), self._marked(self.threads)
+        of_autograd = self._marked(self.facts.of_autograd)
+        adopted = self._marked(self.threads)
         for watched in self._states(spots):
             # Threads that are adopted by behaviour, such as two workers in turn, only seem to wait for each other.
             can_wait = of_autograd[watched.thread] | ~adopted[watched.candidate]
-            yield watched.take(np.flatnonzero(watched.waits & can_wait))
+            rows = np.flatnonzero(watched.waits & can_wait)
+            yield watched.take(rows)
 
     def _tied(self, spots: Spots, best: NDArray[np.int8]) -> Iterator[Watched]:
         """Yield the candidates that wait and have the best rank."""
         for waiting in self._waiting(spots):
-            yield waiting.take(np.flatnonzero(self._rank(waiting) == best[waiting.row]))
+            is_best = self._rank(waiting) == best[waiting.row]
+            yield waiting.take(np.flatnonzero(is_best))
 
     def _rank(self, waiting: Watched) -> NDArray[np.int8]:
         """Rank candidates by where they have worked, and by their phase: int8 (rows,)."""
-        theirs, mine = self.facts.devices[waiting.candidate], self.facts.devices[waiting.thread]
-        here = (theirs & mine) != 0
-        elsewhere = (theirs != 0) & ~here
+        devices = self.facts.devices
+        devices_of_candidate = devices[waiting.candidate]
+        here = (devices_of_candidate & devices[waiting.thread]) != 0
+        elsewhere = (devices_of_candidate != 0) & ~here
         rank: NDArray[np.int8] = (4 * ~elsewhere + 2 * waiting.in_backward + here).astype(np.int8)
         return rank
 
     def _behaving(self, threads: frozenset[int]) -> frozenset[int]:
         """Return those of some threads that behave as if others waited for them."""
-        facts, asked = self.facts, self._marked(threads)
-        calls = facts.calls.take(asked[facts.calls.thread])
-        launches, launches_kernels = self._marked(facts.launching), self._marked(facts.launching_kernels)
+        facts = self.facts
+        is_examined = self._marked(threads)
+        calls = facts.calls.take(is_examined[facts.calls.thread])
+        launches = self._marked(facts.launching)
+        launches_kernels = self._marked(facts.launching_kernels)
         could = self._have_candidates(launches)
         served, watched, awaited, backward = np.zeros((4, len(calls)), np.bool_)
         for state in self._states(calls):
             # Another always waits for NCCL's own, inside a call of NCCL's.
-            for_nccl = state.take(np.flatnonzero(state.waits & ~launches_kernels[state.thread]))
-            served[for_nccl.row] |= facts.in_nccl(calls.take(for_nccl.row).on(for_nccl.candidate))
+            is_for_nccl = state.waits & ~launches_kernels[state.thread]
+            for_nccl = state.take(np.flatnonzero(is_for_nccl))
+            on_candidate = calls.take(for_nccl.row).on(for_nccl.candidate)
+            served[for_nccl.row] |= facts.in_nccl(on_candidate)
             judge = state.take(launches[state.candidate] | ~could[state.thread])
-            watched[judge.row] |= judge.node >= 0
-            awaited[judge.row] |= judge.waits
-            backward[judge.row] |= judge.waits & judge.in_backward
+            row = judge.row
+            watched[row] |= judge.node >= 0
+            awaited[row] |= judge.waits
+            backward[row] |= judge.waits & judge.in_backward
 
         def count(some: Bools) -> Int64s:
-            return np.bincount(calls.thread[some], minlength=len(asked))
+            return np.bincount(calls.thread[some], minlength=len(is_examined))
 
-        contradictions, most = count(watched & ~awaited), MAX_CONTRADICTIONS * count(np.ones_like(watched))
+        contradictions = count(watched & ~awaited)
+        all_calls = np.ones_like(watched)
+        most = MAX_CONTRADICTIONS * count(all_calls)
         always = (count(watched) > 0) & (contradictions <= most)
         in_backward = always & (count(awaited & backward) > 0)
         elsewhere = always & (count(awaited & ~backward) > 0)
         # Where autograd's threads are known, others are helpers of the program.
-        phased, is_helper = self._marked(facts.phased), self._marked(facts.with_autograd)
-        alone = np.where(phased, in_backward & ~elsewhere, in_backward | elsewhere)
-        behaves = np.where(is_helper, ~phased & elsewhere & ~in_backward, alone)
+        phased = self._marked(facts.phased)
+        is_helper = self._marked(facts.with_autograd)
+        as_autograd = np.where(phased, in_backward & ~elsewhere, in_backward | elsewhere)
+        as_helper = ~phased & elsewhere & ~in_backward
+        behaves = np.where(is_helper, as_helper, as_autograd)
         behaves = np.where(launches_kernels, behaves, count(~served) == 0)
-        return frozenset(np.flatnonzero(asked & behaves).tolist())
+        return frozenset(np.flatnonzero(is_examined & behaves).tolist())
 
     def _have_candidates(self, some: Bools) -> Bools:
         """Mark the threads that have one of some threads in their lists: bool (threads,)."""
-        candidates, thread = self.facts.candidates, np.arange(len(some), dtype=np.int32)
-        count, have = candidates.count(thread), np.zeros(len(some), np.bool_)
+        candidates = self.facts.candidates
+        thread = np.arange(len(some), dtype=np.int32)
+        count = candidates.count(thread)
+        have = np.zeros(len(some), np.bool_)
         for number in range(int(count.max(initial=0))):
             listed = np.flatnonzero(count > number)
-            have[listed] |= some[candidates.at(thread[listed], number)]
+            candidate = candidates.at(thread[listed], number)
+            have[listed] |= some[candidate]
         return have
 
     def _marked(self, threads: Collection[int]) -> Bools:
@@ -214,26 +253,31 @@ class Adoption:
     def _calls_of(self, thread: Int32s) -> Spots:
         """Return the calls of some threads that caused work."""
         calls = self.facts.calls
-        return calls.take(marked(thread, len(self.facts.trace.threads))[calls.thread])
+        is_caller = marked(thread, len(self.facts.trace.threads))
+        return calls.take(is_caller[calls.thread])
 
     def _states(self, spots: Spots) -> Iterator[Watched]:
         """Yield the candidates of some intervals that have a range open, in the order of the threads' lists."""
         candidates = self.facts.candidates
-        count, in_backward = candidates.count(spots.thread), np.full(len(spots), -1)
+        count = candidates.count(spots.thread)
+        in_backward = np.full(len(spots), -1)
         for number in range(int(count.max(initial=0))):
             row = np.flatnonzero(count > number)
             candidate = candidates.at(spots.thread[row], number)
             is_among = self._first_ns[candidate] <= spots.start_ns[row]
             is_among &= spots.end_ns[row] <= self._last_ns[candidate]
-            row, candidate = row[is_among], candidate[is_among]
+            row = row[is_among]
+            candidate = candidate[is_among]
             state = self._state(row, candidate, spots.take(row))
             inside = state.take(np.flatnonzero(state.in_backward & ~state.waits))
             if len(inside):
                 new = inside.row[in_backward[inside.row] < 0]
                 in_backward[new] = self._count_in_backward(spots.take(new))
-                alone = inside.take(np.flatnonzero(in_backward[inside.row] == 1))
-                enclosed = alone.row[self._enclosed(alone, spots.take(alone.row))]
-                state.waits[np.isin(state.row, enclosed)] = True
+                is_alone = in_backward[inside.row] == 1
+                alone = inside.take(np.flatnonzero(is_alone))
+                is_enclosed = self._enclosed(alone, spots.take(alone.row))
+                enclosed_row = alone.row[is_enclosed]
+                state.waits[np.isin(state.row, enclosed_row)] = True
             yield state.take(np.flatnonzero(state.node >= 0))
 
     def _state(self, row: Int64s, candidate: Int32s, spots: Spots) -> Watched:
@@ -251,17 +295,20 @@ class Adoption:
         candidate = np.full(len(self.facts.trace.threads), -1, np.int32)
         candidate[alone.thread] = alone.candidate
         calls = self._calls_of(alone.thread)
-        on_candidate = spots.on(alone.candidate), calls.on(candidate[calls.thread])
-        return self._turns.enclosed(*on_candidate, alone.thread, calls.thread)
+        during = spots.on(alone.candidate)
+        calls_on_candidate = calls.on(candidate[calls.thread])
+        return self._turns.enclosed(during, calls_on_candidate, alone.thread, calls.thread)
 
     def _count_in_backward(self, spots: Spots) -> Int64s:
         """Count the candidates that have a backward range open during each interval: int64 (intervals,)."""
-        candidates, in_backward = self.facts.candidates, np.zeros(len(spots), np.int64)
+        candidates = self.facts.candidates
+        in_backward = np.zeros(len(spots), np.int64)
         count = candidates.count(spots.thread)
         for number in range(int(count.max(initial=0))):
             row = np.flatnonzero(count > number)
             candidate = candidates.at(spots.thread[row], number)
-            in_backward[row] += self._is_backward(self._nesting.containing(spots.take(row).on(candidate)))
+            node = self._nesting.containing(spots.take(row).on(candidate))
+            in_backward[row] += self._is_backward(node)
         return in_backward
 
     def _is_backward(self, node: Int32s) -> Bools:
@@ -274,10 +321,13 @@ class Adoption:
 
 def _calls_in_stretch(of_calls: Watched, spots: Watched) -> Int64s:
     """Count the calls of each interval's thread in the candidate's stretch around it: int64 (intervals,)."""
-    threads, stretches = np.append(spots.thread, of_calls.thread), np.append(spots.stretch, of_calls.stretch)
+    threads = np.append(spots.thread, of_calls.thread)
+    stretches = np.append(spots.stretch, of_calls.stretch)
     _, group = grouped_rows(threads, stretches)
-    calls = np.bincount(group[len(spots) :], minlength=len(group))
-    return np.where(spots.stretch >= 0, calls[group[: len(spots)]], 0)
+    group_of_spot = group[: len(spots)]
+    group_of_call = group[len(spots) :]
+    calls = np.bincount(group_of_call, minlength=len(group))
+    return np.where(spots.stretch >= 0, calls[group_of_spot], 0)
 
 
 class _Turns:
@@ -287,20 +337,27 @@ class _Turns:
     """
 
     def __init__(self, trace: Trace, clock: Clock) -> None:
-        ranges, launches, self._clock = trace.ranges, trace.launches, clock
-        self._starts = np.sort(clock.at(ranges.thread, ranges.start_ns), kind="stable")
-        self._ends = np.sort(clock.at(ranges.thread, ranges.end_ns), kind="stable")
+        ranges = trace.ranges
+        launches = trace.launches
+        self._clock = clock
+        range_start = clock.at(ranges.thread, ranges.start_ns)
+        range_end = clock.at(ranges.thread, ranges.end_ns)
+        self._starts = np.sort(range_start, kind="stable")
+        self._ends = np.sort(range_end, kind="stable")
         call_start = clock.at(launches.thread, launches.start_ns)
+        call_end = clock.at(launches.thread, launches.end_ns)
         order = np.argsort(call_start, kind="stable")
         self._call_start = call_start[order]
-        self._call_end = np.maximum.accumulate(clock.at(launches.thread, launches.end_ns)[order])
+        self._call_end = np.maximum.accumulate(call_end[order])
 
     def stretch(self, during: Spots) -> Int64s:
         """Return the number of the stretch around each interval; -1 if the thread was active: int64 (n,)."""
         number, calls = self._between_turns(during)
         begun = np.flatnonzero((number >= 0) & (calls > 0))
         start = self._clock.at(during.thread[begun], during.start_ns[begun])
-        number[begun[self._call_end[calls[begun] - 1] >= start]] = -1
+        last_end = self._call_end[calls[begun] - 1]
+        is_in_call = last_end >= start
+        number[begun[is_in_call]] = -1
         return number
 
     def enclosed(self, during: Spots, calls: Spots, thread: Int32s, caller: Int32s) -> Bools:
@@ -310,23 +367,32 @@ class _Turns:
         before, `caller` that of each call.
         """
         number, begun = self._between_turns(during)
-        stretches = np.append(number, self._between_turns(calls)[0])
-        _, burst = grouped_rows(np.append(thread, caller), stretches)
+        number_of_call, _ = self._between_turns(calls)
+        threads = np.append(thread, caller)
+        stretches = np.append(number, number_of_call)
+        _, burst = grouped_rows(threads, stretches)
+        burst_of_call = burst[len(during) :]
         last_ns = np.full(len(burst), BEFORE_ALL)
-        np.maximum.at(last_ns, burst[len(during) :], calls.end_ns)
-        end = self._clock.at(during.thread, np.maximum(during.end_ns, last_ns[burst[: len(during)]]))
+        np.maximum.at(last_ns, burst_of_call, calls.end_ns)
+        last_in_burst_ns = last_ns[burst[: len(during)]]
+        end_ns = np.maximum(during.end_ns, last_in_burst_ns)
+        end = self._clock.at(during.thread, end_ns)
         inside: Bools = (number >= 0) & (begun > 0)
-        inside[inside] = self._call_end[begun[inside] - 1] >= end[inside]
+        last_call = begun[inside] - 1
+        inside[inside] = self._call_end[last_call] >= end[inside]
         return inside
 
     def _between_turns(self, during: Spots) -> tuple[Int64s, Int64s]:
         """Return the stretch between two turns of each interval, -1 for none, and the number of calls begun."""
-        start, end = (self._clock.at(during.thread, ns) for ns in (during.start_ns, during.end_ns))
+        start = self._clock.at(during.thread, during.start_ns)
+        end = self._clock.at(during.thread, during.end_ns)
         opened, no_open = _none_within(self._starts, start, end)
         closed, no_close = _none_within(self._ends, start, end)
         calls, no_call = _none_within(self._call_start, start, end)
-        number = calls * (2 * len(self._starts) + 1) + opened + closed
-        return np.where(no_open & no_close & no_call, number, -1), calls
+        most_turns = 2 * len(self._starts) + 1
+        number = calls * most_turns + opened + closed
+        is_quiet = no_open & no_close & no_call
+        return np.where(is_quiet, number, -1), calls
 
 
 def _none_within(times_ns: Int64s, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Bools]:

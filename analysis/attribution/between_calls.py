@@ -43,10 +43,12 @@ def with_gaps_named(trace: Trace, rules: Rules) -> tuple[Trace, NameFacts]:
     ends in one. A piece in which a phase, step or warm-up begins gets no range. With rules that do not adopt, none
     is added.
     """
-    facts, called = name_facts(trace, rules.step, rules.phase_names), _calls(trace)
+    facts = name_facts(trace, rules.step, rules.phase_names)
+    called = _calls(trace)
     if not (rules.adopt and called.any()):
         return trace, facts
-    ranges, process = trace.ranges, trace.process_of_thread()
+    ranges = trace.ranges
+    process = trace.process_of_thread()
     nested = nested_ranges(trace, rules.domains)
     called &= nested & ~np.isin(process[ranges.thread], training_processes(trace, facts))
     if not called.any():
@@ -60,11 +62,15 @@ def with_gaps_named(trace: Trace, rules: Rules) -> tuple[Trace, NameFacts]:
     for fact in trace.facts:
         if isinstance(fact.mark, TrainingMark):
             marks_ns[process[fact.thread]].append(fact.at_ns)
-    pieces, name_id, count, most = [ranges], trace.names.index(BETWEEN_CALLS), 0, MOST_PIECES + len(ranges)
+    pieces = [ranges]
+    name_id = trace.names.index(BETWEEN_CALLS)
+    count = 0
+    most = MOST_PIECES + len(ranges)
     for thread in distinct(ranges.thread[called]).tolist():
         rows = slice(*np.searchsorted(ranges.thread, [thread, thread + 1]))
         of_thread = ranges.take(np.arange(rows.start, rows.stop))
-        calls, around = of_thread.take(called[rows]), of_thread.take(steps[rows])
+        calls = of_thread.take(called[rows])
+        around = of_thread.take(steps[rows])
         of_process_ns = np.array(marks_ns[process[thread]], np.int64)
         low_ns, high_ns = _extents(calls, of_thread.take(forwards[rows]))
         last_ns = _end_of_step(low_ns[-1], high_ns[-1], around, of_process_ns)
@@ -83,7 +89,9 @@ def _calls(trace: Trace) -> Bools:
     """Mark the ranges that annotation opened around calls of models and of their parts."""
     annotations = np.array([domain.name == OWN_DOMAIN for domain in trace.domains], np.bool_)
     called = trace.ranges.of_forward
-    return called & annotations[trace.ranges.domain] if called.any() else called
+    if called.any():
+        return called & annotations[trace.ranges.domain]
+    return called
 
 
 def _extents(calls: Ranges, forwards: Ranges) -> tuple[Int64s, Int64s]:
@@ -93,10 +101,12 @@ def _extents(calls: Ranges, forwards: Ranges) -> tuple[Int64s, Int64s]:
     """
     reach_ns = np.maximum.accumulate(calls.end_ns)
     first = np.flatnonzero(np.append(True, calls.start_ns[1:] >= reach_ns[:-1]))
-    start_ns, end_ns = calls.start_ns[first], reach_ns[np.append(first[1:], len(calls)) - 1]
+    start_ns = calls.start_ns[first]
+    end_ns = reach_ns[np.append(first[1:], len(calls)) - 1]
     call = np.searchsorted(start_ns, forwards.start_ns, "left")
     around = np.flatnonzero(np.searchsorted(end_ns, forwards.end_ns, "right") - call == 1)
-    low_ns, high_ns = start_ns.copy(), end_ns.copy()
+    low_ns = start_ns.copy()
+    high_ns = end_ns.copy()
     np.minimum.at(low_ns, call[around], forwards.start_ns[around])
     np.maximum.at(high_ns, call[around], forwards.end_ns[around])
     return low_ns, high_ns
@@ -106,12 +116,15 @@ def _end_of_step(start_ns: int, end_ns: int, steps: Ranges, marks_ns: Int64s) ->
     """Return when the step of a thread's last call ends, given when the call begins and ends; unknown: with it."""
     around = (steps.start_ns <= start_ns) & (steps.end_ns >= end_ns)
     ends_ns = np.concatenate([steps.end_ns[around][:1], marks_ns[marks_ns > end_ns]])
-    return int(ends_ns.min()) if len(ends_ns) else end_ns
+    if len(ends_ns):
+        return int(ends_ns.min())
+    return end_ns
 
 
 def _pieces(low_ns: Int64s, high_ns: Int64s, users: Ranges, marks_ns: Int64s) -> tuple[Int64s, Int64s]:
     """Return the gaps, cut at the marks, and where a range of the user's has only one of its ends in a gap."""
-    starts, ends = _gap_of(low_ns, high_ns, users.start_ns), _gap_of(low_ns, high_ns, users.end_ns)
+    starts = _gap_of(low_ns, high_ns, users.start_ns)
+    ends = _gap_of(low_ns, high_ns, users.end_ns)
     differ = starts != ends
     moments_ns = np.concatenate([users.start_ns[differ], users.end_ns[differ], marks_ns])
     cuts_ns = np.unique(moments_ns[_gap_of(low_ns, high_ns, moments_ns) >= 0])

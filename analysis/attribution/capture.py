@@ -24,10 +24,12 @@ def below_launches(
     Return the nodes around the creation, -1 for none; the nodes of the work, -1 where no capture's range is below
     its launch's; and the nodes that were made for them. `node` are the launches', and only `eligible` work counts.
     """
-    forest, title = nesting.forest, ranges.name_id
+    forest = nesting.forest
+    title = ranges.name_id
     created = nesting.containing(Spots(captures.at_ns, captures.at_ns, captures.thread))
     created = np.where(eligible, np.append(created, np.int32(-1))[captures.of_work], np.int32(-1))
-    rows, before = np.flatnonzero(created >= 0), len(forest)
+    rows = np.flatnonzero(created >= 0)
+    before = len(forest)
     ends = of_titles(facts.turns, ranges)
     # How many of the outermost ranges of a capture's path do not go below a launch of some names.
     names, path_of_node, _ = forest.folded(title[forest.range])
@@ -44,7 +46,8 @@ def below_launches(
     depth = forest.depth()
     below = forest.copied(capture, lambda level: depth[level] >= first_depth)[back]
     placed = np.full(len(node), -1, np.int32)
-    rows, below = rows[below >= 0], below[below >= 0]
+    rows = rows[below >= 0]
+    below = below[below >= 0]
     placed[rows] = forest.graft(node[rows], below)
     on_paths = forest.around(marked(placed, len(forest)))
     return created, placed, before + np.flatnonzero(on_paths[before:]).astype(np.int32)

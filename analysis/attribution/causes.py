@@ -49,7 +49,8 @@ def attribute(trace: Trace, rules: Rules | None = None) -> Attribution:
     attribution = attributing.attribution()
     updates = updates_called_steps(attribution)
     if updates.any():  # ranges of some names, which are called steps, are the optimizer's
-        attribution.facts.phase[updates], attribution.facts.step[updates] = PHASES.index(OPTIMIZER), False
+        attribution.facts.phase[updates] = PHASES.index(OPTIMIZER)
+        attribution.facts.step[updates] = False
         attribution = replace(attribution, **attributing.phases(attribution.node))
     copying = attributing.threads.launching - attributing.threads.launching_kernels
     attribution = with_lines(with_steps(attribution, updates, copying))
@@ -59,7 +60,9 @@ def attribute(trace: Trace, rules: Rules | None = None) -> Attribution:
 
 class _Attributing:
     def __init__(self, trace: Trace, facts: NameFacts, rules: Rules) -> None:
-        self.trace, self.facts, self.rules = trace, facts, rules
+        self.trace = trace
+        self.facts = facts
+        self.rules = rules
         nested = nested_ranges(trace, rules.domains)
         self.operator = nested & operator_ranges(self.facts, trace.ranges)
         chosen = nested if rules.operators == "keep" else nested & ~self.operator
@@ -79,13 +82,16 @@ class _Attributing:
             self.computed_again[forward] = self.threads.engine_calls(self.own_ranges.take(forward))[0] >= 0
 
     def attribution(self) -> Attribution:
-        trace, calls = self.trace, self.threads.calls
+        trace = self.trace
+        calls = self.threads.calls
         placing = Placing(self.nesting, self.adoption, self.rules)
 
         def unnamed() -> Unnamed | None:
             """Return a finder of phases for work outside of named phases, if nodes or models can tell them."""
             can_tell = self.own_ranges.of_model.any() or self.facts.backward_operator.any()
-            return Unnamed(self.threads, self.own_ranges) if can_tell else None
+            if can_tell:
+                return Unnamed(self.threads, self.own_ranges)
+            return None
 
         tasks: list[Callable[[], Any]] = [partial(placing.place, calls), unnamed]
         placed, self.unnamed = at_once(tasks, len(calls))
@@ -108,12 +114,15 @@ class _Attributing:
         call = np.zeros(len(trace.launches), np.int64)
         call[calls.row] = np.arange(len(calls))
         work_call = call[launch[has_launch]]
-        node, how = np.full(len(launch), -1, np.int32), np.full(len(launch), OUTSIDE, np.uint8)
+        node = np.full(len(launch), -1, np.int32)
+        how = np.full(len(launch), OUTSIDE, np.uint8)
         unfit = np.zeros(len(launch), np.bool_)
-        node[has_launch], how[has_launch] = placed.node[work_call], placed.how[work_call].astype(np.uint8)
+        node[has_launch] = placed.node[work_call]
+        how[has_launch] = placed.how[work_call].astype(np.uint8)
         unfit[has_launch] = placed.unfit[work_call]
         # Work of CUDA graphs' replays, and where its nodes were captured.
-        self.captured, self.created = np.empty(0, np.int32), np.full(len(node), -1, np.int32)
+        self.captured = np.empty(0, np.int32)
+        self.created = np.full(len(node), -1, np.int32)
         if trace.captures is not None and len(self.nesting.home):
             self.created, captured, self.captured = below_launches(
                 trace.captures, self.ranges, self.nesting, self.facts, node, how != AMBIGUOUS
@@ -157,7 +166,8 @@ class _Attributing:
         operators = ranges.take(rows[user_node < 0])
         if not len(operators):
             return home
-        nesting, first = Nesting(operators), len(self.forest)
+        nesting = Nesting(operators)
+        first = len(self.forest)
         inside = [nesting.containing(spots.take(rows)) for (spots, _), rows in zip(groups, stray, strict=True)]
         parent = np.where(nesting.forest.parent >= 0, nesting.forest.parent + first, -1)
         self.forest.add(parent.astype(np.int32), nesting.forest.range + np.int32(len(self.ranges)))
@@ -179,7 +189,8 @@ class _Attributing:
         undecided = np.flatnonzero(memory_phase == NOTHING)
         memory_phase[undecided] = self._phase_by_place(self.allocated.take(undecided))
         # Work has its node's, its thread's or its place's in time; a replay in none has that of its capture.
-        launches, launch = self.trace.launches, self.trace.work.launch
+        launches = self.trace.launches
+        launch = self.trace.work.launch
         phase = of_node[node]
         phase = np.where(phase == NOTHING, of_node[self.created], phase)
         undecided = np.flatnonzero((phase == NOTHING) & (launch >= 0))

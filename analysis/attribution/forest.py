@@ -26,7 +26,8 @@ from ..support.small_numbers import grouped_rows
 from ..trace import Bools, Int32s
 
 # All nodes' depths together, for any report and more for each range: 30 reports had at most 17 for each range.
-MAX_DEPTHS, MAX_DEPTHS_PER_RANGE = 2_000_000, 60
+MAX_DEPTHS = 2_000_000
+MAX_DEPTHS_PER_RANGE = 60
 
 #: From pairs of nodes (k,) to the innermost ranges of their combined paths (k,), -1 to leave it out, and to the
 #: pairs whose combined paths are above these.
@@ -53,7 +54,9 @@ class Forest:
 
     def above(self, node: Int32s) -> Int32s:
         """Return the node above each node; -1 stays -1: int32 (n,)."""
-        return np.where(node >= 0, self.parent[node], np.int32(-1)) if len(self) else node
+        if len(self):
+            return np.where(node >= 0, self.parent[node], np.int32(-1))
+        return node
 
     def depth(self) -> Int32s:
         """Return how many nodes are above each node: int32 (nodes,)."""
@@ -65,7 +68,8 @@ class Forest:
     def by_depth(self) -> list[Int32s]:
         """Return the nodes of each depth, outermost first; worked out again only after nodes were added."""
         if sum(map(len, self._levels)) < len(self) or not self._levels:
-            depth, jump = (self.parent >= 0).astype(np.int32), self.parent.copy()
+            depth = (self.parent >= 0).astype(np.int32)
+            jump = self.parent.copy()
             while (jump >= 0).any():  # twice as far each time
                 depth += np.where(jump >= 0, depth[jump], 0).astype(np.int32)
                 jump = np.where(jump >= 0, jump[jump], -1)
@@ -151,7 +155,8 @@ class Forest:
         """
 
         def later(a: Int32s, b: Int32s) -> tuple[Int32s, Int32s, Int32s]:
-            range_a, range_b = self.range[a], self.range[b]
+            range_a = self.range[a]
+            range_b = self.range[b]
             rest_a = np.where(range_a >= range_b, self.parent[a], a)
             rest_b = np.where(range_b >= range_a, self.parent[b], b)
             return np.maximum(range_a, range_b), rest_a, rest_b
@@ -172,7 +177,8 @@ class Forest:
             (pair_a, pair_b), pair_of_row = grouped_rows(a[is_pair], b[is_pair])
             innermost, rest_a, rest_b = peel(pair_a, pair_b)
             peeled.append((np.where(a < 0, b, a), is_pair, pair_of_row, innermost))
-            a, b = rest_a, rest_b
+            a = rest_a
+            b = rest_b
         node = np.where(a < 0, b, a)
         for outer, is_pair, pair_of_row, innermost in reversed(peeled):  # put them back, outermost first
             is_kept = innermost >= 0

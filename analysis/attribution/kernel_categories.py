@@ -75,7 +75,9 @@ def category_of(operator: str) -> str:
     if _WRAPPERS.match(operator):
         return OTHER
     rule = rule_of(operator)
-    return rule.category if rule else categorize([operator])[0]
+    if rule:
+        return rule.category
+    return categorize([operator])[0]
 
 
 def function_text(frame: str) -> str:
@@ -85,7 +87,9 @@ def function_text(frame: str) -> str:
     'rms_layernorm_forward'
     """
     match = _FRAME.match(frame)
-    return f"{match['file']}_{match['function']}" if match else ""
+    if match:
+        return f"{match['file']}_{match['function']}"
+    return ""
 
 
 def _of_functions(trace: Trace, calls: Spots) -> Int32s:

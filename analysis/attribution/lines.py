@@ -45,7 +45,8 @@ def named_by_line(attribution: Attribution) -> Attribution:
 
     Raises ReportError if no line is known.
     """
-    lines, trace = attribution.lines, attribution.trace
+    lines = attribution.lines
+    trace = attribution.trace
     if lines is None or not (lines.of_launch[trace.work.launch[trace.work.launch >= 0]] >= 0).any():
         reason = f": {lines.reason}" if lines is not None and lines.reason else ""
         raise ReportError(f"No kernel's line is known{reason}. {HOW_TO_GET_LINES}")
@@ -64,7 +65,9 @@ def _kinds(attribution: Attribution, begun_ns: Int64s) -> Int64s:
     Behind the last of a thread's work, that is its first in the step.
     """
     trace = attribution.trace
-    launches, launch, count = trace.launches, trace.work.launch, len(trace.launches)
+    launches = trace.launches
+    launch = trace.work.launch
+    count = len(trace.launches)
     rows = np.flatnonzero(launch >= 0)[::-1]  # of several pieces of work of one call, the first
     name, phase, path = np.full((3, count), UNKNOWN, np.int64)
     name[launch[rows]] = trace.work.name_id[rows]
@@ -88,7 +91,8 @@ def _kinds(attribution: Attribution, begun_ns: Int64s) -> Int64s:
 
 def _first_in_step(trace: Trace, begun_ns: Int64s, calls: Int64s, working: Int64s) -> Int64s:
     """Return the first call with work of each call's thread in its step, of those `working`; -1 for none."""
-    start_ns, thread = trace.launches.start_ns, trace.launches.thread
+    start_ns = trace.launches.start_ns
+    thread = trace.launches.thread
     first = np.full(len(calls), UNKNOWN, np.int64)
     step = np.searchsorted(begun_ns, start_ns[calls], "right") - 1
     for (number,), rows in rows_of_each(thread[calls]):
@@ -102,16 +106,20 @@ def _order(trace: Trace) -> Int64s:
     """Return the calls by thread and time."""
     launches = trace.launches
     order = range_order(launches.thread, launches.start_ns, launches.end_ns)
-    return np.arange(len(launches)) if order is None else order
+    if order is None:
+        return np.arange(len(launches))
+    return order
 
 
 def _paths_in_steps(attribution: Attribution) -> Int64s:
     """Return a number for the path of each node without steps: equal paths have equal numbers, int64 (nodes,)."""
-    forest, ranges = attribution.forest, attribution.ranges
+    forest = attribution.forest
+    ranges = attribution.ranges
     is_step = np.zeros(len(ranges), np.bool_)
     is_step[attribution.steps.range] = True
     is_step = is_step[forest.range]
-    above, depth = forest.parent.copy(), np.zeros(len(forest) + 1, np.int32)
+    above = forest.parent.copy()
+    depth = np.zeros(len(forest) + 1, np.int32)
     depth[-1] = -1
     for nodes in forest.by_depth():
         parent = forest.parent[nodes]
@@ -119,7 +127,8 @@ def _paths_in_steps(attribution: Attribution) -> Int64s:
         below_step = nodes[(parent >= 0) & is_step[parent]]
         above[below_step] = above[forest.parent[below_step]]
         depth[nodes] = depth[above[nodes]] + 1
-    number, count = np.full(len(forest) + 1, UNKNOWN, np.int64), 0
+    number = np.full(len(forest) + 1, UNKNOWN, np.int64)
+    count = 0
     names = ranges.name_id[forest.range]
     for level in range(int(depth.max()) + 1):
         of_level = np.flatnonzero((depth[:-1] == level) & ~is_step)
@@ -133,7 +142,8 @@ def _paths_in_steps(attribution: Attribution) -> Int64s:
 
 def _like_calls(trace: Trace, lines: Lines, kind: Int64s) -> Int64s:
     """Return the call of the traced step that each call is like, -1 where none is: int64 (launches,)."""
-    launches, like = trace.launches, np.full(len(kind), UNKNOWN, np.int64)
+    launches = trace.launches
+    like = np.full(len(kind), UNKNOWN, np.int64)
     order = _order(trace)
     threads = np.flatnonzero(np.diff(launches.thread[order], append=-1)) + 1
     for of_thread in np.split(order, threads[:-1]):
@@ -151,7 +161,8 @@ class _Step:
     """The calls of a thread in the traced step, by time."""
 
     def __init__(self, rows: Int64s, kind: Int64s) -> None:
-        self.rows, self._kind = rows, kind[rows]
+        self.rows = rows
+        self._kind = kind[rows]
         self._order = np.argsort(self._kind, kind="stable")
         self._sorted = self._kind[self._order]
 

@@ -26,7 +26,8 @@ from .nesting import Nesting
 from .thread_facts import ThreadFacts
 from .user_ranges import of_titles, operator_ranges
 
-NEVER, ALWAYS = -(2**62), 2**62
+NEVER = -(2**62)
+ALWAYS = 2**62
 #: DataParallel's replicas give the same numbers on a thread for each GPU.
 MOST_THREADS = 64
 
@@ -35,7 +36,8 @@ _NODE = re.compile(r"(?P<operator>.+?)Backwards?\d*$")
 _OF_LIBRARY = re.compile(r"GeneratedBackwardFor_(?P<operator>.+)_[A-Za-z0-9]+$")
 # torch::autograd::CppNode<vision::ops::ROIAlignFunction>: a C++ Function's, whose operator has any name.
 _OF_CPP = re.compile(r"(?:torch::autograd::)?CppNode<")
-NOTHING, ANY_BUT_ATEN = -1, -2
+NOTHING = -1
+ANY_BUT_ATEN = -2
 
 
 class Links:
@@ -46,32 +48,46 @@ class Links:
     """
 
     def __init__(self, threads: ThreadFacts, moments: Spots | None = None) -> None:
-        names, facts, ranges = threads.trace.names, threads.names, threads.trace.ranges
+        names = threads.trace.names
+        facts = threads.names
+        ranges = threads.trace.ranges
         nested = ranges.style == PUSH_POP
         backward = operator_ranges(facts, ranges) & facts.backward_operator[ranges.name_id] & nested
         rows = np.flatnonzero(backward)
-        self.nodes = ranges.take(rows if moments is None else _around(ranges, rows, moments))
+        if moments is not None:
+            rows = _around(ranges, rows, moments)
+        self.nodes = ranges.take(rows)
         self._nesting = Nesting(self.nodes)
         self.seq = _with_childs_number(self.nodes, names, self._nesting)
         self._within = _within(self.seq, self._nesting)
-        forward = np.flatnonzero((ranges.seq >= 0) & ~backward & nested & (len(self.nodes) > 0))
+        is_forward = (ranges.seq >= 0) & ~backward & nested
+        forward = np.flatnonzero(is_forward & (len(self.nodes) > 0))
         forward = forward[np.isin(ranges.seq[forward], self.nodes.seq)]
         self._process = threads.trace.process_of_thread()
         # Ranges are in the order of threads and starts, and so stay those of a number: the last is the inner one.
-        order = np.lexsort((self._process[ranges.thread[forward]], ranges.seq[forward]))
-        self.operators = operators = ranges.take(forward[order])
+        process = self._process[ranges.thread[forward]]
+        order = np.lexsort((process, ranges.seq[forward]))
+        operators = ranges.take(forward[order])
+        self.operators = operators
         # A number may come again on one thread many times, as where a report holds several runs.
-        new = (operators.seq[1:] != operators.seq[:-1]) | (operators.thread[1:] != operators.thread[:-1])
-        first = np.flatnonzero(np.append(True, new)[: len(operators)])
-        self._bounds, made = np.append(first, len(operators)), operators.take(first)
+        is_other_number = operators.seq[1:] != operators.seq[:-1]
+        is_other_thread = operators.thread[1:] != operators.thread[:-1]
+        begins = np.append(True, is_other_number | is_other_thread)
+        first = np.flatnonzero(begins[: len(operators)])
+        self._bounds = np.append(first, len(operators))
+        groups = operators.take(first)
         # Each number of a process, of the groups of operators and of the nodes.
-        numbers, threads_of_both = np.append(made.seq, self.seq), np.append(made.thread, self.nodes.thread)
+        numbers = np.append(groups.seq, self.seq)
+        threads_of_both = np.append(groups.thread, self.nodes.thread)
         _, number = grouped_rows(numbers, self._process[threads_of_both])
-        self._number_of_group, self._number_of_node = number[: len(made)], number[len(made) :]
+        self._number_of_group = number[: len(groups)]
+        self._number_of_node = number[len(groups) :]
         used = np.zeros(len(names), np.bool_)
-        used[self.nodes.name_id] = used[operators.name_id] = True
+        used[self.nodes.name_id] = True
+        used[operators.name_id] = True
         self._makers = Makers(names, used)
-        self._step_ranges = threads.ranges.take(of_titles(facts.step | facts.measured, threads.ranges))
+        is_step = of_titles(facts.step | facts.measured, threads.ranges)
+        self._step_ranges = threads.ranges.take(is_step)
         self._steps = Nesting(self._step_ranges)
         self._threads = threads
 
@@ -81,7 +97,8 @@ class Links:
     def around(self, spots: Spots) -> Int64s:
         """Return the position of the innermost node around each interval; -1 for none: int64 (n,)."""
         node = self._nesting.containing(spots)
-        return np.where(node >= 0, self._nesting.forest.range[node], -1).astype(np.int64)
+        position = self._nesting.forest.range[node]
+        return np.where(node >= 0, position, -1).astype(np.int64)
 
     def made(self, node: Int64s, waiting: Int32s) -> Int64s:
         """Return the position of the operator that made each node; -1 if none fits, or those of two threads do.
@@ -93,17 +110,22 @@ class Links:
         """
         row, operator = self._candidates(node)
         fits = np.flatnonzero(self._fits(node[row], waiting[row], operator))
-        row, operator = row[fits], operator[fits]
+        row = row[fits]
+        operator = operator[fits]
         # Per pair, whether the operator's thread gave work to a GPU that the node's thread also used.
         devices = self._threads.devices
-        near = (devices[self.nodes.thread[node[row]]] & devices[self.operators.thread[operator]]) != 0
+        node_devices = devices[self.nodes.thread[node[row]]]
+        operator_devices = devices[self.operators.thread[operator]]
+        near = (node_devices & operator_devices) != 0
         has_near = np.zeros(len(node), np.bool_)
         has_near[row[near]] = True
         chosen = near | ~has_near[row]
-        row, operator = row[chosen], operator[chosen]
+        row = row[chosen]
+        operator = operator[chosen]
         operator_of_node = np.full(len(node), -1, np.int64)
         operator_of_node[row] = operator
-        operator_of_node[np.bincount(row, minlength=len(node)) > 1] = -1
+        candidates = np.bincount(row, minlength=len(node))
+        operator_of_node[candidates > 1] = -1
         return operator_of_node
 
     def _candidates(self, node: Int64s) -> tuple[Int64s, Int64s]:
@@ -112,23 +134,33 @@ class Links:
         A number that more threads of the process gave than MOST_THREADS has no operator.
         """
         number = self._number_of_node[node]
-        first, last = (np.searchsorted(self._number_of_group, number, side) for side in ("left", "right"))
-        count = np.where((self.seq[node] >= 0) & (last - first <= MOST_THREADS), last - first, 0)
+        first = np.searchsorted(self._number_of_group, number, "left")
+        last = np.searchsorted(self._number_of_group, number, "right")
+        groups = last - first
+        has_operator = (self.seq[node] >= 0) & (groups <= MOST_THREADS)
+        count = np.where(has_operator, groups, 0)
         row = np.repeat(np.arange(len(node)), count)
-        group = np.arange(len(row)) + np.repeat(first - np.cumsum(count) + count, count)
-        begin, time_ns = self._bounds[group], self.nodes.start_ns[node[row]]
-        low, high = begin - 1, self._bounds[group + 1]
+        pairs_before = np.cumsum(count) - count
+        group = np.arange(len(row)) + np.repeat(first - pairs_before, count)
+        begin = self._bounds[group]
+        time_ns = self.nodes.start_ns[node[row]]
+        low = begin - 1
+        high = self._bounds[group + 1]
         while (wide := high - low > 1).any():  # a binary search in each group: most have one or two operators
             middle = (low + high) // 2
             earlier = self.operators.start_ns[middle] < time_ns
-            low, high = np.where(wide & earlier, middle, low), np.where(wide & ~earlier, middle, high)
-        return row[low >= begin], low[low >= begin]
+            low = np.where(wide & earlier, middle, low)
+            high = np.where(wide & ~earlier, middle, high)
+        has_earlier = low >= begin
+        return row[has_earlier], low[has_earlier]
 
     def _fits(self, row: Int64s, waiting: Int32s, operator: Int64s) -> Bools:
         """Return, per pair, whether the operator can have created the node."""
-        node, maker = self.nodes.take(row), self.operators.take(operator)
+        node = self.nodes.take(row)
+        maker = self.operators.take(operator)
         independent = np.isin(maker.thread, sorted(self._threads.independent))
-        stranger = independent & (maker.thread != waiting) & (waiting >= 0)
+        is_other_thread = (maker.thread != waiting) & (waiting >= 0)
+        stranger = independent & is_other_thread
         # Both are in the same step, or both in none.
         step_thread = np.where(waiting >= 0, waiting, node.thread)
         began, _ = self._step_around(node.on(step_thread))
@@ -137,43 +169,50 @@ class Links:
         outer = self._within[row]
         around = self.nodes.take(np.maximum(outer, 0))
         inside = (around.thread == maker.thread) & (around.start_ns <= maker.start_ns)
-        fits: Bools = (
-            self._makers.fit(node.name_id, maker.name_id)
-            & (self._process[node.thread] == self._process[maker.thread])
-            & ~stranger
-            & (maker.start_ns >= began)
-            & (node.start_ns <= ended)
-            & ((outer < 0) | inside)
-        )
+        is_same_process = self._process[node.thread] == self._process[maker.thread]
+        is_same_step = (maker.start_ns >= began) & (node.start_ns <= ended)
+        fits = self._makers.fit(node.name_id, maker.name_id)
+        fits &= is_same_process & is_same_step & ~stranger
+        fits &= (outer < 0) | inside
         return fits
 
     def _step_around(self, spots: Spots) -> tuple[Int64s, Int64s]:
         """Return the bounds of the outermost step around intervals; without one, all time."""
-        node, forest = self._steps.containing(spots), self._steps.forest
+        node = self._steps.containing(spots)
+        forest = self._steps.forest
         while (above := forest.above(node)).max(initial=-1) >= 0:
             node = np.where(above >= 0, above, node)
         if not len(forest):
             return np.full(len(node), NEVER), np.full(len(node), ALWAYS)
         step = forest.range[node]
-        began = np.where(node >= 0, self._step_ranges.start_ns[step], NEVER)
-        return began, np.where(node >= 0, self._step_ranges.end_ns[step], ALWAYS)
+        in_step = node >= 0
+        began = np.where(in_step, self._step_ranges.start_ns[step], NEVER)
+        ended = np.where(in_step, self._step_ranges.end_ns[step], ALWAYS)
+        return began, ended
 
 
 def _around(ranges: Ranges, rows: Int64s, spots: Spots) -> Int64s:
     """Return those of some ranges that are around starts on their threads, and all that begin inside those."""
-    around, moments = ranges.take(rows), Moments(spots.start_ns, spots.thread)
+    around = ranges.take(rows)
+    moments = Moments(spots.start_ns, spots.thread)
     has_moment = moments.some_within(Spots(around.start_ns, around.end_ns, around.thread))
     clock = Clock(around)
-    start, end = clock.at(around.thread, around.start_ns), clock.at(around.thread, around.end_ns)
-    return rows[start <= np.maximum.accumulate(np.where(has_moment, end, NEVER))]
+    start = clock.at(around.thread, around.start_ns)
+    end = clock.at(around.thread, around.end_ns)
+    last_end = np.maximum.accumulate(np.where(has_moment, end, NEVER))
+    return rows[start <= last_end]
 
 
 def _within(seq: Int64s, nesting: Nesting) -> Int64s:
     """Return the innermost node around each node with another number; -1 for none: int64 (nodes,)."""
     forest = nesting.forest
     outer = forest.above(nesting.home)
-    while (same := (outer >= 0) & ((seq[forest.range[outer]] < 0) | (seq[forest.range[outer]] == seq))).any():
-        outer = np.where(same, forest.above(outer), outer)
+    while True:
+        outer_seq = seq[forest.range[outer]]
+        is_same = (outer >= 0) & ((outer_seq < 0) | (outer_seq == seq))
+        if not is_same.any():
+            break
+        outer = np.where(is_same, forest.above(outer), outer)
     return np.where(outer >= 0, forest.range[outer], -1).astype(np.int64)
 
 
@@ -181,12 +220,14 @@ def _with_childs_number(nodes: Ranges, names: list[str], nesting: Nesting) -> In
     """Give the engine's range around a node the first such node's number; gradient accumulation has none."""
     engine = np.array([name.startswith(ENGINE_OPERATOR) for name in names], np.bool_)
     number_of = {name: number for number, name in enumerate(names)}
-    child_name = np.array([number_of.get(name.removeprefix(ENGINE_OPERATOR), -1) for name in names], np.int32)
+    child_names = [name.removeprefix(ENGINE_OPERATOR) for name in names]
+    child_name = np.array([number_of.get(name, -1) for name in child_names], np.int32)
     child = np.flatnonzero(nodes.seq >= 0)
     first_child = np.full(len(nodes), len(nodes))
     outer = nesting.forest.above(nesting.home)[child]
     while (inside := outer >= 0).any():
-        child, outer = child[inside], outer[inside]
+        child = child[inside]
+        outer = outer[inside]
         row = nesting.forest.range[outer]
         name_id = nodes.name_id[row]
         is_child = engine[name_id] & (child_name[name_id] == nodes.name_id[child])
@@ -205,17 +246,23 @@ class Makers:
         for name_id in np.flatnonzero(used).tolist():
             name = names[name_id].removeprefix(ENGINE_OPERATOR)
             maker = made_by(name)
-            of_node = number.setdefault(maker, len(number)) if maker else NOTHING
-            self._of_node[name_id] = ANY_BUT_ATEN if _OF_CPP.match(name) else of_node
-            self._as_operator[name_id] = number.setdefault(_plain(name.rsplit("::", 1)[-1]), len(number))
-            self._in_full[name_id] = number.setdefault(_plain(name), len(number))
+            if maker:
+                self._of_node[name_id] = number.setdefault(maker, len(number))
+            if _OF_CPP.match(name):
+                self._of_node[name_id] = ANY_BUT_ATEN
+            operator = _plain(name.rsplit("::", 1)[-1])
+            full_name = _plain(name)
+            self._as_operator[name_id] = number.setdefault(operator, len(number))
+            self._in_full[name_id] = number.setdefault(full_name, len(number))
             self._aten[name_id] = name.startswith("aten::")
 
     def fit(self, node: Int32s, operator: Int32s) -> Bools:
         """Return, per pair of names, whether the operator can create the node."""
         maker = self._of_node[node]
         named = (maker == self._as_operator[operator]) | (maker == self._in_full[operator])
-        fits: Bools = ((maker >= 0) & named) | ((maker == ANY_BUT_ATEN) & ~self._aten[operator])
+        by_name = (maker >= 0) & named
+        by_namespace = (maker == ANY_BUT_ATEN) & ~self._aten[operator]
+        fits: Bools = by_name | by_namespace
         return fits
 
 

@@ -43,7 +43,8 @@ from .forest import Forest
 MAX_DEPTH = 1_000
 MAX_LANES = 200
 # Fewer nodes than these, for any report and for each range, are not looked at before all are there.
-FEW_NODES, FEW_NODES_PER_RANGE = 20_000, 4
+FEW_NODES = 20_000
+FEW_NODES_PER_RANGE = 4
 
 
 class Nesting:
@@ -112,8 +113,10 @@ class Lane:
         while len(todo):
             encloses = self.end[candidate] >= end[todo]
             node[todo[encloses]] = self.rows[candidate[encloses]]
-            todo, candidate = todo[~encloses], self.parent[candidate[~encloses]]
-            todo, candidate = todo[candidate >= 0], candidate[candidate >= 0]
+            todo = todo[~encloses]
+            candidate = self.parent[candidate[~encloses]]
+            todo = todo[candidate >= 0]
+            candidate = candidate[candidate >= 0]
         return node
 
 
@@ -127,7 +130,8 @@ def _lanes(ranges: Ranges, start: Int64s, end: Int64s) -> tuple[list[Lane], Int3
     while len(lanes) <= lane_of.max(initial=-1):
         if len(lanes) == MAX_LANES:
             raise TooTangled(f"More than {MAX_LANES} ranges cross each other on one thread: it is damaged.")
-        rows, further_lane = np.flatnonzero(lane_of == len(lanes)), lane_of.max() + 1
+        rows = np.flatnonzero(lane_of == len(lanes))
+        further_lane = lane_of.max() + 1
         inside, crossing = _parents(start[rows], end[rows])
         while len(crossing):
             lane_of[rows[crossing]] = further_lane
@@ -160,7 +164,8 @@ def _parents(start: Int64s, end: Int64s) -> tuple[Int32s, Int64s]:
     there are any, the parents must not be used.
     """
     parent = np.full(len(start), -1, np.int32)
-    remaining, outer = np.arange(len(start)), np.empty(0, np.int64)
+    remaining = np.arange(len(start))
+    outer = np.empty(0, np.int64)
     crossing = [outer]
     while len(remaining):
         if len(crossing) > MAX_DEPTH:
@@ -173,5 +178,6 @@ def _parents(start: Int64s, end: Int64s) -> tuple[Int32s, Int64s]:
         crossing.append(level[1:][start[level[1:]] < end[level[:-1]]])
         if len(outer):
             parent[level] = outer[np.searchsorted(start[outer], start[level], "right") - 1]
-        remaining, outer = remaining[~is_outermost], level
+        remaining = remaining[~is_outermost]
+        outer = level
     return parent, np.concatenate(crossing)

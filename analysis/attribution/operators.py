@@ -45,10 +45,10 @@ class Launchers:
         return np.where(self.counted >= 0, self.counted, self.innermost)
 
 
-def launchers(trace: Trace, facts: NameFacts, wanted: Bools | None = None) -> Launchers:
-    """Return the operators around the calls that caused work; `wanted` marks the launches to look at."""
+def launchers(trace: Trace, facts: NameFacts) -> Launchers:
+    """Return the operators around the calls that caused work."""
     used = marked(trace.work.launch, len(trace.launches))
-    rows = np.flatnonzero(used if wanted is None else used & wanted)
+    rows = np.flatnonzero(used)
     calls = trace.launches.take(rows)
     operators = operator_ranges(facts, trace.ranges) & (trace.ranges.style == PUSH_POP)
     operators &= marked(calls.thread, len(trace.threads))[trace.ranges.thread]
@@ -60,12 +60,13 @@ def launchers(trace: Trace, facts: NameFacts, wanted: Bools | None = None) -> La
     node = nesting.containing(calls)
     forest = nesting.forest
     innermost[rows] = np.where(node >= 0, forest.range[node], np.int32(NOBODY))
-    known, composite = _kinds_of_names(trace, ranges)
-    chosen = _counting(forest, known, composite)[node]
+    in_table, composite = _kinds_of_names(trace, ranges)
+    chosen = _counting(forest, in_table, composite)[node]
     is_settled = (chosen >= 0) & ~composite[chosen]
     around = forest.range[_around(forest, node[is_settled])]
     is_caller = composite & marked(around, len(ranges))
-    counted[rows] = np.where((chosen >= 0) & is_caller[chosen], np.int32(NOBODY), chosen)
+    is_chosen_caller = (chosen >= 0) & is_caller[chosen]
+    counted[rows] = np.where(is_chosen_caller, np.int32(NOBODY), chosen)
     return Launchers(ranges, counted, innermost)
 
 
@@ -73,27 +74,29 @@ def _around(forest: Forest, nodes: Int32s) -> Bools:
     """Mark these nodes, and those around them: bool (nodes,)."""
     is_around = marked(nodes, len(forest) + 1)
     for level in reversed(forest.by_depth()):
-        is_around[forest.parent[level[is_around[level]]]] = True
+        inner = level[is_around[level]]
+        is_around[forest.parent[inner]] = True
     return is_around[:-1]
 
 
 def _kinds_of_names(trace: Trace, ranges: Ranges) -> tuple[Bools, Bools]:
     """Return, per range, whether the table has the operator, and whether it is composite."""
-    known, composite = np.zeros((2, len(trace.names)), np.bool_)
+    in_table, composite = np.zeros((2, len(trace.names)), np.bool_)
     for name_id in distinct(ranges.name_id).tolist():
         rule = rule_of(trace.names[name_id])
-        known[name_id] = rule is not None
+        in_table[name_id] = rule is not None
         composite[name_id] = rule is not None and rule.is_composite
-    return known[ranges.name_id], composite[ranges.name_id]
+    return in_table[ranges.name_id], composite[ranges.name_id]
 
 
-def _counting(forest: Forest, known: Bools, composite: Bools) -> Int32s:
+def _counting(forest: Forest, in_table: Bools, composite: Bools) -> Int32s:
     """Return the range that counts for what is launched in each node, -1 for none: int32 (nodes + 1,)."""
     counting = np.full(len(forest) + 1, NOBODY, np.int32)
     for nodes in forest.by_depth():
-        above, own = counting[forest.parent[nodes]], forest.range[nodes]
+        above = counting[forest.parent[nodes]]
+        innermost = forest.range[nodes]
         is_settled = (above >= 0) & ~composite[above]
-        counting[nodes] = np.where(is_settled | ~known[own], above, own)
+        counting[nodes] = np.where(is_settled | ~in_table[innermost], above, innermost)
     return counting
 
 

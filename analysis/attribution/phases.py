@@ -30,7 +30,9 @@ from .nesting import Nesting
 from .thread_facts import ThreadFacts
 from .user_ranges import NameFacts, computed_again, named_phases, of_titles, operator_ranges
 
-NO_PHASE, IN_FORWARD, IN_BACKWARD = -1, PHASES.index(FORWARD), PHASES.index(BACKWARD)
+NO_PHASE = -1
+IN_FORWARD = PHASES.index(FORWARD)
+IN_BACKWARD = PHASES.index(BACKWARD)
 NOTHING = PHASES.index(OTHER)
 _SERVING = [PHASES.index(phase) for phase in SERVING]
 
@@ -44,24 +46,30 @@ def of_nodes(
     The result are the columns `node_phase`, positions in PHASES, `warm_up` and `recompute` of an attribution.
     """
     again = computed_again(trace, ranges)
-    is_recompute, is_gradient = again[forest.range], (ranges.category == GRADIENT)[forest.range]
+    is_recompute = again[forest.range]
+    is_gradient = (ranges.category == GRADIENT)[forest.range]
     is_part = ~of_titles(facts.opens_phase, ranges)[forest.range]
-    by_name, by_category = named_phases(facts, ranges)[forest.range], _by_category(facts, ranges)[forest.range]
+    by_name = named_phases(facts, ranges)[forest.range]
+    by_category = _by_category(facts, ranges)[forest.range]
     by_category[is_recompute] = IN_BACKWARD
     by_name[linked & (by_name == IN_FORWARD)] = NO_PHASE
     by_category[linked & (by_category == IN_FORWARD)] = NO_PHASE
     # A gradient that a forward asks for: its backward is part of the phase around it.
-    in_gradient, is_named = forest.below(is_gradient), np.append(by_name >= 0, False)
+    in_gradient = forest.below(is_gradient)
+    is_named = np.append(by_name >= 0, False)
     phase = np.full(len(forest) + 1, NO_PHASE, np.int8)  # the last is of what is above the top
     recompute = np.zeros(len(forest) + 1, np.bool_)
     for nodes in forest.by_depth():
         above = forest.parent[nodes]
-        outer, name, category = phase[above], by_name[nodes], by_category[nodes]
+        outer = phase[above]
+        name = by_name[nodes]
+        category = by_category[nodes]
         is_asked = (in_gradient[nodes] & (category == IN_BACKWARD)) | is_gradient[nodes]
         in_engine = (outer == NO_PHASE) & engine[nodes]
         in_backward = (outer == IN_BACKWARD) | in_engine
         by_outer = is_named[above] | (is_asked & (outer != NO_PHASE))
-        from_range = np.where(name >= 0, name, np.where(by_outer, NO_PHASE, category))
+        unless_named = np.where(by_outer, NO_PHASE, category)
+        from_range = np.where(name >= 0, name, unless_named)
         is_again = (from_range == IN_FORWARD) & in_backward
         phase[nodes] = np.select(
             [
@@ -95,23 +103,31 @@ def _by_category(facts: NameFacts, ranges: Ranges) -> Int8s:
     phase[ranges.category == MODEL_BACKWARD] = IN_BACKWARD
     is_gradient = ranges.category == GRADIENT
     if is_gradient.any():
-        by_name = np.where(of_titles(facts.opens_phase, ranges), named_phases(facts, ranges), NO_PHASE)
-        next_backward, next_update = (
-            np.append(moments, NEVER)[np.searchsorted(moments, ranges.end_ns[is_gradient])]
-            for moments in (
-                np.sort(ranges.start_ns[by_name == opened]) for opened in (IN_BACKWARD, PHASES.index(OPTIMIZER))
-            )
-        )
-        phase[is_gradient] = np.where(next_backward < next_update, IN_FORWARD, IN_BACKWARD)
+        opens = of_titles(facts.opens_phase, ranges)
+        by_name = np.where(opens, named_phases(facts, ranges), NO_PHASE)
+        end_ns = ranges.end_ns[is_gradient]
+        next_backward_ns = _following(ranges.start_ns[by_name == IN_BACKWARD], end_ns)
+        next_update_ns = _following(ranges.start_ns[by_name == PHASES.index(OPTIMIZER)], end_ns)
+        phase[is_gradient] = np.where(next_backward_ns < next_update_ns, IN_FORWARD, IN_BACKWARD)
     return phase
+
+
+def _following(times_ns: Int64s, at_ns: Int64s) -> Int64s:
+    """Return the first of some times at or after each moment, NEVER for none, ns: int64 (moments,)."""
+    in_order_ns = np.sort(times_ns)
+    return np.append(in_order_ns, NEVER)[np.searchsorted(in_order_ns, at_ns)]
 
 
 class Unnamed:
     """Finds the phase of work in no range that has one: by its operators, or by its place around a model."""
 
     def __init__(self, threads: ThreadFacts, ranges: Ranges) -> None:
-        self._threads, self._trace, self._facts, self._ranges = threads, threads.trace, threads.names, ranges
-        trace, facts = threads.trace, threads.names
+        self._threads = threads
+        self._trace = threads.trace
+        self._facts = threads.names
+        self._ranges = ranges
+        trace = threads.trace
+        facts = threads.names
         self._process = trace.process_of_thread()
         is_node = facts.backward_operator[trace.ranges.name_id] & operator_ranges(facts, trace.ranges)
         self._nodes = np.flatnonzero(is_node & (trace.ranges.style == PUSH_POP))
@@ -121,7 +137,8 @@ class Unnamed:
         parts = parts.take(~self._in_node(parts))
         nesting = Nesting(parts)
         is_recompute = computed_again(trace, parts)
-        self._calls = parts.take((nesting.forest.above(nesting.home) < 0) & parts.of_forward & ~is_recompute)
+        is_outermost = nesting.forest.above(nesting.home) < 0
+        self._calls = parts.take(is_outermost & parts.of_forward & ~is_recompute)
 
     def phase(self, spots: Spots) -> Int8s:
         """Return the phases of intervals: in a backward node, in a forward or between a model and its backward."""
@@ -134,21 +151,26 @@ class Unnamed:
 
     def _in_node(self, spots: Spots) -> Bools:
         """Return which intervals are in a backward node; only the nodes of their threads are indexed."""
-        nodes = self._trace.ranges.take(self._nodes_on(marked(spots.thread, len(self._process))))
+        is_on_thread = marked(spots.thread, len(self._process))
+        nodes = self._trace.ranges.take(self._nodes_on(is_on_thread))
         return Nesting(nodes).containing(spots) >= 0
 
     def _in_forward(self, spots: Spots) -> Bools:
         """Return which intervals lie in a forward, or between its operators, of processes that do not name any."""
         in_forward = np.zeros(len(spots), np.bool_)
-        named = of_titles(self._facts.opens_phase & (self._facts.phase == IN_FORWARD), self._ranges)
-        names_it = marked(self._process[self._ranges.thread[named]], len(self._trace.processes))
+        opens_forward = self._facts.opens_phase & (self._facts.phase == IN_FORWARD)
+        is_named = of_titles(opens_forward, self._ranges)
+        names_it = marked(self._process[self._ranges.thread[is_named]], len(self._trace.processes))
         rows = np.flatnonzero(~names_it[self._process[spots.thread]])
-        forwards = self._forwards if len(rows) else spots
-        if len(rows) and len(forwards):
-            begins, asked = Moments(forwards.start_ns, forwards.thread), spots.take(rows)
-            last = np.maximum(begins.begun(asked.thread, asked.start_ns, "right") - 1, 0)
-            is_inside = (forwards.thread[last] == asked.thread) & (forwards.start_ns[last] <= asked.start_ns)
-            in_forward[rows[is_inside & (forwards.end_ns[last] >= asked.end_ns)]] = True
+        if not len(rows) or not len(self._forwards):
+            return in_forward
+        begins = Moments(self._forwards.start_ns, self._forwards.thread)
+        unnamed = spots.take(rows)
+        begun = begins.begun(unnamed.thread, unnamed.start_ns, "right")
+        forward = self._forwards.take(np.maximum(begun - 1, 0))
+        has_begun = (forward.thread == unnamed.thread) & (forward.start_ns <= unnamed.start_ns)
+        is_inside = has_begun & (forward.end_ns >= unnamed.end_ns)
+        in_forward[rows[is_inside]] = True
         return in_forward
 
     @cached_property
@@ -173,7 +195,8 @@ class Unnamed:
         node_begins = Moments(links.nodes.start_ns, process[links.nodes.thread])
         is_cut = self._turns.some_within(between) | node_begins.some_within(between.on(process[between.thread]))
         is_cut |= makers.thread[1:] != makers.thread[:-1]
-        first, last = np.append(True, is_cut), np.append(is_cut, True)
+        first = np.append(True, is_cut)
+        last = np.append(is_cut, True)
         return Spots(makers.start_ns[first], makers.end_ns[latest[last]], makers.thread[first])
 
     @cached_property

@@ -92,12 +92,16 @@ class Attribution:
     @property
     def of_all_work(self) -> Attribution:
         """The attribution of all work, which a part needs to tell when a GPU was busy."""
-        return self.part_of[0] if self.part_of else self
+        if self.part_of:
+            return self.part_of[0]
+        return self
 
     @property
     def rows_of_all(self) -> Int64s:
         """The position of each piece of work in that of all work: int64 (work,)."""
-        return self.part_of[1] if self.part_of else np.arange(len(self.trace.work))
+        if self.part_of:
+            return self.part_of[1]
+        return np.arange(len(self.trace.work))
 
 
 class Paths:
@@ -109,7 +113,8 @@ class Paths:
     """
 
     def __init__(self, attribution: Attribution) -> None:
-        forest, names = attribution.forest, attribution.trace.names
+        forest = attribution.forest
+        names = attribution.trace.names
         tree, self.names_of_node, _ = forest.folded(attribution.ranges.name_id[forest.range])
         self.names: list[Path] = []
         for parent, name in zip(tree.parent.tolist(), tree.range.tolist(), strict=True):
@@ -164,12 +169,15 @@ def projections(
         )
     )
     depth = places.forest.depth()[rows.instance]
-    below, merged_levels = rows.take(np.zeros(len(rows), np.bool_)), []
+    below = rows.take(np.zeros(len(rows), np.bool_))
+    merged_levels = []
     for level in range(int(depth.max(initial=-1)), -1, -1):
         merged_levels.append(_merged(Projections.joined([rows.take(depth == level), below])))
         parent = places.forest.parent[merged_levels[-1].instance]
         below = replace(merged_levels[-1], instance=parent).take(parent >= 0)
-    return Projections.joined(merged_levels[::-1]) if merged_levels else below
+    if merged_levels:
+        return Projections.joined(merged_levels[::-1])
+    return below
 
 
 def _merged(rows: Projections) -> Projections:

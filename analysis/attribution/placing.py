@@ -61,8 +61,12 @@ class Placing:
     """
 
     def __init__(self, nesting: Nesting, adoption: Adoption, rules: Rules) -> None:
-        self._facts, self._nesting, self._adoption, self._rules = adoption.facts, nesting, adoption, rules
-        self._ranges, self._forest = self._facts.ranges, nesting.forest
+        self._facts = adoption.facts
+        self._nesting = nesting
+        self._adoption = adoption
+        self._rules = rules
+        self._ranges = self._facts.ranges
+        self._forest = nesting.forest
         names = self._facts.names
         # What does not keep work of a backward from being led to its forward: operators and what runs again.
         self._runs_again = computed_again(self._facts.trace, self._ranges)
@@ -74,22 +78,28 @@ class Placing:
 
     def place(self, spots: Spots, order: int = 0) -> Placed:
         """Find the nodes of intervals; `order` counts the derivatives that led here."""
-        own_node, waiting_node = self._nesting.containing(spots), self._waiting_node(spots)
+        own_node = self._nesting.containing(spots)
+        waiting_node = self._waiting_node(spots)
         how = np.where(own_node >= 0, OWN, OUTSIDE)
-        how[waiting_node >= 0], how[waiting_node == NO_DECISION] = ADOPTED, AMBIGUOUS
+        how[waiting_node >= 0] = ADOPTED
+        how[waiting_node == NO_DECISION] = AMBIGUOUS
         unfit = np.zeros(len(spots), np.bool_)
-        upper, lower = np.maximum(waiting_node, -1), own_node
+        upper = np.maximum(waiting_node, -1)
+        lower = own_node
         if self._rules.link and len(self._ranges) and len(spots) and order < MAX_ORDER:
             rows, phase_node = self._linkable(spots, own_node, waiting_node)
             rows, phase_node, forward_node = self._forward(spots, rows, phase_node, unfit, order)
             linked_node = self._linked(phase_node, forward_node)
-            found = linked_node >= 0
-            rows, phase_node = rows[found], phase_node[found]
-            how[rows], upper[rows] = LINKED, linked_node[found]
+            is_linked = linked_node >= 0
+            rows = rows[is_linked]
+            phase_node = phase_node[is_linked]
+            how[rows] = LINKED
+            upper[rows] = linked_node[is_linked]
             # A phase of its own is in the linked path, all but what runs again below it.
-            lower, own = own_node.copy(), rows[(waiting_node[rows] < 0) & (phase_node >= 0)]
-            lower[own] = self._forest.copied(
-                own_node[own], lambda nodes: self._runs_again[self._forest.range[nodes]]
+            lower = own_node.copy()
+            in_own_phase = rows[(waiting_node[rows] < 0) & (phase_node >= 0)]
+            lower[in_own_phase] = self._forest.copied(
+                own_node[in_own_phase], lambda nodes: self._runs_again[self._forest.range[nodes]]
             )
         node = self._forest.graft(upper, lower)
         node[how == AMBIGUOUS] = -1
@@ -107,18 +117,24 @@ class Placing:
         They are in no range of the user's below that: below the waiting thread's, below their own thread's phase
         or call of the engine, or, on one of autograd's threads for which none waits, in none at all (-1).
         """
-        is_awaited, is_undecided = waiting_node >= 0, waiting_node == NO_DECISION
-        in_user_range = self._forest.below(~self._is_seen_through[self._forest.range])[own_node]
+        is_awaited = waiting_node >= 0
+        is_undecided = waiting_node == NO_DECISION
+        forest = self._forest
+        is_users = ~self._is_seen_through[forest.range]
+        in_user_range = forest.below(is_users)[own_node]
         is_autograds = np.isin(spots.thread, self._adoption.known_threads)
-        in_own_phase = (own_node >= 0) & self._is_backward_phase[self._forest.range[own_node]]
+        in_own_phase = (own_node >= 0) & self._is_backward_phase[forest.range[own_node]]
         in_own_phase |= ~is_autograds & self._in_called_engine(spots, own_node)
         in_own_phase &= ~is_awaited
-        below_phase = in_own_phase | ((is_awaited | is_autograds) & ~in_user_range)
+        in_others_phase = (is_awaited | is_autograds) & ~in_user_range
+        below_phase = in_own_phase | in_others_phase
         rows = np.flatnonzero(below_phase & ~is_undecided)
         # A phase's node is above what runs again in it.
-        every = np.arange(len(self._forest), dtype=np.int32)
-        phase = self._forest.nearest(np.where(self._runs_again[self._forest.range], np.int32(-1), every))
-        return rows, np.where(in_own_phase, phase[own_node], waiting_node)[rows]
+        every = np.arange(len(forest), dtype=np.int32)
+        runs_again = self._runs_again[forest.range]
+        phase = forest.nearest(np.where(runs_again, np.int32(-1), every))
+        phase_node = np.where(in_own_phase, phase[own_node], waiting_node)
+        return rows, phase_node[rows]
 
     def _in_called_engine(self, spots: Spots, own_node: Int32s) -> Bools:
         """Mark the intervals in a range of the engine on their thread, and in no range of the user's below it.
@@ -128,15 +144,19 @@ class Placing:
         is_inside = np.zeros(len(spots), np.bool_)
         called, engine = self._facts.engine_calls(spots)
         rows = np.flatnonzero(called >= 0)
-        if len(rows):
-            owns = ~np.isin(self._ranges.category, (NO_CATEGORY, FUNCTION)) & ~self._is_seen_through
-            owns |= of_titles(self._facts.names.opens_phase, self._ranges)
-            rows = rows[~self._forest.below(owns[self._forest.range])[own_node[rows]]]
-            calls, call_of_row = np.unique(called[rows], return_inverse=True)
-            around_engine = self._nesting.containing(engine.take(calls))[call_of_row]
-            is_users = ~self._is_seen_through[self._forest.range]
-            innermost = self._forest.nearest(np.where(is_users, self._forest.range, np.int32(-1)))
-            is_inside[rows] = innermost[own_node[rows]] == innermost[around_engine]
+        if not len(rows):
+            return is_inside
+        forest = self._forest
+        has_category = ~np.isin(self._ranges.category, (NO_CATEGORY, FUNCTION))
+        owns = has_category & ~self._is_seen_through
+        owns |= of_titles(self._facts.names.opens_phase, self._ranges)
+        is_owned = forest.below(owns[forest.range])
+        rows = rows[~is_owned[own_node[rows]]]
+        calls, call_of_row = np.unique(called[rows], return_inverse=True)
+        around_engine = self._nesting.containing(engine.take(calls))[call_of_row]
+        is_users = ~self._is_seen_through[forest.range]
+        innermost = forest.nearest(np.where(is_users, forest.range, np.int32(-1)))
+        is_inside[rows] = innermost[own_node[rows]] == innermost[around_engine]
         return is_inside
 
     def _forward(
@@ -151,14 +171,21 @@ class Placing:
         if not links:
             return rows[:0], phase_node[:0], phase_node[:0]
         backward_node = links.around(inside)
-        numbered = np.flatnonzero((backward_node >= 0) & (links.seq[backward_node] >= 0))
-        rows, phase_node, backward_node = rows[numbered], phase_node[numbered], backward_node[numbered]
+        has_number = links.seq[backward_node] >= 0
+        numbered = np.flatnonzero((backward_node >= 0) & has_number)
+        rows = rows[numbered]
+        phase_node = phase_node[numbered]
+        backward_node = backward_node[numbered]
         # Each pair of a backward node and the thread of its phase is asked once.
-        thread = np.where(phase_node >= 0, self._ranges.thread[self._forest.range[phase_node]], -1)
+        phase_thread = self._ranges.thread[self._forest.range[phase_node]]
+        thread = np.where(phase_node >= 0, phase_thread, -1)
         pair, pair_of_row = grouped_rows(backward_node, thread)
         maker = links.made(*pair)[pair_of_row]
-        unfit[rows] = maker < 0
-        rows, phase_node, maker = rows[maker >= 0], phase_node[maker >= 0], maker[maker >= 0]
+        has_maker = maker >= 0
+        unfit[rows] = ~has_maker
+        rows = rows[has_maker]
+        phase_node = phase_node[has_maker]
+        maker = maker[has_maker]
         makers, maker_of_row = np.unique(maker, return_inverse=True)
         if not len(makers):
             return rows, phase_node, phase_node
@@ -171,27 +198,34 @@ class Placing:
 
         Steps, phases and operators of the forward path are left out; where all of it is and there is no phase, -1.
         """
-        has_phase, count = phase_node >= 0, len(self._ranges)
+        forest = self._forest
+        has_phase = phase_node >= 0
+        count = len(self._ranges)
         phases = np.unique(phase_node[has_phase])
         # Each pair of a phase and a range around it, as one number.
-        pairs, number, around = [np.empty(0, np.int64)], np.arange(len(phases)), phases
+        pairs = [np.empty(0, np.int64)]
+        number = np.arange(len(phases))
+        around = phases
         while len(around):
-            pairs.append(number * count + self._forest.range[around])
-            around = self._forest.parent[around]
-            number, around = number[around >= 0], around[around >= 0]
+            pairs.append(number * count + forest.range[around])
+            around = forest.parent[around]
+            number = number[around >= 0]
+            around = around[around >= 0]
         ranges_around = np.concatenate(pairs)
 
         def below_common(phase: Int32s, forward: Int32s) -> tuple[Int32s, Int32s, Int32s]:
-            innermost = self._forest.range[forward]
-            is_common = np.isin(np.searchsorted(phases, phase) * count + innermost, ranges_around)
-            rest = np.where(is_common, np.int32(-1), self._forest.parent[forward])
-            return np.where(is_common | self._is_dropped[innermost], np.int32(-1), innermost), phase, rest
+            innermost = forest.range[forward]
+            pair = np.searchsorted(phases, phase) * count + innermost
+            is_common = np.isin(pair, ranges_around)
+            above = np.where(is_common, np.int32(-1), forest.parent[forward])
+            is_left_out = is_common | self._is_dropped[innermost]
+            return np.where(is_left_out, np.int32(-1), innermost), phase, above
 
-        first_new = len(self._forest)
+        first_new = len(forest)
         linked_node = np.full(len(phase_node), -1, np.int32)
-        linked_node[has_phase] = self._forest.combine(phase_node[has_phase], forward_node[has_phase], below_common)
+        linked_node[has_phase] = forest.combine(phase_node[has_phase], forward_node[has_phase], below_common)
         alone, row_of_alone = np.unique(forward_node[~has_phase], return_inverse=True)
-        copies = self._forest.copied(alone, lambda nodes: ~self._is_dropped[self._forest.range[nodes]])
+        copies = forest.copied(alone, lambda nodes: ~self._is_dropped[forest.range[nodes]])
         linked_node[~has_phase] = copies[row_of_alone]
-        self.linked_nodes.append(np.arange(first_new, len(self._forest), dtype=np.int32))
+        self.linked_nodes.append(np.arange(first_new, len(forest), dtype=np.int32))
         return linked_node

@@ -59,7 +59,8 @@ def _recomputations(ranges: Ranges, facts: NameFacts, names: list[str]) -> Range
     nested = ranges.style == PUSH_POP
     operators = operator_ranges(facts, ranges) & nested
     is_node = operators & facts.backward_operator[ranges.name_id]
-    suspects, nodes = np.flatnonzero(operators & ~is_node & (ranges.seq >= 0)), np.flatnonzero(is_node)
+    suspects = np.flatnonzero(operators & ~is_node & (ranges.seq >= 0))
+    nodes = np.flatnonzero(is_node)
     on_nodes_threads = marked(ranges.thread[nodes], int(ranges.thread.max(initial=0)) + 1)
     suspects = suspects[on_nodes_threads[ranges.thread[suspects]]]
     none = ranges.take(nodes[:0])
@@ -70,19 +71,25 @@ def _recomputations(ranges: Ranges, facts: NameFacts, names: list[str]) -> Range
         return none
     threads = distinct(ranges.thread[suspects[holder >= 0]])
     rows = np.flatnonzero(nested & (ranges.category != TIMELINE) & np.isin(ranges.thread, threads))
-    inner, is_operator, is_node = ranges.take(rows), operators[rows], is_node[rows]
+    inner = ranges.take(rows)
+    is_operator = operators[rows]
+    is_node = is_node[rows]
     caller = _callers(inner)
     node, child = _nodes_around(caller, is_node | (inner.category == MODEL_FORWARD))
     in_node = (node >= 0) & is_node[np.maximum(node, 0)]
     is_direct = in_node & (node == caller) & is_operator
     again = in_node & is_operator & ~is_node & (inner.seq >= 0)
-    is_engine = np.array([name.startswith(ENGINE_OPERATOR) for name in names], np.bool_)[inner.name_id]
-    tells = is_direct & ((~is_node & (inner.seq < 0)) | (is_engine & ~is_engine[np.maximum(node, 0)]))
+    is_name_of_engine = np.array([name.startswith(ENGINE_OPERATOR) for name in names], np.bool_)
+    is_engine = is_name_of_engine[inner.name_id]
+    is_engine_in_node = is_engine & ~is_engine[np.maximum(node, 0)]
+    is_unnumbered = ~is_node & (inner.seq < 0)
+    is_hint = is_direct & (is_unnumbered | is_engine_in_node)
     calls_modules = in_node & (inner.category == MODEL_FORWARD)
-    is_told = marked(node[tells].astype(np.int32), len(inner))
-    is_told &= ~marked(node[calls_modules].astype(np.int32), len(inner))
-    found = np.flatnonzero(again & is_told[np.maximum(node, 0)])
-    return _around(inner, node[found], child[found])
+    has_hint = marked(node[is_hint].astype(np.int32), len(inner))
+    has_modules = marked(node[calls_modules].astype(np.int32), len(inner))
+    recomputes = has_hint & ~has_modules
+    recomputed = np.flatnonzero(again & recomputes[np.maximum(node, 0)])
+    return _around(inner, node[recomputed], child[recomputed])
 
 
 def _callers(ranges: Ranges) -> Int64s:
@@ -94,7 +101,8 @@ def _callers(ranges: Ranges) -> Int64s:
 
 def _nodes_around(caller: Int64s, is_wanted: Bools) -> tuple[Int64s, Int64s]:
     """Return the innermost wanted range around each, -1 for none, and what is directly below it."""
-    around, child = caller.copy(), np.arange(len(caller))
+    around = caller.copy()
+    child = np.arange(len(caller))
     while (climbs := (around >= 0) & ~is_wanted[np.maximum(around, 0)]).any():
         child[climbs] = around[climbs]
         around[climbs] = caller[around[climbs]]

@@ -64,12 +64,19 @@ class TrainingFacts:
         """Add the event of a mark."""
         match mark.event:
             case "begin":
-                self.begin_ns, self.end_ns, self.error = at_ns, None, ""
-                self.warm_up, self.fewest, self.optimizers = mark.warmup, mark.fewest, tuple(mark.optimizers)
+                self.begin_ns = at_ns
+                self.end_ns = None
+                self.error = ""
+                self.warm_up = mark.warmup
+                self.fewest = mark.fewest
+                self.optimizers = tuple(mark.optimizers)
             case "measure":
-                self.measure_ns, self.optimizers = at_ns, tuple(mark.optimizers)
+                self.measure_ns = at_ns
+                self.optimizers = tuple(mark.optimizers)
             case "end":
-                self.end_ns, self.error, self.unused = at_ns, mark.error, tuple(mark.unused)
+                self.end_ns = at_ns
+                self.error = mark.error
+                self.unused = tuple(mark.unused)
             case "step":
                 self.calls_ns.append(at_ns)
                 self.calls_by = mark.by
@@ -81,7 +88,8 @@ class TrainingFacts:
 
 def training_processes(trace: Trace, facts: NameFacts) -> Int64s:
     """Return the positions of the processes that train: in which autograd ran, or an optimizer updated."""
-    ranges, process = trace.ranges, trace.process_of_thread()
+    ranges = trace.ranges
+    process = trace.process_of_thread()
     trains = np.isin(ranges.category, [MODEL_BACKWARD, GRADIENT]) | facts.backward_operator[ranges.name_id]
     trains |= np.isin(named_phases(facts, ranges), [PHASES.index(BACKWARD), PHASES.index(OPTIMIZER)])
     updated = [
@@ -127,7 +135,8 @@ def windows(
     moments at which work was launched, the thread that trains, the starts of the phase forward, and whether it
     trains at all.
     """
-    updates, updated = _updates(facts, backward), {name for _, name in facts.updates}
+    updates = _updates(facts, backward)
+    updated = {name for _, name in facts.updates}
     if facts.calls_ns:
         ends_ns = np.sort(np.array(facts.calls_ns, np.int64))
         ended_by = f"step of {facts.calls_by}" if facts.calls_by else BY_CALLS
@@ -136,7 +145,8 @@ def windows(
         ended_by = optimizer if optimizer == IN_BACKWARD else f"update by {optimizer}"
         ends_ns = np.sort(np.array(updates[optimizer], np.int64))
     else:
-        ends_ns, ended_by = np.empty(0, np.int64), ""
+        ends_ns = np.empty(0, np.int64)
+        ended_by = ""
     has_block = facts.begin_ns is not None or facts.measure_ns is not None
     begin_ns = facts.begin_ns if facts.begin_ns is not None else facts.measure_ns
     until_ns = facts.end_ns if facts.end_ns is not None else FOREVER_NS
@@ -145,19 +155,22 @@ def windows(
     ends_ns = ends_ns[(ends_ns > begin_ns) & (ends_ns <= until_ns)]
     is_whole = not len(ends_ns) and has_block
     if is_whole:
-        ends_ns, ended_by = np.array([until_ns]), WHOLE_BLOCK
+        ends_ns = np.array([until_ns])
+        ended_by = WHOLE_BLOCK
         called_ns = np.concatenate([calls.start_ns, forward_ns])
         called_ns = called_ns[(called_ns > begin_ns) & (called_ns <= until_ns)]
         # Of a program that does not train, what is before the first call is set-up.
         if len(calls) and len(called_ns) and not trains:
-            begin_ns, ended_by = int(called_ns.min()) - 1, FROM_FIRST_CALL
+            begin_ns = int(called_ns.min()) - 1
+            ended_by = FROM_FIRST_CALL
     start_ns = np.concatenate([[begin_ns], ends_ns[:-1]]) if len(ends_ns) else ends_ns
     if facts.measure_ns is not None and not is_whole:
         prepares = (start_ns < facts.measure_ns) & (facts.measure_ns < ends_ns)
         prepares &= _count(launched_ns, start_ns, np.full(len(start_ns), facts.measure_ns)) == 0
         start_ns = np.where(prepares, facts.measure_ns, start_ns)  # until then, the recorder prepared itself
     worked = _count(launched_ns, start_ns, ends_ns) > 0
-    start_ns, ends_ns = start_ns[worked], ends_ns[worked]
+    start_ns = start_ns[worked]
+    ends_ns = ends_ns[worked]
 
     evaluating = calls.take(calls.category == EVALUATION if trains else np.zeros(len(calls), np.bool_))
     forward = calls.take(calls.category == MODEL_FORWARD)
@@ -168,7 +181,8 @@ def windows(
     evaluated = _count(launched_ns, evaluation_start_ns - 1, evaluation_end_ns)
     left = _count(launched_ns, start_ns, ends_ns)
     np.subtract.at(left, step_of_evaluation[step_of_evaluation >= 0], evaluated[step_of_evaluation >= 0])
-    start_ns, ends_ns = start_ns[left > 0], ends_ns[left > 0]
+    start_ns = start_ns[left > 0]
+    ends_ns = ends_ns[left > 0]
 
     number = np.arange(len(ends_ns) + len(evaluation_end_ns))
     if len(own_warm_up):  # the program's own ranges decide

@@ -21,7 +21,8 @@ from .placing import AMBIGUOUS, OUTSIDE, OWN
 from .step_decisions import Windows
 from .user_ranges import with_names
 
-STEP, EVALUATION = "step", "evaluation"
+STEP = "step"
+EVALUATION = "evaluation"
 NOBODY = -1
 
 
@@ -34,15 +35,19 @@ class _Timeline:
 
     def __init__(self, windows: dict[int, Windows]) -> None:
         self._edges: dict[int, tuple[Int64s, int]] = {}  # of each process, and the number of its first segment
-        owner, owners = [np.array([NOBODY])], 0
+        owner = [np.array([NOBODY])]
+        owners = 0
         for process, times in windows.items():
-            low_ns, high_ns = times.start_ns - ~times.is_step, times.end_ns
+            low_ns = times.start_ns - ~times.is_step
+            high_ns = times.end_ns
             edges_ns = np.unique(np.concatenate([low_ns, high_ns]))
             self._edges[process] = edges_ns, sum(map(len, owner))
-            owner.append(np.full(len(edges_ns) + 1, NOBODY))
-            bounds = zip(np.searchsorted(edges_ns, low_ns), np.searchsorted(edges_ns, high_ns), strict=True)
-            for number, (low, high) in enumerate(bounds, owners):
-                owner[-1][low + 1 : high + 1] = number
+            of_segment = np.full(len(edges_ns) + 1, NOBODY)
+            first = np.searchsorted(edges_ns, low_ns) + 1
+            behind = np.searchsorted(edges_ns, high_ns) + 1
+            for number in range(len(low_ns)):
+                of_segment[first[number] : behind[number]] = owners + number
+            owner.append(of_segment)
             owners += len(low_ns)
         self.owner: Int64s = np.concatenate(owner)
 
@@ -67,24 +72,33 @@ class _Copies:
     """
 
     def __init__(self, forest: Forest, spanning: Bools, owner_node: Int32s, nodes: Int32s, owners: Int64s) -> None:
-        self._owner_node, self._first, count = owner_node, len(forest), max(1, len(owner_node))
+        self._owner_node = owner_node
+        self._first = len(forest)
+        self._count = max(1, len(owner_node))
         self._spanning = np.append(spanning, False)  # and node -1, which is no node
-        chosen = self._spanning[nodes] & (owners >= 0)
-        keys = np.unique(nodes[chosen].astype(np.int64) * count + owners[chosen])
+        is_copied = self._spanning[nodes] & (owners >= 0)
+        keys = np.unique(self._key(nodes[is_copied], owners[is_copied]))
         levels = [keys]
         while len(keys):
-            above = forest.parent[keys // count].astype(np.int64)
-            keys = np.unique((above * count + keys % count)[above >= 0])
+            node, owner = np.divmod(keys, self._count)
+            above = forest.parent[node]
+            has_above = above >= 0
+            keys = np.unique(self._key(above[has_above], owner[has_above]))
             levels.append(keys)
         self._keys = np.unique(np.concatenate(levels))
-        self.original = self._keys // count
-        forest.add(self.of(forest.parent[self.original], self._keys % count), forest.range[self.original])
+        self.original, owner = np.divmod(self._keys, self._count)
+        parent = self.of(forest.parent[self.original], owner)
+        forest.add(parent, forest.range[self.original])
+
+    def _key(self, nodes: Int32s, owner: Int64s) -> Int64s:
+        """Return one number for each pair of a node and an owner."""
+        return nodes.astype(np.int64) * self._count + owner
 
     def of(self, nodes: Int32s, owner: Int64s) -> Int32s:
         """Return the place of nodes below their owners: of -1 the owner itself, of a spanning one its copy."""
-        count = max(1, len(self._owner_node))
-        copy = self._first + np.searchsorted(self._keys, nodes.astype(np.int64) * count + owner)
-        place = np.where(nodes < 0, self._owner_node[owner], np.where(self._spanning[nodes], copy, nodes))
+        copy = self._first + np.searchsorted(self._keys, self._key(nodes, owner))
+        place = np.where(self._spanning[nodes], copy, nodes)
+        place = np.where(nodes < 0, self._owner_node[owner], place)
         return np.where(owner >= 0, place, nodes).astype(np.int32)
 
 
@@ -98,8 +112,10 @@ def placed_in_windows(attribution: Attribution, windows: dict[int, Windows]) -> 
     is_called_step = facts.step | np.array([name == STEP for name in trace.names])
     facts = replace(facts, step=is_called_step, measured=is_called_step)
     owners, is_step, is_warm_up = _owners(trace, windows)
-    timeline, process_of_thread = _Timeline(windows), trace.process_of_thread()
-    old_forest, ranges = attribution.forest, attribution.ranges
+    timeline = _Timeline(windows)
+    process_of_thread = trace.process_of_thread()
+    old_forest = attribution.forest
+    ranges = attribution.ranges
     forest = Forest(old_forest.parent.copy())
     forest.range = old_forest.range
     owner_range = np.arange(len(ranges), len(ranges) + len(owners), dtype=np.int32)
@@ -130,15 +146,16 @@ def placed_in_windows(attribution: Attribution, windows: dict[int, Windows]) -> 
     copies = _Copies(forest, spanning, owner_node, copied, copied_for)
     forest.parent[moved] = copies.of(above, node_owner[moved])
     original = np.concatenate([np.arange(len(old_forest)), np.full(len(owners), -1), copies.original])
-    warm_up, recompute, linked = (
-        np.append(flags, False)[original]
-        for flags in (attribution.warm_up, attribution.recompute, attribution.linked)
-    )
+    phase = np.append(attribution.node_phase, np.int8(PHASES.index(OTHER)))[original]
+    warm_up = np.append(attribution.warm_up, False)[original]
+    recompute = np.append(attribution.recompute, False)[original]
+    linked = np.append(attribution.linked, False)[original]
     warm_up[owner_node] = is_warm_up
     evaluation = np.zeros(len(forest), np.bool_)
     evaluation[owner_node] = ~is_step
 
-    steps, joined = attribution.steps, Ranges.joined([ranges, owners])
+    steps = attribution.steps
+    joined = Ranges.joined([ranges, owners])
     step_range = np.concatenate([steps.range, owner_range[is_step]])
     order = np.argsort(joined.start_ns[step_range], kind="stable")
     return replace(
@@ -150,7 +167,7 @@ def placed_in_windows(attribution: Attribution, windows: dict[int, Windows]) -> 
         home=np.append(attribution.home, owner_node),
         node=copies.of(attribution.node, work_owner),
         how=how,
-        node_phase=np.append(attribution.node_phase, np.int8(PHASES.index(OTHER)))[original],
+        node_phase=phase,
         warm_up=forest.below(warm_up)[:-1],
         recompute=recompute,
         linked=linked,
@@ -166,7 +183,8 @@ def placed_in_windows(attribution: Attribution, windows: dict[int, Windows]) -> 
 
 def _with_threads(trace: Trace, windows: dict[int, Windows]) -> tuple[Trace, dict[int, Windows]]:
     """Return both with a thread for each process that has windows and, as launches are not known, no thread."""
-    threads, placed = list(trace.threads), {}
+    threads = list(trace.threads)
+    placed = {}
     for process, times in windows.items():
         placed[process] = times
         if times.thread < 0:
@@ -177,26 +195,31 @@ def _with_threads(trace: Trace, windows: dict[int, Windows]) -> tuple[Trace, dic
 
 def _owners_of_work(trace: Trace, is_known: Bools, timeline: _Timeline, on_gpu: Sequence[int]) -> Int64s:
     """Return who owns each known piece of work, by the time of its launch, or of its start: int64 (work,)."""
-    work, launches = trace.work, trace.launches
+    work = trace.work
+    launches = trace.launches
     owner = np.full(len(work), NOBODY, np.int64)
     by_start = np.isin(work.process, on_gpu)
     rows = np.flatnonzero((work.launch >= 0) & is_known & ~by_start)
     launch = work.launch[rows]
     process = trace.process_of_thread()[launches.thread[launch]]
-    owner[rows] = timeline.owner[timeline.at(process, launches.start_ns[launch])]
+    segment = timeline.at(process, launches.start_ns[launch])
+    owner[rows] = timeline.owner[segment]
     rows = np.flatnonzero(by_start & is_known)
-    owner[rows] = timeline.owner[timeline.at(work.process[rows], work.start_ns[rows])]
+    segment = timeline.at(work.process[rows], work.start_ns[rows])
+    owner[rows] = timeline.owner[segment]
     return owner
 
 
 def _owners_of_memory(trace: Trace, count: int, timeline: _Timeline, on_gpu: Sequence[int]) -> Int64s:
     """Return who owns each allocation or free, by its time: int64 (count,)."""
     owner = np.full(count, NOBODY, np.int64)
-    if trace.memory is None:
+    memory = trace.memory
+    if memory is None:
         return owner
-    process = np.where(trace.memory.thread >= 0, trace.process_of_thread()[trace.memory.thread], -1)
+    process = np.where(memory.thread >= 0, trace.process_of_thread()[memory.thread], -1)
     rows = np.flatnonzero((process >= 0) & ~np.isin(process, on_gpu))
-    owner[rows] = timeline.owner[timeline.at(process[rows], trace.memory.at_ns[rows])]
+    segment = timeline.at(process[rows], memory.at_ns[rows])
+    owner[rows] = timeline.owner[segment]
     return owner
 
 
@@ -207,14 +230,18 @@ def _owners(trace: Trace, windows: dict[int, Windows]) -> tuple[Ranges, Bools, B
         tables.append(trace.work)
     first_ns = min(int(table.start_ns.min(initial=2**62)) for table in tables)
     last_ns = max(int(table.end_ns.max(initial=0)) for table in tables)
-    rows = [(times.start_ns, times.end_ns, times.is_step, times.warm_up) for times in windows.values()]
-    start_ns, end_ns, is_step, is_warm_up = (np.concatenate(column) for column in zip(*rows, strict=True))
+    start_ns = np.concatenate([times.start_ns for times in windows.values()])
+    end_ns = np.concatenate([times.end_ns for times in windows.values()])
+    is_step = np.concatenate([times.is_step for times in windows.values()])
+    is_warm_up = np.concatenate([times.warm_up for times in windows.values()])
+    threads = [np.full(len(times.end_ns), times.thread, np.int32) for times in windows.values()]
+    name_id = np.where(is_step, trace.names.index(STEP), trace.names.index(EVALUATION))
     count = len(start_ns)
     owners = Ranges(
         start_ns=np.clip(start_ns, first_ns, last_ns),
         end_ns=np.clip(end_ns, first_ns, last_ns),
-        thread=np.concatenate([np.full(len(times.end_ns), times.thread, np.int32) for times in windows.values()]),
-        name_id=np.where(is_step, trace.names.index(STEP), trace.names.index(EVALUATION)).astype(np.int32),
+        thread=np.concatenate(threads),
+        name_id=name_id.astype(np.int32),
         domain=np.zeros(count, np.int32),
         seq=np.full(count, -1, np.int64),
         style=np.full(count, PUSH_POP, np.uint8),

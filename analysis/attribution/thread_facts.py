@@ -54,7 +54,10 @@ class ThreadFacts:
     """
 
     def __init__(self, trace: Trace, names: NameFacts, ranges: Ranges) -> None:
-        self.trace, self.names, self.ranges, self.calls = trace, names, ranges, working_calls(trace)
+        self.trace = trace
+        self.names = names
+        self.ranges = ranges
+        self.calls = working_calls(trace)
         self._process = trace.process_of_thread().tolist()
         numbered = [*enumerate(trace.threads)]
         self.mains = frozenset(
@@ -123,7 +126,8 @@ class ThreadFacts:
     @cached_property
     def devices(self) -> Int64s:
         """The GPUs that each thread gave work to: bit 3 means GPU 3."""
-        work, bits = self.trace.work, np.zeros(len(self.trace.threads), np.int64)
+        work = self.trace.work
+        bits = np.zeros(len(self.trace.threads), np.int64)
         rows = np.flatnonzero(work.launch >= 0)
         thread = self.trace.launches.thread[work.launch[rows]]
         pairs = distinct(thread.astype(np.int64) << 6 | work.device_id[rows] & 63)
@@ -157,7 +161,8 @@ class ThreadFacts:
     @cached_property
     def _running_programs(self) -> frozenset[int]:
         """The threads that make nodes outside of the engine's ranges: forward runs there, and more."""
-        ranges, names = self.trace.ranges, self.names
+        ranges = self.trace.ranges
+        names = self.names
         makes_nodes = (ranges.style == PUSH_POP) & (ranges.seq >= 0) & ~names.backward_operator[ranges.name_id]
         makes_nodes &= marked(self._engine.thread, len(self.trace.threads))[ranges.thread]
         operators = ranges.take(makes_nodes)
@@ -171,7 +176,9 @@ class ThreadFacts:
 
     def _outside_engine(self, ranges: Ranges) -> frozenset[int]:
         """Return the threads with one of these ranges that autograd's engine did not open."""
-        return _threads(ranges.thread[_is_outside(ranges, self._inside_engine)]) if len(ranges) else frozenset()
+        if len(ranges):
+            return _threads(ranges.thread[_is_outside(ranges, self._inside_engine)])
+        return frozenset()
 
 
 def _positions(threads: frozenset[int]) -> Int32s:

@@ -94,7 +94,8 @@ def name_facts(trace: Trace, step: str, phase_names: PhaseNames) -> NameFacts:
     for name_id, name in names.items():
         operator[name_id] = is_operator(name)
         backward[name_id] = name in nodes or bool(BACKWARD_OPERATORS.match(name))
-        warm_up[name_id], steps[name_id] = is_warm_up(name), is_step(name)
+        warm_up[name_id] = is_warm_up(name)
+        steps[name_id] = is_step(name)
         phase, part[name_id] = phase_of(name)
         facts.phase[name_id] = PHASES.index(phase) if phase else -1
     for called in (*([step] if step else []), *(called for _, called in phase_names)):
@@ -146,7 +147,8 @@ def with_phases_once(trace: Trace, facts: NameFacts, ranges: Ranges) -> Ranges:
     Both begin and end at almost the same moments, and may cross: the program's range lasts from the outer
     begin to the outer end. Where it has several during one of annotation's, each lasts until the next.
     """
-    is_phase, phase = of_titles(facts.opens_phase, ranges), named_phases(facts, ranges)
+    is_phase = of_titles(facts.opens_phase, ranges)
+    phase = named_phases(facts, ranges)
     annotations = np.array([domain.name == OWN_DOMAIN for domain in trace.domains], np.bool_)
     is_automatic = np.array([name in AUTOMATIC_PHASES for name in trace.names], np.bool_)[ranges.name_id]
     ours = is_phase & annotations[ranges.domain] & is_automatic
@@ -154,10 +156,13 @@ def with_phases_once(trace: Trace, facts: NameFacts, ranges: Ranges) -> Ranges:
     theirs = is_phase & ~annotations[ranges.domain] & ~is_pytorchs
     if not ours.any() or not theirs.any():
         return ranges
-    start_ns, end_ns, dropped = ranges.start_ns.copy(), ranges.end_ns.copy(), np.zeros(len(ranges), np.bool_)
+    start_ns = ranges.start_ns.copy()
+    end_ns = ranges.end_ns.copy()
+    dropped = np.zeros(len(ranges), np.bool_)
     group = ranges.thread.astype(np.int64) * len(PHASES) + phase
     # Where the program's phases begin, by thread: none lasts into the next.
-    programs, of_threads = dict(_rows_by(group, theirs)), _rows_by(ranges.thread, theirs)
+    programs = dict(_rows_by(group, theirs))
+    of_threads = _rows_by(ranges.thread, theirs)
     starts_ns = {thread: np.append(np.sort(ranges.start_ns[rows]), NEVER) for thread, rows in of_threads}
     for number, own in _rows_by(group, ours):
         if number not in programs:

@@ -203,7 +203,9 @@ def call_of_text(name: str, dims: bytes, types: bytes, values: bytes, strides: b
     names += [""] * (len(sizes) - len(names))
     steps += [[]] * (len(sizes) - len(steps))
     arguments = [_argument(*each) for each in zip(sizes, names, steps, strict=False)]
-    return OperatorCall(name, tuple(arguments), tuple(texts)) if sizes else None
+    if sizes:
+        return OperatorCall(name, tuple(arguments), tuple(texts))
+    return None
 
 
 def _argument(sizes: object, type_name: str, strides: object) -> Argument:
@@ -214,7 +216,9 @@ def _argument(sizes: object, type_name: str, strides: object) -> Argument:
     dtype = type_of(type_name)
     if _are_sizes(sizes):
         is_tensor = sizes or dtype is not UNKNOWN_TYPE
-        return tensor(sizes, dtype, steps if _are_sizes(steps) else ()) if is_tensor else None
+        if is_tensor:
+            return tensor(sizes, dtype, steps if _are_sizes(steps) else ())
+        return None
     if not all(isinstance(inner, list) and _are_sizes(inner) for inner in sizes):
         return None
     steps = steps if len(steps) == len(sizes) else [()] * len(sizes)

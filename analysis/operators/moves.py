@@ -14,7 +14,9 @@ from .calls import DTYPES, UNKNOWN_TYPE, OperatorCall, Tensor, TensorType, Unkno
 Reads: TypeAlias = Callable[[OperatorCall, Sequence[Tensor]], float]
 Writes: TypeAlias = Callable[[OperatorCall], list[Tensor]]
 
-_BOOL, _INT64, _FLOAT = DTYPES["bool"], DTYPES["int64"], DTYPES["fp32"]
+_BOOL = DTYPES["bool"]
+_INT64 = DTYPES["int64"]
+_FLOAT = DTYPES["fp32"]
 
 
 def bytes_of(tensors: Sequence[Tensor]) -> float:
@@ -72,7 +74,8 @@ def read_nothing(call: OperatorCall, written: Sequence[Tensor]) -> float:  # noq
 
 def read_targets(call: OperatorCall, written: Sequence[Tensor]) -> float:  # noqa: ARG001
     """Read of the first argument one number for each of the second, and the second."""
-    first, targets = call.tensor(0), call.tensor(1)
+    first = call.tensor(0)
+    targets = call.tensor(1)
     return targets.held * first.dtype.bytes + targets.bytes
 
 
@@ -114,7 +117,9 @@ def _promoted(operands: Sequence[Tensor]) -> TensorType:
     with_sizes = [each for each in operands if each.shape] or operands
     strongest = max(with_sizes, key=rank)
     others = max(operands, key=rank)
-    return others.dtype if others.dtype.is_float and not strongest.dtype.is_float else strongest.dtype
+    if others.dtype.is_float and not strongest.dtype.is_float:
+        return others.dtype
+    return strongest.dtype
 
 
 def reduced(place: int, dtype: TensorType = UNKNOWN_TYPE) -> Writes:
@@ -164,13 +169,15 @@ def joined(call: OperatorCall) -> list[Tensor]:
 
 def picked_rows(call: OperatorCall) -> list[Tensor]:
     """Write a row of the first argument for each index of the second."""
-    table, indices = call.tensor(0), call.tensor(1)
+    table = call.tensor(0)
+    indices = call.tensor(1)
     return [tensor((*indices.shape, *table.shape[1:]), table.dtype)]
 
 
 def selected(call: OperatorCall) -> list[Tensor]:
     """Write the first argument with as many entries of one dimension as there are indices."""
-    table, indices = call.tensor(0), call.tensor(2)
+    table = call.tensor(0)
+    indices = call.tensor(2)
     place = call.numbers(1)[0] % max(len(table.shape), 1)
     sizes = [indices.elements if number == place else size for number, size in enumerate(table.shape)]
     return [tensor(sizes, table.dtype)]
@@ -212,7 +219,9 @@ def pooled(call: OperatorCall, *, with_indices: bool) -> list[Tensor]:
         )
     ]
     results = tensor((*image.shape[:-count], *sizes), image.dtype)
-    return [results, tensor(results.shape, _INT64)] if with_indices else [results]
+    if with_indices:
+        return [results, tensor(results.shape, _INT64)]
+    return [results]
 
 
 def listed(*places: int) -> Writes:

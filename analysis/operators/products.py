@@ -28,7 +28,8 @@ def sizes_of_product(call: OperatorCall, operands: Operands) -> tuple[Shape, int
 
     Raises Unknown where the sizes do not fit.
     """
-    left, right = call.tensor(operands.left).shape, call.tensor(operands.right).shape
+    left = call.tensor(operands.left).shape
+    right = call.tensor(operands.right).shape
     rows, inner = (1, left[0]) if len(left) == 1 else left[-2:] if left else (0, -1)
     fits, columns = (right[0], 1) if len(right) == 1 else right[-2:] if right else (-1, 0)
     if inner != fits:
@@ -67,7 +68,8 @@ def is_aligned(call: OperatorCall, operands: Operands) -> bool:
     Without recorded strides, both matrices are taken to be stored row by row. Raises Unknown where the sizes do
     not fit.
     """
-    left, right = call.tensor(operands.left), call.tensor(operands.right)
+    left = call.tensor(operands.left)
+    right = call.tensor(operands.right)
     _, _, columns, _ = sizes_of_product(call, operands)
     sizes = [(_row_in_memory(each), each.dtype.bytes) for each in (left, right)]
     return all(size * width % ALIGNED_BYTES == 0 for size, width in (*sizes, (columns, left.dtype.bytes)))
@@ -92,11 +94,13 @@ def _result_type(call: OperatorCall, operands: Operands, default: TensorType) ->
 
 def with_transposed_weight(call: OperatorCall, operands: Operands) -> OperatorCall:
     """Return a call of `linear` as the product that it is: its weight has the output features first."""
-    left, weight = call.tensor(operands.left), call.tensor(operands.right)
+    left = call.tensor(operands.left)
+    weight = call.tensor(operands.right)
     inner = left.shape[-1:]
     flat = replace(left, shape=(math.prod(left.shape[:-1]), *inner))
     arguments = [*call.arguments]
-    arguments[operands.left], arguments[operands.right] = flat, replace(weight, shape=weight.shape[::-1])
+    arguments[operands.left] = flat
+    arguments[operands.right] = replace(weight, shape=weight.shape[::-1])
     return replace(call, arguments=tuple(arguments))
 
 
@@ -105,7 +109,8 @@ def grouped(call: OperatorCall, operands: Operands) -> OperatorCall:
 
     Groups divide the rows of the one matrix, the columns of the other or, of two matrices, their inner size.
     """
-    left, right = call.tensor(operands.left), call.tensor(operands.right)
+    left = call.tensor(operands.left)
+    right = call.tensor(operands.right)
     if len(left.shape) == len(right.shape):
         return call
     arguments = [*call.arguments]
@@ -144,15 +149,19 @@ def _asked(call: OperatorCall, places: Convolution) -> list[Tensor]:
 
 def _each(numbers: list[int], count: int) -> list[int]:
     """Return a number for each dimension; one alone is of all."""
-    return numbers * count if len(numbers) == 1 else numbers
+    if len(numbers) == 1:
+        return numbers * count
+    return numbers
 
 
 def convolved(call: OperatorCall, places: Convolution) -> list[Tensor]:
     """Return what a convolution writes, by the formulas in the documentation of Conv2d and ConvTranspose2d."""
-    image, weight = call.tensor(places.input), call.tensor(places.weight)
+    image = call.tensor(places.input)
+    weight = call.tensor(places.weight)
     if call.written:
         return [*call.written]
-    sizes, kernel = image.shape[2:], weight.shape[2:]
+    sizes = image.shape[2:]
+    kernel = weight.shape[2:]
     count = len(sizes)
     if len(kernel) != count:
         raise Unknown
@@ -178,14 +187,16 @@ def convolved(call: OperatorCall, places: Convolution) -> list[Tensor]:
 
 def flops_of_convolution(call: OperatorCall, places: Convolution) -> int:
     """Return the FLOPs of a convolution: its weight meets each position of the output (if transposed, input)."""
-    image, weight = call.tensor(places.input), call.tensor(places.weight)
+    image = call.tensor(places.input)
+    weight = call.tensor(places.weight)
     positions = (image if _is_transposed(call, places) else convolved(call, places)[0]).shape[2:]
     return 2 * image.shape[0] * math.prod(positions) * math.prod(weight.shape)
 
 
 def flops_of_convolution_backward(call: OperatorCall, places: Convolution) -> int:
     """Return the FLOPs of the gradients that are asked for: of the input and of the weight, each as of forward."""
-    image, weight = call.tensor(places.input), call.tensor(places.weight)
+    image = call.tensor(places.input)
+    weight = call.tensor(places.weight)
     positions = (image if _is_transposed(call, places) else call.tensor(places.gradient)).shape[2:]
     return len(_asked(call, places)) * 2 * image.shape[0] * math.prod(positions) * math.prod(weight.shape)
 
@@ -197,17 +208,21 @@ def convolution_gradients(call: OperatorCall, places: Convolution) -> list[Tenso
 
 def shape_of_convolution(call: OperatorCall, places: Convolution) -> str:
     """Write a convolution's sizes: its input → channels of the output, window, and the stride if it is not 1."""
-    image, weight = call.tensor(places.input).shape, call.tensor(places.weight).shape
+    image = call.tensor(places.input).shape
+    weight = call.tensor(places.weight).shape
     is_transposed = (
         places.transposed >= 0 and len(call.values) > places.transposed and _is_transposed(call, places)
     )
-    channels, window = weight[int(is_transposed)], "×".join(map(str, weight[2:]))
+    channels = weight[int(is_transposed)]
+    window = "×".join(map(str, weight[2:]))
     text = f"{'×'.join(map(str, image))}→{channels}, {window}"
     try:
         steps = set(call.numbers(places.stride))
     except Unknown:
         return text
-    return text if steps == {1} else f"{text} /{max(steps)}"
+    if steps == {1}:
+        return text
+    return f"{text} /{max(steps)}"
 
 
 class Attention(NamedTuple):
@@ -262,7 +277,8 @@ def causal_share(call: OperatorCall, places: Attention) -> float:
     if places.causal < 0 or not call.flag(places.causal):
         return 1.0
     scores = scores_of(call, places)
-    queries, keys = scores.queries, scores.keys
+    queries = scores.queries
+    keys = scores.keys
     square = min(queries, keys)
     left = square * (square + 1) // 2
     if keys > queries and places.heads_last:

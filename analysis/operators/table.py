@@ -81,7 +81,8 @@ def _seen_as(
     plain = _product(left, right, type_place)
     assert plain.flops is not None
     assert plain.shape is not None
-    flops, shape = plain.flops, plain.shape
+    flops = plain.flops
+    shape = plain.shape
     return plain._replace(
         written=lambda call: plain.written(call_of(call, operands)),
         flops=lambda call: flops(call_of(call, operands)),
@@ -120,7 +121,8 @@ def _attention(places: Attention, *, is_composite: bool = False) -> Rule:
 
 
 def _pointwise(count: int, dtype: TensorType = UNKNOWN_TYPE, category: str = "elementwise", per: int = 1) -> Rule:
-    written, read = moves.broadcast(count, dtype), moves.read_first(count)
+    written = moves.broadcast(count, dtype)
+    read = moves.read_first(count)
     return Rule(category, written, read, per_written=per)
 
 
@@ -420,7 +422,9 @@ def _plain_shape(call: OperatorCall) -> str:
     if isinstance(group, tuple) and group:
         return f"{len(group)} tensors, {moves.elements(group):,} numbers"
     largest = max(call.tensors, key=lambda each: each.elements, default=None)
-    return "×".join(map(str, largest.shape)) if largest else ""
+    if largest:
+        return "×".join(map(str, largest.shape))
+    return ""
 
 
 _T = TypeVar("_T")

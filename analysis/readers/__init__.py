@@ -54,7 +54,8 @@ class Reader:
 
 
 #: What nvtx-kernels saves has "NVTK" in SQLite's header (https://www.sqlite.org/fileformat2.html, 1.3.19).
-APPLICATION_ID, ID_BYTES = 0x4E56544B, slice(68, 72)
+APPLICATION_ID = 0x4E56544B
+ID_BYTES = slice(68, 72)
 
 
 def is_saved(head: bytes) -> bool:
@@ -70,7 +71,9 @@ def _is_rocpd(path: Path, head: bytes) -> bool:
     return has_table(path, "rocpd_")
 
 
-NSYS_SQLITE, PYTORCH_TRACE, SAVED = "nsys SQLite export", "PyTorch profiler trace", "saved report"
+NSYS_SQLITE = "nsys SQLite export"
+PYTORCH_TRACE = "PyTorch profiler trace"
+SAVED = "saved report"
 READERS = (
     Reader(SAVED, lambda _, head: is_saved(head), "saved", (".sqlite",)),
     Reader("rocprofv3 database", _is_rocpd, "rocpd", ("_results.db",)),
@@ -88,7 +91,8 @@ READERS = (
 )
 ENDINGS = tuple(dict.fromkeys(ending for reader in READERS for ending in reader.endings))
 #: Trainers name PyTorch's traces as they like: JSON in a folder is one if one of these keys is in its head.
-JSON, HEAD_BYTES = (".json", ".json.gz"), 1 << 14
+JSON = (".json", ".json.gz")
+HEAD_BYTES = 1 << 14
 TRACE_KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"distributedInfo"')
 #: The suffix of summaries. nsys writes one such file a table; a report has at least one of these tables.
 SUMMARY = ".parquet"
@@ -109,7 +113,8 @@ def read(path: Path | str, *, functions: Functions = "") -> Trace:
     from .requirements import require_plausible
 
     path = Path(path)
-    reader, before = reader_of(path), identity(path)
+    reader = reader_of(path)
+    before = identity(path)
     if functions and reader.format != PYTORCH_TRACE:
         raise UsageError(f"{path} has no Python functions. {STACKS}")
     options = {"functions": functions} if functions else {}

@@ -30,7 +30,9 @@ def plausible(allocated: Allocations | None, notes: list[str]) -> Allocations | 
     if any(int(size.min(initial=0)) <= -TOO_MUCH or int(size.max(initial=0)) >= TOO_MUCH for size in sizes):
         notes.append(DAMAGED)
         return None
-    return allocated.take(np.argsort(allocated.at_ns, kind="stable")) if allocated else None
+    if allocated:
+        return allocated.take(np.argsort(allocated.at_ns, kind="stable"))
+    return None
 
 
 def allocations(
@@ -121,7 +123,8 @@ def marked(
 
     `thread_number` numbers the thread of a process, both as the report numbers processes and the system threads.
     """
-    tables, notes = [], []
+    tables = []
+    notes = []
     for process, of_process in marks.items():
         try:
             table = of_process.columns()

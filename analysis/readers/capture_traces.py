@@ -69,8 +69,11 @@ def with_captures(trace: Trace, folder: FilePath) -> Trace:
     replays = [part for part in np.split(rows, np.flatnonzero(np.diff(work.launch[rows])) + 1) if len(part) > 1]
     replays.sort(key=lambda part: int(work.start_ns[part[0]]))
     names_of = [[trace.names[name] for name in work.name_id[part]] for part in replays]
-    count, turns = Counter(map(_counted, names_of)), Counter[Any]()
-    path_of_row, missing, ambiguous = dict[int, Path](), 0, 0
+    count = Counter(map(_counted, names_of))
+    turns = Counter[Any]()
+    path_of_row = dict[int, Path]()
+    missing = 0
+    ambiguous = 0
     for part, names in zip(replays, names_of, strict=True):
         key = _counted(names)
         graphs = graphs_of_names.get(key, [])
@@ -93,7 +96,9 @@ def with_captures(trace: Trace, folder: FilePath) -> Trace:
     number: Interner[Path] = Interner()
     of_row = np.array([number(path) for path in path_of_row.values()], np.int64)
     captured = np.array([*path_of_row], np.int64)
-    return with_captures_at(trace, captured, of_row, [*number], THREAD_NAME) if path_of_row else trace
+    if path_of_row:
+        return with_captures_at(trace, captured, of_row, [*number], THREAD_NAME)
+    return trace
 
 
 def _counted(kernels: Iterable[str]) -> frozenset[tuple[str, int]]:
@@ -132,7 +137,8 @@ def captured_graphs(path: FilePath) -> list[Graph]:
             for first, last, (event, module, kernel) in zip(start.tolist(), end.tolist(), seen, strict=True)
             if module or whole_number(event.args.correlation) not in executed
         ]
-        graph, modules = Graph(), list[tuple[int, str]]()  # with their ends
+        graph = Graph()
+        modules = list[tuple[int, str]]()  # with their ends
         for start_ns, negative_end_ns, module, kernel in sorted(steps):
             while modules and modules[-1][0] <= start_ns:
                 modules.pop()

@@ -26,10 +26,16 @@ from .memory_kinds import memory_of
 from .stack_frames import FRAME, FUNCTION_CALL, NO_FRAME, Functions, kind_of, range_name
 from .weight_shapes import WEIGHTS, weight_shape
 
-WORK, LAUNCHES, RANGES, FRAMES, OVERHEAD, SYNCS = "work", "launches", "ranges", "frames", "overhead", "syncs"
+WORK = "work"
+LAUNCHES = "launches"
+RANGES = "ranges"
+FRAMES = "frames"
+OVERHEAD = "overhead"
+SYNCS = "syncs"
 
 # What an operator's shapes are of use for: the shape of a module's weight, and its FLOPs and bytes.
-OF_WEIGHT, OF_COST = 1, 2
+OF_WEIGHT = 1
+OF_COST = 2
 
 DEVICES = ("cuda", "xpu", "mtia", "privateuse1")
 
@@ -91,7 +97,8 @@ Id = int | str
 Place = tuple[Id, Id]
 
 _NUMBER = re.compile(r"-?\d{1,18}")
-_SIZES, _UNKNOWN_SIZES = msgspec.json.Decoder(tuple[int, int, int]), (0, 0, 0)
+_SIZES = msgspec.json.Decoder(tuple[int, int, int])
+_UNKNOWN_SIZES = (0, 0, 0)
 _NOTHING = msgspec.Raw()
 # The largest number that is taken for an id.
 LARGEST = (1 << 62) - 1
@@ -111,7 +118,9 @@ class Table:
             self.pieces[name].append(values.astype(WIDTHS.get(name, np.int64), copy=False))
 
     def __getitem__(self, column: str) -> Int64s:
-        return np.concatenate(self.pieces[column], dtype=np.int64) if self.rows else np.empty(0, np.int64)
+        if self.rows:
+            return np.concatenate(self.pieces[column], dtype=np.int64)
+        return np.empty(0, np.int64)
 
 
 class TraceColumns:
@@ -138,10 +147,19 @@ class TraceColumns:
     """
 
     def __init__(self, functions: Functions = "") -> None:
-        self.work, self.launches, self.ranges, self.flows = Table(), Table(), Table(), Table()
+        self.work = Table()
+        self.launches = Table()
+        self.ranges = Table()
+        self.flows = Table()
         self.called_devices: set[str] = set()
-        self.messages, self.nodes, self.memory, self.overhead = Table(), Table(), Table(), Table()
-        self.frames, self.syncs, self.copies, self.operators = Table(), Table(), Table(), Table()
+        self.messages = Table()
+        self.nodes = Table()
+        self.memory = Table()
+        self.overhead = Table()
+        self.frames = Table()
+        self.syncs = Table()
+        self.copies = Table()
+        self.operators = Table()
         self.operator_calls: Interner[CallText] = Interner()
         self.names: Interner[str] = Interner()
         self.functions: Interner[str] = Interner()
@@ -168,10 +186,12 @@ class TraceColumns:
         Raises ValueError for an event whose time is not a number.
         """
         timed: dict[tuple[str, int], list[Event]] = defaultdict(list)
-        flows, allocations = [], []
+        flows = []
+        allocations = []
         for event in events:
             if event.ph == "X":
-                if (table_and_kind := CATEGORIES.get(event.cat)) is None:
+                table_and_kind = CATEGORIES.get(event.cat)
+                if table_and_kind is None:
                     frame = self._frame(event) if event.cat == FRAME else NO_FRAME
                     if not frame:
                         continue
@@ -225,15 +245,24 @@ class TraceColumns:
         """Add the collectives in kernels' own arguments; call this before their rows are added."""
         messages = []
         for row, args in enumerate(args_of_work, self.work.rows):
-            if args.collective is not None:
-                size = int(type_of(str(args.dtype)).bytes)
-                counts = map(_count, (args.sent, args.received))
-                sizes = (count * size if size and count >= 0 else -1 for count in counts)
-                ranks = _first(args.group_ranks, "")  # a list, or the text of one
-                listed = (ranks if isinstance(ranks, str) else json.dumps(ranks)).replace(" ", "")
-                group = " ".join(str(part) for part in (args.group, listed) if part not in (None, ""))
-                names = self.names(str(args.collective)), self.names(group)
-                messages.append((row, *names, max(_count(args.group_size), 0), *sizes))
+            if args.collective is None:
+                continue
+            element_bytes = int(type_of(str(args.dtype)).bytes)
+            ranks = _first(args.group_ranks, "")  # a list, or the text of one
+            if not isinstance(ranks, str):
+                ranks = json.dumps(ranks)
+            parts = (args.group, ranks.replace(" ", ""))
+            group = " ".join(str(part) for part in parts if part not in (None, ""))
+            messages.append(
+                (
+                    row,
+                    self.names(str(args.collective)),
+                    self.names(group),
+                    max(_count(args.group_size), 0),
+                    _bytes(args.sent, element_bytes),
+                    _bytes(args.received, element_bytes),
+                )
+            )
         if messages:
             columns = np.array(messages, np.int64).T
             self.messages.add(**dict(zip(("work", *MESSAGE), columns, strict=True)))
@@ -292,7 +321,8 @@ class TraceColumns:
 
     def _add_ranges(self, events: list[Event], kind: int) -> None:
         args = [event.args for event in events]
-        times, place = _times(events), _places(events, self.threads)
+        times = _times(events)
+        place = _places(events, self.threads)
         name = self._names(events, _NAME_OF_RANGE[kind])
         of_use = self._shapes_of_use[name] if kind else np.zeros(len(events), np.uint8)
         self.ranges.add(
@@ -310,41 +340,45 @@ class TraceColumns:
 
     def _add_operators(self, events: list[Event], candidates: Int64s, **columns: Int64s) -> None:
         """Add the operators among some events whose shapes are recorded."""
-        numbers, join = self.operator_calls, BETWEEN_TEXTS.join
-        rows, calls = [], []
+        numbers = self.operator_calls
+        join = BETWEEN_TEXTS.join
+        rows = []
+        calls = []
         for row in candidates.tolist():
             event = events[row]
             args = event.args
             if args.dims:
                 text = join((args.dims, args.types, args.values, args.strides))
                 rows.append(row)
-                calls.append(numbers.setdefault((event.name, text), len(numbers)))
+                calls.append(numbers((event.name, text)))
         if rows:
-            self.operators.add(
-                **{name: values[rows] for name, values in columns.items()}, call_text=np.array(calls)
-            )
+            of_rows = {name: values[rows] for name, values in columns.items()}
+            self.operators.add(**of_rows, call_text=np.array(calls))
 
     def _frame(self, event: Event) -> int:
         """Return the kind of a Python frame, found once for each name; keep it if it is a function's call."""
         name = event.name
-        if (found := self._kind_of_frame.get(name)) is None:
+        if name not in self._kind_of_frame:
             is_function = kind_of(name, "all") == FUNCTION_CALL
-            found = self._kind_of_frame[name] = kind_of(name, self._functions), is_function
-        frame, is_function = found
+            self._kind_of_frame[name] = kind_of(name, self._functions), is_function
+        frame, is_function = self._kind_of_frame[name]
         if is_function and event.dur != _NOTHING:
             self._calls_of_functions.append(event)
         return frame
 
     def _add_calls_of_functions(self) -> None:
         """Add the functions' calls that were kept."""
-        if calls := self._calls_of_functions:
+        calls = self._calls_of_functions
+        if calls:
             names = numbered([event.name for event in calls], self.functions)
-            self.frames.add(**_times(calls), name=names, place=_places(calls, self.threads))
+            places = _places(calls, self.threads)
+            self.frames.add(**_times(calls), name=names, place=places)
             self._calls_of_functions = []
 
     def _add_frames(self, events: list[Event], frame: int) -> None:
         """Add Python's frames of one kind, which have no number and no operator."""
-        none, nothing = np.full(len(events), -1), np.zeros(len(events), np.int64)
+        none = np.full(len(events), -1)
+        nothing = np.zeros(len(events), np.int64)
         self.ranges.add(
             **_times(events),
             name=self._names(events, range_name),
@@ -361,7 +395,9 @@ class TraceColumns:
         """Return the shapes of the weights that operators used, as far as they are recorded."""
         weights = np.full(len(events), -1, np.int64)
         for row in candidates.tolist():
-            if shape := weight_shape(events[row].name, events[row].args.dims):
+            event = events[row]
+            shape = weight_shape(event.name, event.args.dims)
+            if shape:
                 weights[row] = self.shapes(shape)
         return weights
 
@@ -411,8 +447,9 @@ _NAME_OF_RANGE: dict[int, Callable[[str], str]] = {
 def _copy_name(name: str) -> str:
     """Name a copy as nsys does: `Memcpy HtoD (Pageable -> Device)` is a `[CUDA memcpy Host-to-Device]`."""
     start, _, end = [*name.split(), "", ""][1].partition("to")
-    is_known = start in COPY_ENDS and end in COPY_ENDS
-    return f"[CUDA memcpy {f'{COPY_ENDS[start]}-to-{COPY_ENDS[end]}' if is_known else 'of unknown kind'}]"
+    if start not in COPY_ENDS or end not in COPY_ENDS:
+        return "[CUDA memcpy of unknown kind]"
+    return f"[CUDA memcpy {COPY_ENDS[start]}-to-{COPY_ENDS[end]}]"
 
 
 _NAME_OF_WORK: dict[int, Callable[[str], str]] = {
@@ -424,7 +461,8 @@ _NAME_OF_WORK: dict[int, Callable[[str], str]] = {
 
 def _times(events: list[Event]) -> dict[str, Int64s]:
     start = nanoseconds([event.ts for event in events])
-    return {"start": start, "end": start + nanoseconds([event.dur for event in events])}
+    duration = nanoseconds([event.dur for event in events])
+    return {"start": start, "end": start + duration}
 
 
 def numbered(values: Sequence[Any], number: Callable[[Any], int]) -> Int64s:
@@ -440,7 +478,9 @@ def _places(events: list[Event], number: Interner[Place]) -> Int64s:
 
 def _first(value: Any, other: Any) -> Any:
     """Return a value, or another one where it is missing."""
-    return other if value is None else value
+    if value is None:
+        return other
+    return value
 
 
 def _external_ids(events: list[Event]) -> Int64s:
@@ -456,8 +496,19 @@ def _stream(event: Event) -> Any:
 def _count(value: Any) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
         value = int(value)  # PyTorch's own annotation of CUDA graphs writes all arguments as text
-    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_ELEMENTS
-    return value if is_count else -1
+    if not isinstance(value, int) or isinstance(value, bool):
+        return -1
+    if 0 <= value < MOST_ELEMENTS:
+        return value
+    return -1
+
+
+def _bytes(elements: Any, element_bytes: int) -> int:
+    """Return the size of some elements, -1 where their count or type is unknown."""
+    count = _count(elements)
+    if not element_bytes or count < 0:
+        return -1
+    return count * element_bytes
 
 
 def three_sizes(text: bytes) -> tuple[int, int, int]:
@@ -466,7 +517,9 @@ def three_sizes(text: bytes) -> tuple[int, int, int]:
         sizes = _SIZES.decode(text)
     except msgspec.DecodeError:
         return _UNKNOWN_SIZES
-    return sizes if max(map(abs, sizes)) <= LARGEST else _UNKNOWN_SIZES
+    if max(map(abs, sizes)) <= LARGEST:
+        return sizes
+    return _UNKNOWN_SIZES
 
 
 def _blocks(grid: bytes) -> int:
@@ -478,15 +531,21 @@ def _blocks(grid: bytes) -> int:
 def _id(value: Any) -> Id:
     """Return a process or thread id; one that is written as a string of digits is a number."""
     number = whole_number(value)
-    return str(value) if number is None else number
+    if number is None:
+        return str(value)
+    return number
 
 
 def whole_number(value: Any) -> int | None:
     """Return an integer that may be written as a string of digits or as a float; None for anything else."""
     if isinstance(value, str):
-        return int(value) if _NUMBER.fullmatch(value) else None
+        if _NUMBER.fullmatch(value):
+            return int(value)
+        return None
     is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    return int(value) if is_whole and abs(value) <= LARGEST else None
+    if is_whole and abs(value) <= LARGEST:
+        return int(value)
+    return None
 
 
 def _numbers(rows: Sequence[Args] | Sequence[Event], name: str, missing: int) -> Int64s:

@@ -125,8 +125,11 @@ class TraceFile:
     def __init__(
         self, path: Path, *, block_bytes: int = BLOCK_BYTES, decoder: msgspec.json.Decoder[Any] = _EVENTS
     ) -> None:
-        self.path, self.block_bytes, self.decoder = path, block_bytes, decoder
-        self.envelope, self.bytes_read = Envelope(events=[]), 0
+        self.path = path
+        self.block_bytes = block_bytes
+        self.decoder = decoder
+        self.envelope = Envelope(events=[])
+        self.bytes_read = 0
 
     def blocks(self) -> Iterator[list[Any]]:
         """Yield the events in the file's order, some thousands at a time.
@@ -241,7 +244,8 @@ def nanoseconds(numbers: Sequence[msgspec.Raw]) -> Int64s:
 def _of_three_digits(numbers: Sequence[msgspec.Raw]) -> Int64s | None:
     """Read times that all have three digits after the point, as kineto writes them; None for any others."""
     data = np.frombuffer(b"\n".join([*numbers, b""]), np.uint8)
-    ends, points = np.flatnonzero(data == _NEWLINE), np.flatnonzero(data == _POINT)
+    ends = np.flatnonzero(data == _NEWLINE)
+    points = np.flatnonzero(data == _POINT)
     if len(ends) != len(points) or not np.array_equal(points + 4, ends):
         return None
     digits = data[(data != _NEWLINE) & (data != _POINT)]
@@ -251,7 +255,9 @@ def _of_three_digits(numbers: Sequence[msgspec.Raw]) -> Int64s | None:
         result = arrow.to_numpy(pa.Array.from_buffers(pa.string(), len(ends), buffers).cast(pa.int64()))
     except pa.ArrowInvalid:
         return None
-    return result if (np.abs(result) < LARGEST_NS).all() else None
+    if (np.abs(result) < LARGEST_NS).all():
+        return result
+    return None
 
 
 def _rounded(text: str) -> int:
@@ -307,7 +313,8 @@ def _hopefully_whole(decoder: msgspec.json.Decoder[Any], text: bytes) -> tuple[l
 
 _QUOTE = ord('"')
 _DEPTH = np.zeros(256, np.int8)
-_DEPTH[list(b"[{")], _DEPTH[list(b"]}")] = 1, -1
+_DEPTH[list(b"[{")] = 1
+_DEPTH[list(b"]}")] = -1
 _MARKS = _DEPTH != 0
 _MARKS[_QUOTE] = True
 

@@ -154,7 +154,9 @@ def integers(column: str, values: pa.ChunkedArray) -> Int64s:
     if values.null_count:
         raise NotAReport(f"The column {column!r} has {values.null_count} missing values. {AGAIN}")
     chunks = [arrow.to_numpy(chunk) for chunk in values.chunks]
-    return np.concatenate([*chunks, np.empty(0, np.int64)]) if len(chunks) != 1 else chunks[0]
+    if len(chunks) != 1:
+        return np.concatenate([*chunks, np.empty(0, np.int64)])
+    return chunks[0]
 
 
 def _compact(table: Table, part: Part) -> Columns:
@@ -187,7 +189,8 @@ def _compact(table: Table, part: Part) -> Columns:
 
 def _joined(parts: list[Columns], pool: ThreadPoolExecutor) -> Columns:
     """Join the parts of a table, columns in parallel; each column's parts are freed as it is joined."""
-    first, aside = parts[0], [part.aside for part in parts if part.aside is not None]
+    first = parts[0]
+    aside = [part.aside for part in parts if part.aside is not None]
     numbers = {name: [part.numbers.pop(name) for part in parts] for name in list(first.numbers)}
     codes = {name: [part.codes.pop(name) for part in parts] for name in list(first.codes)}
     return Columns(

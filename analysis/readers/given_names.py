@@ -80,9 +80,11 @@ def with_names(trace: Trace, path: Path) -> Trace:
     notes = [] if naming.roots else [NOT_CALLED.format(given.model, path.name)]
     notes += [DEFINED.format(path.name)] if given.order == "definition" else []
     notes += [UNNAMED.format(len(naming.unnamed), path.name)] if naming.unnamed else []
-    ranges, numbered = trace.ranges, Names(trace.names)
+    ranges = trace.ranges
+    numbered = Names(trace.names)
     name_id = ranges.name_id.copy()
-    open_thread, open_calls = -1, list[tuple[int, str]]()
+    open_thread = -1
+    open_calls = list[tuple[int, str]]()
     rows = np.flatnonzero(ranges.of_forward & (ranges.style == PUSH_POP))  # outer before inner
     columns = (
         rows.tolist(),
@@ -90,7 +92,8 @@ def with_names(trace: Trace, path: Path) -> Trace:
     )
     for row, thread, end_ns, name in zip(*columns, strict=True):
         if thread != open_thread:
-            open_thread, open_calls = thread, []
+            open_thread = thread
+            open_calls = []
         while open_calls and open_calls[-1][0] < end_ns:
             open_calls.pop()
         place = f"{open_calls[-1][1]}/{trace.names[name]}" if open_calls else trace.names[name]
@@ -136,7 +139,8 @@ class _Naming:
 
     def _match(self, place: str, root: str, path: str, depth: int) -> None:
         """Give the modules that one calls those that the file lists below it, class by class."""
-        listed, called = defaultdict[str, list[GivenModule]](list), defaultdict[str, list[str]](list)
+        listed = defaultdict[str, list[GivenModule]](list)
+        called = defaultdict[str, list[str]](list)
         for module in self._listed[path]:
             listed[module.class_name].append(module)
         for inner in sorted(self._below[place], key=lambda inner: self._class[inner].number):
@@ -161,15 +165,20 @@ class _Naming:
         return names
 
     def _own_name(self, place: str) -> str:
-        found, own = self.found.get(place), place.rpartition("/")[2]
-        return found.given.name or own if found and found.given else own
+        found = self.found.get(place)
+        own = place.rpartition("/")[2]
+        if found and found.given:
+            return found.given.name or own
+        return own
 
     def name(self, place: str) -> str:
         """Return the name of the module at a place, which may lack what is around it."""
         if place in self.trace_modules:
             return self._own_name(place)
         names = self._by_end.get(place, set())
-        return next(iter(names)) if len(names) == 1 else place.rpartition("/")[2]
+        if len(names) == 1:
+            return next(iter(names))
+        return place.rpartition("/")[2]
 
     def _renamed(self, place: str, below: str = "") -> str:
         """Return a place with new names, without those of the place that it is below."""
@@ -213,4 +222,6 @@ class _Naming:
         assert module is not None
         attribute = module.path.removeprefix(f"{module.below}.") if module.below else module.path
         holders, dot, last = attribute.rpartition(".")
-        return f"{holders}{dot}*" if last.isdigit() and module.name.endswith(f" {last}") else attribute
+        if last.isdigit() and module.name.endswith(f" {last}"):
+            return f"{holders}{dot}*"
+        return attribute

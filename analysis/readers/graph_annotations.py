@@ -59,13 +59,17 @@ def module_path(module: Any, name: Any, phase: Any = None) -> Path:
     modules = tuple(_PARTS.findall(module))[:MOST_DEPTH] if isinstance(module, str) else ()
     named = isinstance(name, str) and name and name != module and name not in modules[-1:]
     path = (*modules, name) if named else modules
-    return (phase, *path) if path and phase in PHASES_OF_NODES else path
+    if path and phase in PHASES_OF_NODES:
+        return (phase, *path)
+    return path
 
 
 def node_id(graph: Any, node: Any) -> Any:
     """Return a node's id in its process, from that of its graph where the trace has both apart."""
     both = isinstance(graph, int) and isinstance(node, int) and 0 <= node < 1 << _GRAPH_BITS
-    return graph << _GRAPH_BITS | node if both and 0 <= graph < 1 << 30 else node
+    if both and 0 <= graph < 1 << 30:
+        return graph << _GRAPH_BITS | node
+    return node
 
 
 def is_node(text: str) -> bool:
@@ -112,10 +116,13 @@ def with_captures_at(
     moment[order] = before_ns - 2 * len(paths) + 2 * np.arange(len(paths))
     of_work = np.full(len(trace.work), -1, np.int32)
     of_work[rows] = path_of_row
-    names, starts, ends = list[str](), list[int](), list[int]()
+    names = list[str]()
+    starts = list[int]()
+    ends = list[int]()
     open_rows: list[int] = []
     for position in order:
-        path, at_ns = paths[position], int(moment[position])
+        path = paths[position]
+        at_ns = int(moment[position])
         open_names = (names[row] for row in open_rows)
         shared = len([*takewhile(lambda pair: pair[0] == pair[1], zip(path, open_names, strict=False))])
         added = path[shared:]
@@ -125,7 +132,9 @@ def with_captures_at(
         ends += [at_ns] * len(added)
         for row in open_rows:
             ends[row] = at_ns + 1
-    opened, thread, numbered = len(names), len(trace.threads), Names(trace.names)
+    opened = len(names)
+    thread = len(trace.threads)
+    numbered = Names(trace.names)
     around = push_pop_ranges(
         np.array(starts, np.int64),
         np.array(ends, np.int64),
@@ -154,7 +163,8 @@ def push_pop_ranges(
     start_ns: Int64s, end_ns: Int64s, thread: Int32s, name_id: Int32s, domain: Int32s, seq: Int64s
 ) -> Ranges:
     """Return push/pop ranges without a known category."""
-    style, no_category = np.full(len(thread), PUSH_POP, np.uint8), np.zeros(len(thread), np.int8)
+    style = np.full(len(thread), PUSH_POP, np.uint8)
+    no_category = np.zeros(len(thread), np.int8)
     return Ranges(
         start_ns, end_ns, thread, name_id, domain, seq, style, np.zeros(len(thread), np.bool_), no_category
     )

@@ -55,7 +55,8 @@ class RowsById:
         """Return the row of each pair; -1 for unknown pairs."""
         if not len(self.keys):
             return np.full(len(process), -1, np.int32)
-        first, last = int(self.keys[0]), int(self.keys[-1])
+        first = int(self.keys[0])
+        last = int(self.keys[-1])
         if last - first < _TABLE_PER_KEY * min(len(self.keys), len(process)):
             table = np.full(last - first + 2, -1, np.int32)  # the last entry is for ids that are not there
             table[self.keys - first] = self.rows
@@ -87,7 +88,8 @@ def captures_of(created: Columns, process: Int32s, thread: Int32s, work_process:
 
     `process` and `thread` are of the creations of CUDA graphs' nodes.
     """
-    ids, originals = created.numbers["node"].tolist(), created.numbers["original"].tolist()
+    ids = created.numbers["node"].tolist()
+    originals = created.numbers["original"].tolist()
     row_of: dict[Key, int] = {}
     original_of: dict[Key, Key] = {}
     for row, (number, node_id, original) in enumerate(zip(process.tolist(), ids, originals, strict=True)):

@@ -33,21 +33,22 @@ def marked_lines(
     `thread_number` numbers the system's threads as the report does, None for those that it lacks.
     """
     try:
-        table = _unpacked(mark.data)
-        thread_id, when_ns, stack, forward = table
-        if (
-            (stack < NOWHERE) | (stack >= len(mark.stacks)) | (forward < NOWHERE) | (forward >= len(mark.stacks))
-        ).any():
-            raise ValueError("they name stacks that it lacks")
+        thread_id, when_ns, stack, forward = _unpacked(mark.data)
+        for column in (stack, forward):
+            if ((column < NOWHERE) | (column >= len(mark.stacks))).any():
+                raise ValueError("they name stacks that it lacks")
         lines = [Line(*frame) for frame in mark.frames]
         stacks = [tuple(lines[place] for place in places) for places in mark.stacks]
     except (ValueError, IndexError) as error:
         return None, [f"The lines of code in the report cannot be read and are left out: {error}."]
     sources: Interner[Source] = Interner()
     pairs, pair = np.unique(np.stack([stack, forward]), axis=1, return_inverse=True)
-    of_pair = [_source(stacks, *both) for both in pairs.T.tolist()]
-    numbers = np.array([NOWHERE if one is None else sources(one) for one in of_pair] or [NOWHERE], np.int32)
-    log = _Log(np.cumsum(when_ns) + at_ns, numbers[pair.ravel()], thread_id)
+    numbers = []
+    for stack_number, forward_number in pairs.T.tolist():
+        source = _source(stacks, stack_number, forward_number)
+        numbers.append(NOWHERE if source is None else sources(source))
+    of_pair = np.array(numbers or [NOWHERE], np.int32)
+    log = _Log(np.cumsum(when_ns) + at_ns, of_pair[pair.ravel()], thread_id)
     begin_ns, end_ns = (max(-FAR_NS, min(FAR_NS, moment + at_ns)) for moment in mark.span)
     span_ns = begin_ns, end_ns
     of_launch, before_launch = log.of_calls(launches, span_ns, thread_number)
@@ -58,30 +59,38 @@ def marked_lines(
 def _unpacked(data: str) -> Int64s:
     """Return the columns of a mark's data, int64 (4, rows); raises ValueError for damaged ones."""
     unpacking = zlib.decompressobj()
-    try:
-        raw = (
-            unpacking.decompress(base64.b64decode(data, validate=True), MOST_LINES * COLUMNS * 8) if data else b""
-        )
-    except (ValueError, zlib.error) as error:
-        raise ValueError("their data is damaged") from error
-    is_whole = not data or (unpacking.eof and not unpacking.unconsumed_tail)
-    if not is_whole or len(raw) % (COLUMNS * 8):
+    row_bytes = COLUMNS * 8
+    raw = b""
+    is_complete = True
+    if data:
+        try:
+            packed = base64.b64decode(data, validate=True)
+            raw = unpacking.decompress(packed, MOST_LINES * row_bytes)
+        except (ValueError, zlib.error) as error:
+            raise ValueError("their data is damaged") from error
+        is_complete = unpacking.eof and not unpacking.unconsumed_tail
+    if not is_complete or len(raw) % row_bytes:
         raise ValueError("their data is damaged")
     return np.frombuffer(raw, "<i8").reshape(COLUMNS, -1).astype(np.int64)
 
 
 def _source(stacks: list[tuple[Line, ...]], stack: int, forward: int) -> Source | None:
     here = stacks[stack] if stack != NOWHERE else ()
-    if forward != NOWHERE and stacks[forward]:
-        return Source(stacks[forward], here[0] if here else None)
-    return Source(here) if here else None
+    of_forward = stacks[forward] if forward != NOWHERE else ()
+    if of_forward:
+        return Source(of_forward, here[0] if here else None)
+    if here:
+        return Source(here)
+    return None
 
 
 class _Log:
     """What threads were at from which moment on."""
 
     def __init__(self, at_ns: Int64s, source: Int32s, thread_id: Int64s) -> None:
-        self._at_ns, self._source, self._thread_id = at_ns, source, thread_id
+        self._at_ns = at_ns
+        self._source = source
+        self._thread_id = thread_id
 
     def of_calls(
         self, launches: Launches, span_ns: tuple[int, int], thread_number: Callable[[int], int | None]
@@ -97,9 +106,13 @@ class _Log:
         Before the first call, the program was where it stayed longest at the step's begin or behind its last call.
         """
         of_launch, before_launch = np.full((2, len(launches)), NOWHERE, np.int32)
-        numbered = ((thread_number(tid), tid) for tid in np.unique(self._thread_id).tolist())
-        logged = {number: tid for number, tid in numbered if number is not None}
-        in_span = (launches.start_ns >= span_ns[0]) & (launches.start_ns < span_ns[1])
+        begin_ns, end_ns = span_ns
+        logged: dict[int, int] = {}
+        for thread_id in np.unique(self._thread_id).tolist():
+            number = thread_number(thread_id)
+            if number is not None:
+                logged[number] = thread_id
+        in_span = (launches.start_ns >= begin_ns) & (launches.start_ns < end_ns)
         rows = np.flatnonzero(in_span & np.isin(launches.thread, [*logged]))
         rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
         if not len(rows):
@@ -107,19 +120,25 @@ class _Log:
         # Behind the last call, the first one follows.
         around = np.append(rows, rows[0])
         thread = launches.thread[around]
-        until_ns = np.append(launches.start_ns[rows], span_ns[1])
-        ended_ns = np.maximum.accumulate(np.append(span_ns[0], launches.end_ns[rows]))
+        until_ns = np.append(launches.start_ns[rows], end_ns)
+        ended_ns = np.maximum.accumulate(np.append(begin_ns, launches.end_ns[rows]))
         since_ns = np.minimum(ended_ns, until_ns)
-        where, stays_ns = np.full(len(around), NOWHERE, np.int32), np.zeros(len(around), np.int64)
-        for number, tid in logged.items():
-            of_thread = np.flatnonzero(self._thread_id == tid)
-            at_ns, source = self._at_ns[of_thread], self._source[of_thread]
-            mine = thread == number
-            of_launch[around[mine]] = _at(at_ns, source, launches.start_ns[around[mine]])
-            near = np.flatnonzero(mine | (np.roll(thread, 1) == number))
+        where = np.full(len(around), NOWHERE, np.int32)
+        stays_ns = np.zeros(len(around), np.int64)
+        for number, thread_id in logged.items():
+            of_thread = np.flatnonzero(self._thread_id == thread_id)
+            at_ns = self._at_ns[of_thread]
+            source = self._source[of_thread]
+            calls_here = thread == number
+            calls = around[calls_here]
+            of_launch[calls] = _at(at_ns, source, launches.start_ns[calls])
+            is_after_call_here = np.roll(thread, 1) == number
+            near = np.flatnonzero(calls_here | is_after_call_here)
             longest, longest_ns = _longest(at_ns, source, since_ns[near], until_ns[near])
-            is_told = (longest != NOWHERE) & (mine[near] | (where[near] == NOWHERE))
-            where[near[is_told]], stays_ns[near[is_told]] = longest[is_told], longest_ns[is_told]
+            has_priority = calls_here[near] | (where[near] == NOWHERE)
+            is_taken = (longest != NOWHERE) & has_priority
+            where[near[is_taken]] = longest[is_taken]
+            stays_ns[near[is_taken]] = longest_ns[is_taken]
         if stays_ns[-1] > stays_ns[0]:
             where[0] = where[-1]
         before_launch[rows] = where[:-1]
@@ -128,25 +147,33 @@ class _Log:
 
 def _at(at_ns: Int64s, source: Int32s, moments_ns: Int64s) -> Int32s:
     """Return where a thread was at each moment."""
-    return np.append(source, np.int32(NOWHERE))[np.searchsorted(at_ns, moments_ns, "right") - 1]
+    row = np.searchsorted(at_ns, moments_ns, "right") - 1
+    return np.append(source, np.int32(NOWHERE))[row]
 
 
 def _longest(at_ns: Int64s, source: Int32s, since_ns: Int64s, until_ns: Int64s) -> tuple[Int32s, Int64s]:
     """Return where a thread stayed the longest in each interval, and for how long."""
     first = np.searchsorted(at_ns, since_ns, "right") - 1
     last = np.maximum(np.searchsorted(at_ns, until_ns, "left") - 1, first)
-    best, edges_ns = first.copy(), np.append(at_ns, at_ns[-1])
-    best_ns = np.where(last > first, edges_ns[first + 1] - since_ns, until_ns - since_ns)
+    best = first.copy()
+    edges_ns = np.append(at_ns, at_ns[-1])
+    first_end_ns = np.where(last > first, edges_ns[first + 1], until_ns)
+    best_ns = first_end_ns - since_ns
     stays_ns = np.diff(edges_ns)
-    inside, later = np.flatnonzero(last > first + 1), np.flatnonzero(last > first)
-    longest = _greatest(stays_ns, first[inside] + 1, last[inside])
+    inside = np.flatnonzero(last > first + 1)
+    longest_inside = _greatest(stays_ns, first[inside] + 1, last[inside])
+    later = np.flatnonzero(last > first)
+    last_place = last[later]
+    last_stay_ns = until_ns[later] - at_ns[last_place]
     others = [
-        (inside, longest, stays_ns[longest]),
-        (later, last[later], until_ns[later] - at_ns[last[later]]),
+        (inside, longest_inside, stays_ns[longest_inside]),
+        (later, last_place, last_stay_ns),
     ]
     for rows, place, stay_ns in others:
         is_longer = stay_ns > best_ns[rows]
-        best[rows[is_longer]], best_ns[rows[is_longer]] = place[is_longer], stay_ns[is_longer]
+        longer_rows = rows[is_longer]
+        best[longer_rows] = place[is_longer]
+        best_ns[longer_rows] = stay_ns[is_longer]
     return np.append(source, np.int32(NOWHERE))[best], best_ns
 
 
@@ -155,14 +182,17 @@ def _greatest(values: Int64s, begin: Int64s, end: Int64s) -> Int64s:
     levels = [np.arange(len(values))]
     longest = int((end - begin).max(initial=1))
     while 1 << len(levels) <= longest:
-        half, level = 1 << (len(levels) - 1), levels[-1]
-        left, right = level[:-half], level[half:]
+        half = 1 << (len(levels) - 1)
+        level = levels[-1]
+        left = level[:-half]
+        right = level[half:]
         levels.append(np.where(values[right] > values[left], right, left))
     greatest = np.empty(len(begin), np.int64)
     size = np.log2(np.maximum(end - begin, 1)).astype(np.int64)
     for number in np.unique(size).tolist():
         rows = np.flatnonzero(size == number)
-        left, right = levels[number][begin[rows]], levels[number][end[rows] - (1 << number)]
+        left = levels[number][begin[rows]]
+        right = levels[number][end[rows] - (1 << number)]
         greatest[rows] = np.where(values[right] > values[left], right, left)
     return greatest
 
@@ -188,43 +218,44 @@ def stack_lines(
         return None
     line_of_name = [_line_of(name) if kind_of(name, "own") == FUNCTION_CALL else None for name in names]
     is_own = np.array([line is not None for line in line_of_name] or [False])
-    own = frames.take(is_own[frames.name_id])
-    if not len(own):
+    own_frames = frames.take(is_own[frames.name_id])
+    if not len(own_frames):
         return None
-    inside = _Innermost(own)
-    made, nodes = np.flatnonzero(~operators.is_node), np.flatnonzero(operators.is_node & (operators.sequence >= 0))
-    made = made[operators.sequence[made] >= 0]
+    inside = _Innermost(own_frames)
+    is_numbered = operators.sequence >= 0
+    nodes = np.flatnonzero(operators.is_node & is_numbered)
+    makers = np.flatnonzero(~operators.is_node & is_numbered)
     # Of several operators with one number, the last made the node.
-    made = made[np.argsort(operators.spots.start_ns[made], kind="stable")]
-    maker = dict(zip(operators.sequence[made].tolist(), made.tolist(), strict=True))
-    of_node = np.array([maker.get(number, -1) for number in operators.sequence[nodes].tolist()], np.int64)
+    makers = makers[np.argsort(operators.spots.start_ns[makers], kind="stable")]
+    maker_of_number = dict(zip(operators.sequence[makers].tolist(), makers.tolist(), strict=True))
+    maker_of_node = [maker_of_number.get(number, -1) for number in operators.sequence[nodes].tolist()]
+    operator_of_node = np.array([*maker_of_node, -1], np.int64)
+    node_start_ns = np.append(operators.spots.start_ns[nodes], 0)
+    frame_start_ns = np.append(own_frames.start_ns, 0)
+    name_of_frame = np.append(own_frames.name_id, np.int32(-1))
     in_node = _Innermost(operators.spots.take(nodes))
     sources: Interner[Source] = Interner()
 
-    def at(thread: Int32s, moments_ns: Int64s) -> Int32s:
-        frame, node = inside.at(thread, moments_ns), in_node.at(thread, moments_ns)
-        operator = np.append(of_node, -1)[node]
-        node_start_ns = np.append(operators.spots.start_ns[nodes], 0)[node]
-        is_backward = (operator >= 0) & (np.append(own.start_ns, 0)[frame] < node_start_ns)
-        backward = np.flatnonzero(is_backward)
+    def source_at(thread: Int32s, moments_ns: Int64s) -> Int32s:
+        frame = inside.at(thread, moments_ns)
+        node = in_node.at(thread, moments_ns)
+        operator = operator_of_node[node]
+        begins_before_node = frame_start_ns[frame] < node_start_ns[node]
+        backward = np.flatnonzero((operator >= 0) & begins_before_node)
         made_by = operators.spots.take(operator[backward])
-        name = np.append(own.name_id, np.int32(-1))
-        function, calling = name[frame], np.full(len(frame), -2, np.int32)
-        function[backward] = name[inside.at(made_by.thread, made_by.start_ns)]
-        calling[backward] = name[inside.at(made_by.thread, moments_ns[backward])]
+        forward_frame = inside.at(made_by.thread, made_by.start_ns)
+        calling_frame = inside.at(made_by.thread, moments_ns[backward])
+        function = name_of_frame[frame]
+        calling = np.full(len(frame), -2, np.int32)
+        function[backward] = name_of_frame[forward_frame]
+        calling[backward] = name_of_frame[calling_frame]
         pairs, pair = np.unique(np.stack([function, calling]), axis=1, return_inverse=True)
         numbers = [_named_source(line_of_name, sources, *both) for both in pairs.T.tolist()]
         return np.array(numbers or [NOWHERE], np.int32)[pair.ravel()]
 
-    return Lines(*_both(at, launches, sources))
-
-
-def _both(
-    at: Callable[[Int32s, Int64s], Int32s], launches: Launches, sources: Interner[Source]
-) -> tuple[tuple[Source, ...], Int32s, Int32s]:
-    of_launch = at(launches.thread, launches.start_ns)
-    before_launch = at(launches.thread, _middle_of_pauses(launches))
-    return tuple(sources), of_launch, before_launch
+    of_launch = source_at(launches.thread, launches.start_ns)
+    before_launch = source_at(launches.thread, _middle_of_pauses(launches))
+    return Lines(tuple(sources), of_launch, before_launch)
 
 
 def _middle_of_pauses(launches: Launches) -> Int64s:
@@ -233,7 +264,9 @@ def _middle_of_pauses(launches: Launches) -> Int64s:
     for _, rows in rows_of_each(launches.thread):
         rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
         ended_ns = np.maximum.accumulate(launches.end_ns[rows])[:-1]
-        middle_ns[rows[1:]] -= np.maximum(launches.start_ns[rows[1:]] - ended_ns, 0) // 2
+        later = rows[1:]
+        pause_ns = np.maximum(launches.start_ns[later] - ended_ns, 0)
+        middle_ns[later] -= pause_ns // 2
     return middle_ns
 
 
@@ -242,13 +275,16 @@ def _named_source(lines: Sequence[Line | None], sources: Interner[Source], name:
     line = lines[name] if name >= 0 else None
     if line is None:
         return NOWHERE
-    return sources(Source((line,), lines[calling] if calling >= 0 else None))
+    called_at = lines[calling] if calling >= 0 else None
+    return sources(Source((line,), called_at))
 
 
 def _line_of(frame: str) -> Line | None:
     """Return the line of a frame's name, `train.py(12): main`; None for another name."""
     match = _FRAME.fullmatch(frame)
-    return Line(match[1], int(match[2]), match[3]) if match else None
+    if match:
+        return Line(match[1], int(match[2]), match[3])
+    return None
 
 
 class _Innermost:
@@ -264,6 +300,6 @@ class _Innermost:
         innermost = np.full(len(thread), -1, np.int64)
         for (number,), rows in rows_of_each(thread):
             if number in self._layers:
-                own, layers = self._layers[number]
-                innermost[rows] = np.append(own, -1)[layers.innermost(moments_ns[rows])]
+                positions, layers = self._layers[number]
+                innermost[rows] = np.append(positions, -1)[layers.innermost(moments_ns[rows])]
         return innermost

@@ -15,7 +15,8 @@ from ..support.small_numbers import distinct, summed
 from ..trace import Bools, Int64s, Trace, marked
 
 #: So many distinct names of kernels, and of ranges, are kept, together; and what the others are called.
-MOST_NAMES, OTHER_NAMES = 100_000, "(other names)"
+MOST_NAMES = 100_000
+OTHER_NAMES = "(other names)"
 #: What names of phases, steps and warm-up have, and a few others: looked for in each of a million names.
 MAY_MEAN = re.compile(
     r"step|iter|batch|epoch|forward|fwd|backward|bwd|optim|loss|update|grad|warm|prefill|decode|execute|PP:|\([A-Z]\)$",
@@ -31,8 +32,11 @@ def with_joined_names(trace: Trace) -> Trace:
     """Return a trace of at most MOST_NAMES names of kernels and ranges, the others joined as OTHER_NAMES."""
     if len(trace.names) <= MOST_NAMES:
         return trace
-    work, ranges, count = trace.work, trace.ranges, len(trace.names)
-    of_kernels, of_ranges = distinct(work.name_id), distinct(ranges.name_id)
+    work = trace.work
+    ranges = trace.ranges
+    count = len(trace.names)
+    of_kernels = distinct(work.name_id)
+    of_ranges = distinct(ranges.name_id)
     joined_count = len(of_kernels) + len(of_ranges) - MOST_NAMES
     if joined_count <= 0:
         return trace

@@ -99,7 +99,9 @@ class RecordedMark(FactMark):
 
 def _type_of(setting: Setting) -> Any:
     of_text = MaybeText | bool if True in setting.choices else MaybeText
-    return of_text if setting.least is None else MaybeCount
+    if setting.least is None:
+        return of_text
+    return MaybeCount
 
 
 class LoaderFacts(msgspec.Struct):
@@ -215,7 +217,8 @@ class FlopsMark(msgspec.Struct):
 
 #: A line of a program: its file, its number and its function.
 Frame: TypeAlias = tuple[Text, Annotated[int, Meta(ge=0, le=2**31)], Text]
-MOST_LINES, MOST_FRAMES = 200_000, 16
+MOST_LINES = 200_000
+MOST_FRAMES = 16
 #: A moment, ns from that of its mark.
 Moment: TypeAlias = Annotated[int, Meta(ge=-(2**62), le=2**62)]
 
@@ -324,7 +327,8 @@ def _fit(hint: Any, content: object) -> tuple[Any, bool]:
             return UNSET, False
         return content, True
     key_hint, entry_hint = get_args(table)
-    entries, fit_all = {}, True
+    entries = {}
+    fit_all = True
     for key, entry in content.items():
         (_, key_fits), (part, fits) = _fit(key_hint, key), _fit(entry_hint, entry)
         fit_all &= key_fits and fits

@@ -31,7 +31,8 @@ NOBODY = -1
 # Modules nest no deeper than this in a path; a module that calls itself would without end.
 MOST_DEPTH = 64
 # As many ranges may nest on one thread.
-MOST_OPEN, DAMAGED = 1_000, f"the times are damaged. {AGAIN}"
+MOST_OPEN = 1_000
+DAMAGED = f"the times are damaged. {AGAIN}"
 
 
 def innermost_calls(spots: Spots, is_call: Bools) -> Int64s:
@@ -47,7 +48,8 @@ def innermost_calls(spots: Spots, is_call: Bools) -> Int64s:
     columns = (column[order].tolist() for column in (is_call, spots.thread, spots.start_ns, spots.end_ns))
     for row, opens, thread, start_ns, end_ns in zip(order.tolist(), *columns, strict=True):
         if thread != open_thread:
-            open_calls, open_thread = [], thread
+            open_calls = []
+            open_thread = thread
         while open_calls and open_calls[-1][1] <= start_ns < end_ns:
             open_calls.pop()
         holder[row] = next((call for call, call_end in reversed(open_calls) if call_end >= end_ns), NOBODY)
@@ -106,7 +108,8 @@ class ModuleTree:
     """
 
     def __init__(self, modules: list[Module], places: list[tuple[int, int]]) -> None:
-        self.modules, self.places = modules, places
+        self.modules = modules
+        self.places = places
         self.caller = [NOBODY] * len(modules)  # the first of each, if there is any
         for above, module in places:
             if above != NOBODY:
@@ -165,7 +168,8 @@ class ModuleTree:
         """Return each outermost module's table of classes and weights' shapes, as `vocabulary.modules` has it."""
         rows: dict[str, dict[str, Module]] = defaultdict(dict)
         for _, root, path, at in self.paths():
-            of_root, module = rows[root if is_ordinal(root) else collapsed(root)], self.modules[at]
+            of_root = rows[root if is_ordinal(root) else collapsed(root)]
+            module = self.modules[at]
             if path and of_root.setdefault(path, module).shape != module.shape:
                 of_root[path] = Module(of_root[path].process, of_root[path].traced)
         return {root: _table(of_root) for root, of_root in rows.items()}
@@ -221,7 +225,8 @@ def module_tree(process: Int32s, traced: list[str], calls: Spots, around: Int64s
     keys = zip(process.tolist(), traced, strict=True)
     module = [number.setdefault(key, len(number)) for key in keys]
     places: dict[tuple[int, int], int] = {}
-    place, holder = [NOBODY] * len(module), around.tolist()
+    place = [NOBODY] * len(module)
+    holder = around.tolist()
     for call in np.lexsort((-calls.end_ns, calls.start_ns)).tolist():  # of equal ones the first is the outer one
         above = place[holder[call]] if holder[call] != NOBODY else NOBODY
         place[call] = places.setdefault((above, module[call]), len(places))

@@ -52,13 +52,17 @@ def with_module_names(trace: Trace) -> Trace:
     }
     if not modules:
         return trace
-    ranges, added = trace.ranges, Interner[str]()
+    ranges = trace.ranges
+    added = Interner[str]()
     name_id = ranges.name_id.copy()
-    open_thread, open_calls = -1, list[tuple[int, str]]()  # of one thread, as ranges come: outer before inner
+    open_thread = -1
+    open_calls = list[tuple[int, str]]()  # of this thread; ranges come in order, outer before inner
     for row in np.flatnonzero(np.isin(ranges.name_id, list(modules)) & (ranges.style == PUSH_POP)).tolist():
-        call, end_ns = modules[int(ranges.name_id[row])], int(ranges.end_ns[row])
+        call = modules[int(ranges.name_id[row])]
+        end_ns = int(ranges.end_ns[row])
         if ranges.thread[row] != open_thread:
-            open_thread, open_calls = int(ranges.thread[row]), []
+            open_thread = int(ranges.thread[row])
+            open_calls = []
         while open_calls and open_calls[-1][0] < end_ns:
             open_calls.pop()
         above = next((module for _, module in reversed(open_calls) if call.module.startswith(f"{module}.")), "")

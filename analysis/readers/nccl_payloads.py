@@ -26,9 +26,13 @@ _FORMATS = {
     for form, types in {"i": (5, 15), "I": (6, 16), "q": (7, 9, 17), "Q": (8, 10, 18, 22)}.items()
     for type_ in types
 }
-COMMUNICATOR, BYTES, RANKS = "NCCL communicator ID", "Message size [bytes]", "No. of ranks"
-ROOT, PEER = "Root", "Peer rank"
-MOST_BYTES, MOST_RANKS = 1 << 48, 1 << 24
+COMMUNICATOR = "NCCL communicator ID"
+BYTES = "Message size [bytes]"
+RANKS = "No. of ranks"
+ROOT = "Root"
+PEER = "Peer rank"
+MOST_BYTES = 1 << 48
+MOST_RANKS = 1 << 24
 EXCHANGES = frozenset({"ncclsend", "ncclrecv"})
 #: Operations whose bytes are those of one rank's share.
 SHARES = ("ncclallgather", "ncclreducescatter", "ncclalltoall", "ncclgather", "ncclscatter")
@@ -70,7 +74,8 @@ class Payloads:
         self._schemas: dict[tuple[int, int], dict[str, tuple[str, int]]] = defaultdict(dict)
         differing = set()
         for entry in fields:
-            key, place = (entry.domain, entry.schema), (_FORMATS.get(entry.type, ""), entry.offset)
+            key = (entry.domain, entry.schema)
+            place = (_FORMATS.get(entry.type, ""), entry.offset)
             if self._schemas[key].setdefault(entry.name, place) != place:
                 differing.add(key)
         for key in differing:
@@ -105,7 +110,9 @@ def messages_of(
     is_nccl = np.array([name.lower().startswith("nccl") for name in names] or [False], np.bool_)
     rows = np.unique(work.launch[(work.kind == KERNEL) & is_nccl[work.name_id]])
     rows = rows[rows >= 0]
-    payloads, ranks_of, unreadable = Payloads(fields), dict[int, int](), 0
+    payloads = Payloads(fields)
+    ranks_of = dict[int, int]()
+    unreadable = 0
     calls: dict[int, list[tuple[int, int, _Operation | int]]] = defaultdict(list)
     for row in rows.tolist():
         calls[int(launches.thread[row])].append((int(launches.start_ns[row]), 1, row))
@@ -128,7 +135,8 @@ def messages_of(
             pairs = _pairs(operations, launched)
             undecided += len(launched) if operations and not pairs else 0
             for row, of_kernel in pairs:
-                first, ranks = of_kernel[0], ranks_of.get(of_kernel[0].communicator, 0)
+                first = of_kernel[0]
+                ranks = ranks_of.get(of_kernel[0].communicator, 0)
                 group = f"communicator {first.communicator:#x}"
                 numbers_of = name_number(first.name), name_number(group), ranks
                 # -1 where the operations name no rank, several, or none of the group's.
@@ -144,14 +152,16 @@ def messages_of(
 
 def _batches(calls: Iterable[tuple[int, int, _Operation | int]]) -> Iterator[tuple[list[_Operation], list[int]]]:
     """Yield operations that a thread called in a row, and the kernels that were launched before its next one."""
-    operations, launched = list[_Operation](), list[int]()
+    operations = list[_Operation]()
+    launched = list[int]()
     for _, _, call in calls:
         if isinstance(call, int):
             launched.append(call)
             continue
         if launched:
             yield operations, launched
-            operations, launched = [], []
+            operations = []
+            launched = []
         operations.append(call)
     yield operations, launched
 
@@ -162,15 +172,20 @@ def _pairs(operations: list[_Operation], launched: list[int]) -> list[tuple[int,
         return [(row, [operation]) for row, operation in zip(launched, operations, strict=True)]
     is_exchange = {operation.name.lower() for operation in operations} <= EXCHANGES
     kinds = {(operation.communicator, is_exchange or operation.name) for operation in operations}
-    return [(launched[0], operations)] if len(launched) == len(kinds) == 1 else []
+    if len(launched) == len(kinds) == 1:
+        return [(launched[0], operations)]
+    return []
 
 
 def _sizes(operations: Sequence[_Operation], ranks: int) -> tuple[int, int]:
     """Return how many bytes are sent and received, -1 where that is not known."""
-    total, name = sum(operation.bytes for operation in operations), operations[0].name.lower()
+    total = sum(operation.bytes for operation in operations)
+    name = operations[0].name.lower()
     if name in EXCHANGES:
         sent = sum(operation.bytes for operation in operations if operation.name.lower() == "ncclsend")
         return sent, total - sent
     if name in SHARES:  # what is whole has a share of each rank
-        return (-1, -1) if not ranks else (total, total * ranks)
+        if not ranks:
+            return (-1, -1)
+        return (total, total * ranks)
     return total, total

@@ -108,11 +108,14 @@ class _File:
     """
 
     def __init__(self, path: Path, numbers: Mapping[str, tuple[str, int | None]], texts: Sequence[str]) -> None:
-        self.path, self.numbers, self.texts = path, numbers, texts
+        self.path = path
+        self.numbers = numbers
+        self.texts = texts
         with self._refusing(), pq.ParquetFile(path) as file:
             self.metadata = file.metadata
             names = file.schema_arrow.names
-        self.rows, self.groups = self.metadata.num_rows, range(self.metadata.num_row_groups)
+        self.rows = self.metadata.num_rows
+        self.groups = range(self.metadata.num_row_groups)
         read_columns = {name for theirs, _ in numbers.values() for name in theirs.split(" * ")} | {*texts}
         self.columns = [name for name in names if name in read_columns]
         if repeated := [name for name, count in Counter(self.columns).items() if count > 1]:
@@ -179,7 +182,9 @@ def _texts(raw: pa.Table, column: str) -> pa.ChunkedArray:
     stored = type_.value_type if pa.types.is_dictionary(type_) else type_
     if stored not in TEXTS:
         raise pa.ArrowInvalid(f"{stored} in the column {column!r}")
-    return raw[column].cast(pa.binary()) if pa.types.is_null(stored) else raw[column]
+    if pa.types.is_null(stored):
+        return raw[column].cast(pa.binary())
+    return raw[column]
 
 
 def _plain(texts: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -26,7 +26,8 @@ from . import nsys_parquet, nsys_sqlite
 from .nsys_tables import STRINGS, TABLES
 from .safety import identity
 
-EXPORT_TIMEOUT_S, VERSION_TIMEOUT_S = 3600, 60
+EXPORT_TIMEOUT_S = 3600
+VERSION_TIMEOUT_S = 60
 # Names the folder in which what nsys exported is kept.
 KEEP = "NVTX_KERNELS_KEEP_EXPORT"
 # The first nsys whose `--tables` takes the tables' full names for Parquet.
@@ -34,8 +35,10 @@ FIRST_WITH_TABLES = (2025, 3)
 # An export without any of these is treated as failed: some versions silently leave out what they do not know.
 PROOFS = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME")
 # How the names of exports end.
-PARQUET_ENDING, SQLITE_ENDING = "_pqtdir", ".sqlite"
-LAST_WORDS, LONGEST_REASON = 4096, 300
+PARQUET_ENDING = "_pqtdir"
+SQLITE_ENDING = ".sqlite"
+LAST_WORDS = 4096
+LONGEST_REASON = 300
 
 
 def read(path: Path) -> Trace:
@@ -46,7 +49,8 @@ def read(path: Path) -> Trace:
     Raises NotAReport where nsys is not installed, or cannot read the report, and UsageError where what would be
     kept exists already.
     """
-    nsys, keep = shutil.which("nsys"), None
+    nsys = shutil.which("nsys")
+    keep = None
     if named := os.environ.get(KEEP):
         keep = Path(named)
         for ending in (PARQUET_ENDING, SQLITE_ENDING):
@@ -114,7 +118,8 @@ def _export(command: list[str]) -> tuple[int, str]:
 
     It is killed after an hour, or if we are stopped.
     """
-    output, progress = b"", 0
+    output = b""
+    progress = 0
     with stage("exporting with nsys"):
         expect(100)
         try:

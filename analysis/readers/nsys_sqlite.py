@@ -64,7 +64,9 @@ class NsysSqlite(NsysTables):
     def payloads(self) -> Iterable[PayloadEvent]:
         """Return NCCL's ranges that carry a payload."""
         has_payloads = self.database.has_columns(EVENTS.name, "binaryData")
-        return [PayloadEvent(*row) for row in self.database.rows(PAYLOADS_SQL)] if has_payloads else ()
+        if has_payloads:
+            return [PayloadEvent(*row) for row in self.database.rows(PAYLOADS_SQL)]
+        return ()
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the text of these string ids; an id without text is left out."""
@@ -83,5 +85,9 @@ def read(path: Path) -> Trace:
 def _filled(value: Any, missing: Any) -> Any:
     """Return a value of a small table, or what stands for it if it is missing; of any as text, where that is."""
     if value is None or missing != "":
-        return missing if value is None else value
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+        if value is None:
+            return missing
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return str(value)

@@ -25,8 +25,11 @@ NEVER_CLOSED = -(2**63)
 
 # NVTX event types: push/pop and start/end ranges (70 and 71 where they carry an extended payload), marks, and the
 # names of domains. Seen in exports of 2020 to 2026.
-PUSH_POP_TYPES, START_END_TYPES = (59, 70), (60, 71)
-CATEGORY_TYPE, MARK_TYPE, DOMAIN_TYPE = 33, 34, 75
+PUSH_POP_TYPES = (59, 70)
+START_END_TYPES = (60, 71)
+CATEGORY_TYPE = 33
+MARK_TYPE = 34
+DOMAIN_TYPE = 75
 META_TYPES = (CATEGORY_TYPE, MARK_TYPE, DOMAIN_TYPE)
 EVENTS_READ = (*PUSH_POP_TYPES, *START_END_TYPES, *META_TYPES)
 
@@ -101,9 +104,12 @@ MEMORY_USAGE = Table(
 )
 
 #: Small tables, all that answers need, and all that `nsys export --tables` is asked for.
-STRINGS, THREADS, GPUS = "StringIds", "ThreadNames", "TARGET_INFO_GPU"
+STRINGS = "StringIds"
+THREADS = "ThreadNames"
+GPUS = "TARGET_INFO_GPU"
 OVERHEAD = "PROFILER_OVERHEAD"
-CONTEXTS, DEVICES = "TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_DEVICE"
+CONTEXTS = "TARGET_INFO_CUDA_CONTEXT_INFO"
+DEVICES = "TARGET_INFO_CUDA_DEVICE"
 METADATA_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 NEEDED = (
     *(table.name for table in (EVENTS, CALLS, NODES, *WORK, MEMORY_USAGE, SYNCHRONIZATIONS, CUDA_EVENTS)),

@@ -104,7 +104,8 @@ def read_trace(tables: NsysTables) -> Trace:
 # What our recorder writes of what it could not record, and how much of each is read.
 INTERRUPTED_BY = "Interrupted by"
 SHORTFALLS = ("ENDED_EARLY", "RANGES_DROPPED", "INTERRUPTED_BY", "UNRECORDED_NS")
-LONGEST_FACT, LONGEST_NUMBER = 300, 19
+LONGEST_FACT = 300
+LONGEST_NUMBER = 19
 
 
 class _Assembly:
@@ -125,7 +126,8 @@ class _Assembly:
         events, calls, created, memory, waited, recorded, *work = tables
         tables.clear()
         creators = self.processes_of(created), created.codes["thread"].numbered(self.thread)
-        column, name = calls.numbers, calls.codes["name"]
+        column = calls.numbers
+        name = calls.codes["name"]
         texts = self.tables.strings(code for code in name.values if code >= 0)
         called = named_calls(name.codes, [texts.get(code, "") for code in name.values])
         # An MPI file has rows of class 67 next to the runtime's; of one class, the earliest counts.
@@ -217,7 +219,9 @@ class _Assembly:
             if thread in numbered and 0 <= start < end
         ]
         rows += self.setting_hooks(ranges, launches)
-        return overhead_of(rows) if rows else None
+        if rows:
+            return overhead_of(rows)
+        return None
 
     def setting_hooks(self, ranges: Ranges, launches: Launches) -> list[tuple[int, int, int]]:
         """Return when annotation set hooks, and on which thread: (start, end, thread) rows.
@@ -228,7 +232,8 @@ class _Assembly:
         setting = np.flatnonzero(ranges.name_id == self.name.get(SETTING_HOOKS, -1))
         if not len(setting):
             return []
-        process, launching = [tid >> 24 for tid in self.thread], distinct(launches.thread).tolist()
+        process = [tid >> 24 for tid in self.thread]
+        launching = distinct(launches.thread).tolist()
         columns = (column[setting].tolist() for column in (ranges.start_ns, ranges.end_ns, ranges.thread))
         return [
             (start, end, thread)
@@ -244,7 +249,8 @@ class _Assembly:
     def work(self, kind: int, table: Columns, keys: RowsById) -> Work:
         """Return the GPU work of one kind, named by a kernel's demangled name or a copy's direction."""
         self.keep_sane(table, f"{KINDS[kind]} rows")
-        column, process = table.numbers, table.codes["process"].numbered(lambda pid: self.process(pid >> 24))
+        column = table.numbers
+        process = table.codes["process"].numbered(lambda pid: self.process(pid >> 24))
         texts = self.tables.strings(table.codes["name"].values) if kind == KERNEL else {}
         name_of: Callable[[int], str] = {
             KERNEL: lambda code: texts.get(code) or f"(kernel without a name, string {code})",
@@ -267,14 +273,16 @@ class _Assembly:
     def waits(self, table: Columns, keys: RowsById) -> Waits:
         """Return the rows whose call is in the report."""
         process = table.codes["process"].numbered(lambda pid: self.process(pid >> 24))
-        call, column = keys.find(process, table.numbers["correlation"]), table.numbers
+        call = keys.find(process, table.numbers["correlation"])
+        column = table.numbers
         return Waits(call, column["stream"], column["cuda_event"]).take(call >= 0)
 
     def ranges(self, events: Columns, capture_end: int) -> Ranges:
         """Return the NVTX ranges in order; marks and domain names are taken on the way."""
         assert events.aside is not None
         self.meta_events(events.aside)
-        start, end = events.numbers["start"], events.numbers["end"]
+        start = events.numbers["start"]
+        end = events.numbers["end"]
         # Ranges that were never closed end with the capture.
         open_ended = events.numbers["open_ended"] = end == NEVER_CLOSED
         end[open_ended] = max(capture_end, int(end.max(initial=0)), int(start.max(initial=0)))
@@ -309,7 +317,8 @@ class _Assembly:
 
         The columns of both are taken out of the events, whose memory is then free.
         """
-        text_id, seq = events.codes.pop("text_id"), events.numbers["seq"]
+        text_id = events.codes.pop("text_id")
+        seq = events.numbers["seq"]
         name = events.codes.pop("text").numbered(self.name)
         strings = self.tables.strings(code for code in text_id.values if code >= 0)
         registered = {code: without_suffixes(text) for code, text in strings.items()}
@@ -334,9 +343,12 @@ class _Assembly:
 
     def meta_events(self, events: Columns) -> None:
         """Take the names of domains and categories, and what the run wrote about itself."""
-        text, text_id, domain = events.codes["text"], events.codes["text_id"], events.codes["domain"]
+        text = events.codes["text"]
+        text_id = events.codes["text_id"]
+        domain = events.codes["domain"]
         registered = self.tables.strings(text_id.values[code] for code in distinct(text_id.codes))
-        process, thread = self.processes_of(events), events.codes["thread"].numbered(self.thread)
+        process = self.processes_of(events)
+        thread = events.codes["thread"].numbered(self.thread)
         for row, kind in enumerate(events.numbers["event"].tolist()):
             name = registered.get(text_id.values[text_id.codes[row]]) or text.values[text.codes[row]]
             key = int(process[row]), domain.values[domain.codes[row]]

@@ -31,7 +31,9 @@ def with_bare_names(part: Part) -> pa.Table:
     is_read = pc.is_in(events["event"], arrow.integers(EVENTS_READ))
     events = events if pc.all(is_read).as_py() else events.filter(is_read)
     batches = events.combine_chunks().to_batches()
-    return pa.Table.from_batches([_bare(batch) for batch in batches]) if batches else events
+    if batches:
+        return pa.Table.from_batches([_bare(batch) for batch in batches])
+    return events
 
 
 def _bare(events: pa.RecordBatch) -> pa.RecordBatch:
@@ -41,7 +43,8 @@ def _bare(events: pa.RecordBatch) -> pa.RecordBatch:
     event = arrow.to_numpy(events["event"])
     meta = np.flatnonzero((event == MARK_TYPE) | (event == DOMAIN_TYPE))
     meta_texts, position = np.unique(meta if codes is None else codes[meta], return_inverse=True)
-    name[meta], seq[meta] = len(names) + position, NO_SEQUENCE
+    name[meta] = len(names) + position
+    seq[meta] = NO_SEQUENCE
     distinct = pa.concat_arrays([names, texts.take(arrow.from_numpy(meta_texts.astype(np.int64)))])
     text = pa.DictionaryArray.from_arrays(arrow.from_numpy(name), as_text(distinct))
     columns = {name: events[name] for name in events.schema.names}
@@ -52,9 +55,11 @@ def _encoded(column: pa.Array) -> tuple[Int32s | None, pa.Array]:
     """Return texts as bytes, and each row's position among them; None where every row has its own."""
     if pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type):
         column = column.dictionary_encode()  # all of them may be too long for one column of bytes
-    codes, texts = None, column
+    codes = None
+    texts = column
     if pa.types.is_dictionary(column.type):
-        codes, texts = column.indices.cast(pa.int32()), column.dictionary
+        codes = column.indices.cast(pa.int32())
+        texts = column.dictionary
         if codes.null_count:
             texts = pa.concat_arrays([texts.cast(pa.binary()), arrow.binary([""]).cast(pa.binary())])
             codes = pc.fill_null(codes, arrow.integer(len(texts) - 1).cast(pa.int32()))

@@ -113,7 +113,8 @@ def read(path: Path, functions: Functions = "") -> Trace:
 
     Raises NotAReport for other JSON, and for a trace that is damaged or truncated.
     """
-    file, columns = TraceFile(path), TraceColumns(functions)
+    file = TraceFile(path)
+    columns = TraceColumns(functions)
     for events in file.blocks():
         advance(len(events))
         try:
@@ -135,43 +136,33 @@ class Assembly:
     """Puts the columns together; our recorder's sessions are read by it too (`nvtx_kernels/sessions.py`)."""
 
     def __init__(self, path: Path, columns: TraceColumns, envelope: Envelope) -> None:
-        self.path, self.columns, self.envelope = path, columns, envelope
+        self.path = path
+        self.columns = columns
+        self.envelope = envelope
         self.process: Interner[Id] = Interner()
         self.process_of = np.array([self.process(pid) for pid, _ in columns.threads], np.int32)
         self.notes: list[str] = []
 
     def trace(self) -> Trace:
         """Return the trace."""
-        ran_on = np.unique(self.columns.work["device"]).tolist() if self.columns.work.rows else []
-        # The GPUs that anything ran on, else those in the machine, each once.
-        devices = self.envelope.devices or self.envelope.old_devices
-        named = [device for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
-        used = [device for device in named if device.get("id") in ran_on]
-        gpus = tuple(dict.fromkeys(str(device["name"]) for device in used or named if device.get("name")))
+        columns = self.columns
+        gpus = self.gpus()
         info, _ = fitting(DistributedInfo, self.envelope.distributed)
-        run = msgspec.to_builtins(info) if info else {}  # its rank among several
         ranges, modules = self.with_modules(self.ranges())
-        on_cpu = not (self.columns.work.rows or self.launched())
+        on_cpu = not (columns.work.rows or self.launched())
         self.describe(on_cpu, gpus)
         work, launches = self.operators_as_work(ranges) if on_cpu else self.gpu_work(ranges)
-        names = self.columns.thread_names
-        threads = [
-            Thread(int(process), whole_number(tid) or 0, _WRAPPED.sub(r"\1", names.get((pid, tid), "")))
-            for process, (pid, tid) in zip(self.process_of, self.columns.threads, strict=True)
-        ]
         memory = self.memory(on_cpu)
-        waits, has_events = self.waits()
-        processes = list(self.process)
+        frames = self.frames()
+        functions = tuple(columns.functions)
         trace = Trace(
             work=work,
             launches=launches,
             ranges=sorted_ranges(ranges.take(self.counted_ranges(ranges))),
-            names=list(self.columns.names),
-            threads=threads,
-            processes=[
-                Process(whole_number(pid) or 0, self.columns.process_names.get(pid, "")) for pid in processes
-            ],
-            domains=[Domain(process, 0) for process in range(len(processes))],
+            names=list(columns.names),
+            threads=self.threads(),
+            processes=self.processes(),
+            domains=[Domain(process, 0) for process in range(len(self.process))],
             provenance=Provenance(
                 file=self.path.name,
                 tool=TOOL,
@@ -179,26 +170,59 @@ class Assembly:
                 gpus=() if on_cpu else gpus,
                 unit_of_work="CPU" if on_cpu else "GPU",
                 gpu_operator=self.gpu_operator() if on_cpu else "",
-                run=run,
+                run=msgspec.to_builtins(info) if info else {},  # its rank among several
                 models=modules.tables() if modules else {},
                 trace_modules=modules.traced() if modules else {},
             ),
             notes=tuple(self.notes),
-            messages=None if on_cpu else self.messages(work),
             memory=memory,
-            waits=None if on_cpu else waits,
-            has_events=has_events and not on_cpu,
-            copies=None if on_cpu else self.copies(),
-            calls=None if on_cpu else named_calls(self.columns.launches["call"], list(self.columns.calls)),
-            overhead=None if on_cpu else self.overhead(),
-            graph_node=None if on_cpu else self.graph_nodes(),
             operators=self.operators(),
-            operator_calls=tuple(self.columns.operator_calls),
-            frames=(frames := self.frames()),
-            frame_names=(functions := tuple(self.columns.functions)),
+            operator_calls=tuple(columns.operator_calls),
+            frames=frames,
+            frame_names=functions,
             lines=stack_lines(frames, functions, self.nodes_of_autograd(ranges), launches),
         )
-        return self.with_annotated_graphs(trace) if self.columns.nodes.rows and not on_cpu else trace
+        if on_cpu:
+            return trace
+        waits, has_events = self.waits()
+        trace = replace(
+            trace,
+            messages=self.messages(work),
+            waits=waits,
+            has_events=has_events,
+            copies=self.copies(),
+            calls=named_calls(columns.launches["call"], list(columns.calls)),
+            overhead=self.overhead(),
+            graph_node=self.graph_nodes(),
+        )
+        if columns.nodes.rows:
+            return self.with_annotated_graphs(trace)
+        return trace
+
+    def gpus(self) -> tuple[str, ...]:
+        """Return the names of the GPUs that anything ran on, else of those in the machine, each once."""
+        devices = self.envelope.devices or self.envelope.old_devices
+        if not isinstance(devices, list):
+            return ()
+        described = [device for device in devices if isinstance(device, dict)]
+        ran_on = np.unique(self.columns.work["device"]).tolist()
+        used = [device for device in described if device.get("id") in ran_on]
+        names = [str(device["name"]) for device in used or described if device.get("name")]
+        return tuple(dict.fromkeys(names))
+
+    def threads(self) -> list[Thread]:
+        """Return the threads with their names, as far as these are recorded."""
+        names = self.columns.thread_names
+        threads = []
+        for process, (pid, tid) in zip(self.process_of, self.columns.threads, strict=True):
+            name = _WRAPPED.sub(r"\1", names.get((pid, tid), ""))
+            threads.append(Thread(int(process), whole_number(tid) or 0, name))
+        return threads
+
+    def processes(self) -> list[Process]:
+        """Return the processes with their names, as far as these are recorded."""
+        names = self.columns.process_names
+        return [Process(whole_number(pid) or 0, names.get(pid, "")) for pid in self.process]
 
     def messages(self, work: Work) -> Messages | None:
         """Return the messages of kernels that communicate, from their own arguments."""
@@ -210,20 +234,31 @@ class Assembly:
         if not len(rows):
             return None
         collective, group, ranks, sent, received = (table[name][rows] for name in MESSAGE)
-        names, unknown = (collective.astype(np.int32), group.astype(np.int32)), np.full(len(rows), -1, np.int64)
-        return Messages(launches[launches >= 0], *names, ranks, sent, received, root_or_peer=unknown)
+        return Messages(
+            launches[launches >= 0],
+            collective.astype(np.int32),
+            group.astype(np.int32),
+            ranks,
+            sent,
+            received,
+            root_or_peer=np.full(len(rows), -1, np.int64),
+        )
 
     def waits(self) -> tuple[Waits | None, bool]:
         """Return what calls waited for and which events they recorded, and whether any of these is known."""
         calls = self.columns.launches
-        keys = RowsById.of(self.process_of[calls["place"]], calls["correlation"], calls["start"])
-        waited, recorded = waits_of(self.columns.syncs), records_of(self.columns.syncs)
+        process = self.process_of[calls["place"]]
+        keys = RowsById.of(process, calls["correlation"], calls["start"])
+        waited = waits_of(self.columns.syncs)
+        recorded = records_of(self.columns.syncs)
         joined = Synchronized.joined([waited, recorded])
         call = keys.find(self.processes_of(joined.correlation), joined.correlation)
         is_known = call >= 0
         has_events = bool(is_known[len(waited) :].any())
         waits = Waits(call, joined.stream, joined.event).take(is_known)
-        return (waits if len(waits) else None), has_events
+        if not len(waits):
+            return None, has_events
+        return waits, has_events
 
     def processes_of(self, correlation: Int64s) -> Int32s:
         """Return the only process with a call of each correlation id, -1 where several have one."""
@@ -239,8 +274,9 @@ class Assembly:
         size = table["bytes"]
         if not table.rows or size.max() < 0:
             return None
-        pageable = (table[name] == PAGEABLE for name in ("from_memory", "to_memory"))
-        return Copies(table["work"], size, *pageable)
+        from_pageable = table["from_memory"] == PAGEABLE
+        to_pageable = table["to_memory"] == PAGEABLE
+        return Copies(table["work"], size, from_pageable, to_pageable)
 
     def nodes_of_autograd(self, ranges: Ranges) -> NumberedOperators:
         """Return the operators, and which of them are nodes of autograd, with the numbers of their makers."""
@@ -264,7 +300,8 @@ class Assembly:
         table = self.columns.frames
         if not table.rows:
             return None
-        thread, name = table["place"].astype(np.int32), table["name"].astype(np.int32)
+        thread = table["place"].astype(np.int32)
+        name = table["name"].astype(np.int32)
         return Frames(table["start"], np.maximum(table["start"], table["end"]), thread, name)
 
     def operators(self) -> Operators | None:
@@ -272,7 +309,8 @@ class Assembly:
         table = self.columns.operators
         if not table.rows:
             return None
-        thread, call = table["place"].astype(np.int32), table["call_text"].astype(np.int32)
+        thread = table["place"].astype(np.int32)
+        call = table["call_text"].astype(np.int32)
         return Operators(table["start"], np.maximum(table["start"], table["end"]), thread, call)
 
     def memory(self, on_cpu: bool) -> Allocations | None:
@@ -303,7 +341,8 @@ class Assembly:
 
     def with_annotated_graphs(self, trace: Trace) -> Trace:
         """Return the trace with where PyTorch says that graphs' nodes were made."""
-        nodes, paths = self.columns.nodes, list(self.columns.module_paths)
+        nodes = self.columns.nodes
+        paths = list(self.columns.module_paths)
         path = nodes["path"]
         side_file, note = (None, "") if paths else side_file_of(self.path, trace.provenance.run.get("rank"))
         if note:
@@ -312,23 +351,28 @@ class Assembly:
             path_of_node = paths_in(side_file)
             paths = list(dict.fromkeys(path_of_node.values()))
             position = {annotated: number for number, annotated in enumerate(paths)}
-            path = np.array(
-                [position.get(path_of_node.get(node, ()), -1) for node in nodes["node"].tolist()], np.int64
-            )
-        annotated = path >= 0
-        rows = nodes["work"][annotated]
-        return with_captures_at(trace, rows, path[annotated], paths, THREAD_NAME) if paths else trace
+            path_of_row = [path_of_node.get(node, ()) for node in nodes["node"].tolist()]
+            path = np.array([position.get(annotated, -1) for annotated in path_of_row], np.int64)
+        if not paths:
+            return trace
+        is_annotated = path >= 0
+        rows = nodes["work"][is_annotated]
+        return with_captures_at(trace, rows, path[is_annotated], paths, THREAD_NAME)
 
     def ranges(self) -> Ranges:
         """Return record_function blocks and operators, in the file's order."""
-        table, thread = self.columns.ranges, self.columns.ranges["place"].astype(np.int32)
-        start, name = table["start"], table["name"].astype(np.int32)
-        end, domain = np.maximum(start, table["end"]), self.process_of[thread]
+        table = self.columns.ranges
+        thread = self.columns.ranges["place"].astype(np.int32)
+        start = table["start"]
+        name = table["name"].astype(np.int32)
+        end = np.maximum(start, table["end"])
+        domain = self.process_of[thread]
         return push_pop_ranges(start, end, thread, name, domain, self.sequence_numbers(thread))
 
     def with_modules(self, ranges: Ranges) -> tuple[Ranges, ModuleTree | None]:
         """Return the ranges with their categories, modules named by their callers; and the modules, if any."""
-        frame, weight = self.columns.ranges["frame"], self.columns.ranges["weight"]
+        frame = self.columns.ranges["frame"]
+        weight = self.columns.ranges["weight"]
         category = np.where(frame == FUNCTION_CALL, FUNCTION, NO_CATEGORY).astype(np.int8)
         calls = np.flatnonzero(frame == MODULE_CALL)
         if not len(calls):
@@ -336,19 +380,25 @@ class Assembly:
         weights = np.flatnonzero(weight >= 0)
         rows = np.concatenate([calls, weights])
         around = innermost_calls(spots_of(ranges, rows), np.arange(len(rows)) < len(calls))
-        names, shapes = list(self.columns.names), list(self.columns.shapes)
-        process, traced = self.process_of[ranges.thread[calls]], [names[name] for name in ranges.name_id[calls]]
-        tree, module = module_tree(process, traced, spots_of(ranges, calls), around[: len(calls)])
-        for call, used in zip(around[len(calls) :].tolist(), weight[weights].tolist(), strict=True):
+        around_calls = around[: len(calls)]
+        around_weights = around[len(calls) :]
+        names = list(self.columns.names)
+        shapes = list(self.columns.shapes)
+        process = self.process_of[ranges.thread[calls]]
+        traced = [names[name] for name in ranges.name_id[calls]]
+        tree, modules = module_tree(process, traced, spots_of(ranges, calls), around_calls)
+        for call, shape in zip(around_weights.tolist(), weight[weights].tolist(), strict=True):
             if call >= 0:  # the first that a module used itself is its own
-                tree.modules[module[call]].shape = tree.modules[module[call]].shape or shapes[used]
+                module = tree.modules[modules[call]]
+                module.shape = module.shape or shapes[shape]
         number = self.columns.names
-        callers = np.where(around[: len(calls)] >= 0, module[around[: len(calls)]], -1)
-        named = [number(tree.name(*pair)) for pair in zip(callers.tolist(), module.tolist(), strict=True)]
+        has_caller = around_calls >= 0
+        callers = np.where(has_caller, modules[around_calls], -1)
+        pairs = zip(callers.tolist(), modules.tolist(), strict=True)
         name_id = ranges.name_id.copy()
-        name_id[calls] = named
+        name_id[calls] = [number(tree.name(caller, called)) for caller, called in pairs]
         category[calls] = MODEL_FORWARD
-        outermost = calls[around[: len(calls)] < 0]
+        outermost = calls[~has_caller]
         operators = np.flatnonzero(self.columns.ranges["is_operator"])
         sequence = self.columns.ranges["sequence"][operators]
         is_without = without_gradient(spots_of(ranges, outermost), spots_of(ranges, operators), sequence)
@@ -359,8 +409,9 @@ class Assembly:
         """Return the ranges to keep: without frames of updates on threads where PyTorch marked these itself."""
         is_update = self.columns.ranges["frame"] == UPDATE
         marks = [name for text, name in self.columns.names.items() if text.startswith(OPTIMIZER_STEP)]
-        marked = np.isin(ranges.name_id, marks) & ~is_update
-        return np.flatnonzero(~(is_update & np.isin(ranges.thread, ranges.thread[marked])))
+        is_marked = np.isin(ranges.name_id, marks) & ~is_update
+        is_on_marked_thread = np.isin(ranges.thread, ranges.thread[is_marked])
+        return np.flatnonzero(~(is_update & is_on_marked_thread))
 
     def sequence_numbers(self, thread: Int32s) -> Int64s:
         """Return a number for each pair of a range's sequence number and its thread; -1 stays.
@@ -372,27 +423,34 @@ class Assembly:
         flows threads cannot be distinguished, and numbers stay as they are. A node whose forward thread was not
         recorded has a number that no operator has.
         """
-        table, flows = self.columns.ranges, self.columns.flows
-        sequence, forward = table["sequence"], table["forward"]
+        table = self.columns.ranges
+        flows = self.columns.flows
+        sequence = table["sequence"]
+        forward = table["forward"]
         if not len(thread) or not flows.rows:
             return sequence
-        place, is_node = flows["place"].astype(np.int32), forward > 0
-        begin, end = np.flatnonzero(flows["is_end"] == 0), np.flatnonzero(flows["is_end"] == 1)
+        place = flows["place"].astype(np.int32)
+        is_node = forward > 0
+        begin = np.flatnonzero(flows["is_end"] == 0)
+        end = np.flatnonzero(flows["is_end"] == 1)
         flow_process = self.process_of[place]
         begins = RowsById.of(flow_process[begin], flows["id"][begin])
         origin = begins.find(flow_process[end], flows["id"][end])
         # The node that starts where and when its flow ends.
         nodes = np.flatnonzero(is_node)
         starts = np.concatenate([table["start"][nodes], flows["start"][end]])
-        moment = np.unique(starts, return_inverse=True)[1]
-        node = RowsById.of(thread[nodes], moment[: len(nodes)]).find(place[end], moment[len(nodes) :])
+        _, moment = np.unique(starts, return_inverse=True)
+        moment_of_node = moment[: len(nodes)]
+        moment_of_flow = moment[len(nodes) :]
+        node = RowsById.of(thread[nodes], moment_of_node).find(place[end], moment_of_flow)
         joined = (origin >= 0) & (node >= 0)
         maker = place[begin[origin[joined]]]
         # Which thread a process and the profiler's number of a thread are.
         makers = RowsById.of(self.process_of[maker], forward[nodes[node[joined]]])
         row = makers.find(self.process_of[thread], forward)
+        has_maker = is_node & (row >= 0)
         number = np.where(is_node, len(self.columns.threads), thread).astype(np.int64)
-        number[is_node & (row >= 0)] = maker[row[is_node & (row >= 0)]]
+        number[has_maker] = maker[row[has_maker]]
         is_counted = (sequence >= 0) & (sequence < 1 << _SEQUENCE_BITS)
         is_counted &= np.isin(self.process_of[thread], self.process_of[maker])
         return np.where(is_counted, (number + 1) << _SEQUENCE_BITS | sequence, sequence)
@@ -403,15 +461,19 @@ class Assembly:
         Each call is trimmed to the operator or block that the profiler names as its caller. The two are timed by
         different clocks, or cut down to microseconds; a call can stick out of its operator.
         """
-        calls, thread = self.columns.launches, self.columns.launches["place"].astype(np.int32)
-        start, end = calls["start"], np.maximum(calls["start"], calls["end"])
+        calls = self.columns.launches
+        thread = self.columns.launches["place"].astype(np.int32)
+        start = calls["start"]
+        end = np.maximum(calls["start"], calls["end"])
         if len(ranges):
             last_first = -np.arange(len(ranges))
             callers = RowsById.of(ranges.thread, self.columns.ranges["external"], last_first)
             row = callers.find(thread, calls["external"])
-            inside = (row >= 0) & (start <= ranges.end_ns[row]) & (ranges.start_ns[row] <= end)
-            start[inside] = np.maximum(start[inside], ranges.start_ns[row[inside]])
-            end[inside] = np.minimum(end[inside], ranges.end_ns[row[inside]])
+            overlaps = (start <= ranges.end_ns[row]) & (ranges.start_ns[row] <= end)
+            inside = (row >= 0) & overlaps
+            caller = row[inside]
+            start[inside] = np.maximum(start[inside], ranges.start_ns[caller])
+            end[inside] = np.minimum(end[inside], ranges.end_ns[caller])
         launches = Launches(start, end, thread)
         table = self.columns.work
         process, correlation = self.processes_of_work()
@@ -436,19 +498,24 @@ class Assembly:
         A file with several processes was merged from several traces. An id that one of them alone used tells the
         process; if all known work of a GPU is of one process, so is the rest.
         """
-        launches, correlation = self.columns.launches, self.columns.work["correlation"]
+        launches = self.columns.launches
+        correlation = self.columns.work["correlation"]
         of_launch = self.process_of[launches["place"]]
         candidates = np.unique(of_launch)
         if not len(self.process):
             self.process(0)
         if len(candidates) < 2:
-            return np.full(len(correlation), candidates[0] if len(candidates) else 0, np.int32), correlation
+            only = candidates[0] if len(candidates) else 0
+            return np.full(len(correlation), only, np.int32), correlation
         owner = _sole_owner(launches["correlation"], of_launch, correlation)
         gpu: Interner[Id] = Interner()  # a track is a stream of a GPU
         gpu_of_track = np.array([gpu(pid) for pid, _ in self.columns.tracks] or [0], np.int64)
         track = gpu_of_track[self.columns.work["place"]]
-        owner = np.where(owner >= 0, owner, _sole_owner(track[owner >= 0], owner[owner >= 0], track))
-        if (unknown := owner < 0).any():
+        is_owned = owner >= 0
+        owner_of_gpu = _sole_owner(track[is_owned], owner[is_owned], track)
+        owner = np.where(is_owned, owner, owner_of_gpu)
+        unknown = owner < 0
+        if unknown.any():
             self.notes.append(
                 f"{counted(int(unknown.sum()), 'piece')} of GPU work could be any of {len(candidates)} processes'."
             )
@@ -459,20 +526,24 @@ class Assembly:
         work, _, launches = self.self_times(ranges)
         return work, launches
 
-    def self_times(self, ranges: Ranges, own: Spots | None = None) -> tuple[Work, Int64s, Launches]:
+    def self_times(self, ranges: Ranges, added: Spots | None = None) -> tuple[Work, Int64s, Launches]:
         """Return the self time of operators as kernels, which range is the operator of each, and their launches.
 
-        What an operator does inside a range that opens within it, of the trace or of `own`, is a kernel of its own
-        that is launched there. Self time need not be contiguous: a thread's kernels are laid out as on one stream,
-        each starting when its operator or range starts, or when the kernel before it ends.
+        What an operator does inside a range that opens within it, of the trace or of `added`, is a kernel of its
+        own that is launched there. Self time need not be contiguous: a thread's kernels are laid out as on one
+        stream, each starting when its operator or range starts, or when the kernel before it ends.
         """
         is_operator = self.columns.ranges["is_operator"] == 1
-        spots, row = with_inner(ranges, is_operator, own)
+        spots, row = with_inner(ranges, is_operator, added)
         order, self_ns, operator, end_ns = self_times(spots, row >= 0)
         counts = (self_ns > 0) & (operator >= 0)
-        order, self_ns, row, until_ns = order[counts], self_ns[counts], row[operator[counts]], end_ns[counts]
+        order = order[counts]
+        self_ns = self_ns[counts]
+        row = row[operator[counts]]
+        until_ns = end_ns[counts]
         launches = Launches(spots.start_ns[order], until_ns, spots.thread[order])
-        thread, elapsed = launches.thread, np.cumsum(self_ns)
+        thread = launches.thread
+        elapsed = np.cumsum(self_ns)
         # When each kernel ends that starts no sooner than the one before it on its thread has ended.
         latest = launches.start_ns - (elapsed - self_ns)  # how much later than without any pause
         for rows in np.split(latest, np.flatnonzero(np.diff(thread)) + 1):
@@ -507,7 +578,8 @@ class Assembly:
     def describe(self, on_cpu: bool, gpus: Sequence[str]) -> None:
         """Add notes on what had to be decided."""
         if on_cpu:
-            operator, machine = self.gpu_operator(), " + ".join(gpus)
+            operator = self.gpu_operator()
+            machine = " + ".join(gpus)
             of_machine = IDLE_GPU.format(machine) if machine else NO_GPU
             self.notes.append(UNRECORDED_GPU.format(operator) if operator else of_machine)
         elif not self.columns.work.rows:
@@ -518,8 +590,11 @@ class Assembly:
             lacking = "event without a duration is", "events without a duration are"
             self.notes.append(f"{counted(self.columns.without_duration, *lacking)} left out.")
         tables = (self.columns.work, self.columns.launches, self.columns.ranges)
-        pieces = [piece for table in tables for column in ("start", "end") for piece in table.pieces[column]]
-        if sum(map(len, pieces)) >= ENOUGH_TIMES and not any((times % 1000).any() for times in pieces):
+        pieces = []
+        for table in tables:
+            pieces += table.pieces["start"] + table.pieces["end"]
+        has_enough = sum(map(len, pieces)) >= ENOUGH_TIMES
+        if has_enough and not any((times % 1000).any() for times in pieces):
             self.notes.append(WHOLE_MICROSECONDS.format("operator" if on_cpu else "kernel"))
 
 

@@ -80,14 +80,17 @@ def words_of(provenance: Provenance) -> Words:
         return _PYTORCH
     if provenance.is_of_rocprof:
         return _ROCPROF
-    return _RECORDER if provenance.is_recording else _NSYS
+    if provenance.is_recording:
+        return _RECORDER
+    return _NSYS
 
 
 def require_work(trace: Trace) -> Trace:
     """Return a trace; raises NoGpuWork, with the likely cause, if it has no GPU work."""
     if len(trace.work):
         return trace
-    launches, ranges = len(trace.launches), len(trace.ranges)
+    launches = len(trace.launches)
+    ranges = len(trace.ranges)
     again = "".join([RECORD, *(f". {note}" for note in trace.notes if note.startswith(NSYS_SAYS))])
     if trace.provenance.is_recording:
         cause = (
@@ -135,7 +138,9 @@ MOST_WORK_NS = 2**53
 
 def require_plausible(trace: Trace, path: Path) -> None:
     """Raise NotAReport if times are so large that they must be damaged."""
-    work, launches, ranges = trace.work, trace.launches, trace.ranges
+    work = trace.work
+    launches = trace.launches
+    ranges = trace.ranges
     for rows_name, start, end, most in (
         ("GPU work", work.start_ns, work.end_ns, MOST_WORK_NS),
         ("CUDA API calls", launches.start_ns, launches.end_ns, LATEST_NS),

@@ -22,13 +22,12 @@ from .requirements import RECORD_ROCM
 from .sqlite import Database
 
 RANGES_KIND = "MARKER_CORE_RANGE_API"
-PUSH_POP_CALLS, START_END_CALLS = (
-    ("roctxThreadRangeA", "roctxRangePushA"),
-    ("roctxProcessRangeA", "roctxRangeStartA"),
-)
+PUSH_POP_CALLS = ("roctxThreadRangeA", "roctxRangePushA")
+START_END_CALLS = ("roctxProcessRangeA", "roctxRangeStartA")
 NEEDED = ("string", "event", "region", "kernel_dispatch", "memory_copy")
 NEEDED_OF_INFO = ("info_process", "info_thread", "info_agent", "info_kernel_symbol")
-MOST_PROCESSES, ROWS_PER_PART = 1024, 200_000
+MOST_PROCESSES = 1024
+ROWS_PER_PART = 200_000
 NO_CALLS = (
     "The file has no HIP calls: work is in the roctx range that was open on its thread when it was dispatched, "
     "and when it was launched is not known. rocprofv3 --hip-trace records it."

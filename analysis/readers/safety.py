@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 MAX_SIZE = "NVTX_KERNELS_MAX_SIZE"
 # A file may unpack to this many times its own size, and any file to this many bytes.
-MOST_TIMES, FLOOR_BYTES = 100, 256 << 20
+MOST_TIMES = 100
+FLOOR_BYTES = 256 << 20
 # What a value of a column takes as an object of Python's: rows of 17 columns took 1,700 bytes each.
 OBJECT_BYTES = 100
 # No compiler or framework writes such names; each is written in every path through its range.
@@ -78,7 +79,9 @@ def newest_beside(folder: Path, pattern: str) -> tuple[Path | None, str]:
 
     There is none, and no note, in a folder outside of the one that is served.
     """
-    served, files, problems = _SERVED.get(), list[tuple[float, Path]](), list[str]()
+    served = _SERVED.get()
+    files = list[tuple[float, Path]]()
+    problems = list[str]()
     if served is not None and not Path(os.path.realpath(folder)).is_relative_to(served):
         return None, ""
     for path in sorted(folder.glob(pattern)):
@@ -138,7 +141,8 @@ def with_bounded_names(trace: Trace) -> Trace:
     def bounded(name: str) -> str:
         if len(name) <= LONGEST_NAME:
             return name
-        digest, end = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest(), LONGEST_NAME // 4
+        digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+        end = LONGEST_NAME // 4
         return f"{name[:end]}… {len(name):,} characters, SHA-256 {digest} …{name[-end:]}"
 
     long_count = sum(len(text) > LONGEST_NAME for text in texts)

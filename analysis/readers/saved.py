@@ -50,7 +50,10 @@ from . import APPLICATION_ID, marks
 from .columns import integers
 from .sqlite import Database
 
-VERSION, HEAD, DTYPES, TEXT = 1, "trace", "columns", "text"
+VERSION = 1
+HEAD = "trace"
+DTYPES = "columns"
+TEXT = "text"
 SQLITE_VERSION = slice(96, 100)  # where SQLite's header says which one wrote the file
 ROWS_AT_ONCE = 200_000
 HINTS = get_type_hints(Trace)
@@ -210,7 +213,9 @@ def _as_object(value: Any) -> Any:
         if isinstance(value, str):
             value.encode()
     except UnicodeError:
-        return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+        if isinstance(value, str):
+            return value.encode("utf-8", "surrogatepass")
+        return value
     return value
 
 
@@ -218,7 +223,9 @@ def _plain(value: object) -> Any:
     """Return what msgspec does not know as something that it does."""
     if isinstance(value, frozenset):
         return sorted(value)
-    return dict(value) if isinstance(value, Mapping) else value.item()  # type: ignore[attr-defined]
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value.item()  # type: ignore[attr-defined]
 
 
 def read(path: Path) -> Trace:
@@ -230,7 +237,8 @@ class _Reading:
     """Puts a Trace together from a file's tables."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.database = path, Database(path)
+        self.path = path
+        self.database = Database(path)
         try:
             rows = self.database.rows(f"SELECT what, value FROM {HEAD}")  # noqa: S608 - a name of ours
             self.head = {what: msgspec.json.decode(value) for what, value in rows}
@@ -308,7 +316,9 @@ class _Reading:
         self.lengths[table] = len(texts)
         if not all(isinstance(text, str) for text in texts):
             raise self._damaged(f"{table} has what is no text")
-        return texts if table == "names" else tuple(texts)
+        if table == "names":
+            return texts
+        return tuple(texts)
 
     def _records(self, table: str, kind: type[Any]) -> Iterator[dict[str, Any]]:
         names = [field.name for field in fields(kind) if field.name in self.dtypes[table]]
@@ -354,4 +364,6 @@ class _Reading:
 
 
 def _text(value: Any) -> Any:
-    return value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogatepass")
+    return value

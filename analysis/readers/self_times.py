@@ -51,7 +51,9 @@ def self_times(spots: Spots, is_operator: Bools) -> tuple[Int64s, Int64s, Int64s
     its end, for a range at the latest that of the operator around it. All sums to the time of the outermost
     operators.
     """
-    start_ns, end_ns, thread = spots.start_ns, spots.end_ns, spots.thread
+    start_ns = spots.start_ns
+    end_ns = spots.end_ns
+    thread = spots.thread
     order = np.lexsort((is_operator, -end_ns, start_ns, thread))
     # By position in this order; those of the operators that are open are not final.
     self_ns, until_ns = (array("q", values[order].tobytes()) for values in (end_ns - start_ns, end_ns))
@@ -73,7 +75,8 @@ def self_times(spots: Spots, is_operator: Bools) -> tuple[Int64s, Int64s, Int64s
                 if operator_of[position] < 0:  # a range, whose time is that of the operator around it
                     operator_of[position] = operator_of[open_rows[-1][0]]
                     end = min(end, open_rows[-1][2])
-                    self_ns[position], until_ns[position] = end - start, end
+                    self_ns[position] = end - start
+                    until_ns[position] = end
                 outer, until, _ = open_rows[-1]
                 if start <= end <= until:  # as nearly all are
                     self_ns[outer] -= end - start

@@ -30,7 +30,8 @@ from .safety import opened_file, require_within
 # which that number was written (https://www.sqlite.org/fileformat2.html, 1.3).
 HEADER_BYTES = 100
 HEADER_FIELDS = slice(16, 18), slice(28, 32), slice(24, 28), slice(92, 96)
-READ_VERSION, WAL_VERSION = 19, b"\2"
+READ_VERSION = 19
+WAL_VERSION = b"\2"
 WAL_HEADER_BYTES = 32
 
 # SQLite writes the text of an ordinary table so; that of a virtual one begins otherwise.
@@ -41,7 +42,12 @@ FROM sqlite_master AS tables, pragma_table_xinfo(tables.name) AS columns
 WHERE lower(tables.type) = 'table' AND tables.rootpage > 0 ORDER BY tables.rowid, columns.cid
 """
 # What a statement is made of, by SQLite's action codes; sqlite3 names only some of them before Python 3.13.
-READ, SELECT, FUNCTION, PRAGMA, INSERT, UPDATE = 20, 21, 31, 19, 18, 23
+READ = 20
+SELECT = 21
+FUNCTION = 31
+PRAGMA = 19
+INSERT = 18
+UPDATE = 23
 # SQLite says that it changes this one when it declares its own json_each; the file is opened read-only.
 SCHEMA = "sqlite_master"
 PRAGMAS = frozenset({"table_xinfo", "freelist_count"})
@@ -49,7 +55,9 @@ PRAGMAS = frozenset({"table_xinfo", "freelist_count"})
 REFUSALS = ("not authorized", "is prohibited")
 NO_FUNCTIONS = frozenset({"load_extension", "readfile", "writefile", "edit", "zeroblob", "randomblob"})
 # Operations of SQLite's virtual machine: a lookup takes some twenty, and no statement here visits a byte so often.
-OPERATIONS, OPERATIONS_PER_BYTE, STEP = 50_000_000, 4, 100_000
+OPERATIONS = 50_000_000
+OPERATIONS_PER_BYTE = 4
+STEP = 100_000
 
 MAX_PARTS = 256
 # Few enough that a batch of the longest names there are fits in memory before it is looked at.
@@ -67,7 +75,9 @@ def read_only_uri(path: Path, *, locking: bool = False) -> str:
     Any name is accepted, also one that is not valid UTF-8.
     """
     name = quote(os.fsencode(path.absolute()))
-    return f"file:{name}?mode=ro" if locking else f"file:{name}?mode=ro&immutable=1"
+    if locking:
+        return f"file:{name}?mode=ro"
+    return f"file:{name}?mode=ro&immutable=1"
 
 
 def has_table(path: Path, begins: str) -> bool:
@@ -90,7 +100,8 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.path = path
         _require_complete(path)
-        self.size_bytes, self.bytes_read = path.stat().st_size, 0
+        self.size_bytes = path.stat().st_size
+        self.bytes_read = 0
         self.columns: dict[str, tuple[str, ...]] = {}  # of every table that stores rows
         with self._connected() as connection:
             for name, text in connection.execute(
@@ -156,7 +167,8 @@ class Database:
         import adbc_driver_manager as adbc
         import adbc_driver_sqlite
 
-        batches, rows = [], 0
+        batches = []
+        rows = 0
         try:
             with (
                 adbc_driver_sqlite.connect(read_only_uri(self.path)) as database,
@@ -250,7 +262,8 @@ def _require_complete(path: Path) -> None:
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
     page, pages, counter, valid_for = (int.from_bytes(header[field]) for field in HEADER_FIELDS)
-    size, complete = path.stat().st_size, (65_536 if page == 1 else page) * pages
+    size = path.stat().st_size
+    complete = (65_536 if page == 1 else page) * pages
     if counter == valid_for and size < complete:
         raise NotAReport(
             f"{path} is truncated after {size:,} of {complete:,} bytes. Copy, export or record it again."

@@ -52,7 +52,8 @@ SKIPPED = (
 #: Frames that are not the program's own, besides.
 OF_LIBRARIES = (rf".*{_INSTALLED}", rf"(?:{'|'.join(LIBRARIES)})(?:\.py\(|/)")
 
-_SKIPPED, _OF_LIBRARIES = re.compile("|".join(SKIPPED)), re.compile("|".join(OF_LIBRARIES))
+_SKIPPED = re.compile("|".join(SKIPPED))
+_OF_LIBRARIES = re.compile("|".join(OF_LIBRARIES))
 _UPDATE = re.compile(r"(?:.*/)?torch/optim/(?!lr_scheduler|swa_utils|optimizer)(\w+)\.py\(\d+\): step")
 
 
@@ -78,4 +79,6 @@ def range_name(frame: str) -> str:
     ('Linear_0', 'Optimizer.step#adamw.step')
     """
     update = _UPDATE.fullmatch(frame)
-    return f"Optimizer.step#{update[1]}.step" if update else frame.removeprefix(MODULE)
+    if update:
+        return f"Optimizer.step#{update[1]}.step"
+    return frame.removeprefix(MODULE)

@@ -19,16 +19,22 @@ class Weight(NamedTuple):
 
 
 def _linear(sizes: list[int]) -> str:
-    return f"{sizes[1]}→{sizes[0]}" if len(sizes) == 2 else ""
+    if len(sizes) == 2:
+        return f"{sizes[1]}→{sizes[0]}"
+    return ""
 
 
 def _convolution(sizes: list[int]) -> str:
     """Write output channels last; those of a group count as inputs, as PyTorch has them in the weight."""
-    return f"{sizes[1]}→{sizes[0]} {_product(sizes[2:])}" if len(sizes) > 2 else ""
+    if len(sizes) > 2:
+        return f"{sizes[1]}→{sizes[0]} {_product(sizes[2:])}"
+    return ""
 
 
 def _transposed(sizes: list[int]) -> str:
-    return f"{sizes[0]}→{sizes[1]} {_product(sizes[2:])}" if len(sizes) > 2 else ""
+    if len(sizes) > 2:
+        return f"{sizes[0]}→{sizes[1]} {_product(sizes[2:])}"
+    return ""
 
 
 def _product(sizes: list[int]) -> str:

@@ -91,7 +91,9 @@ class Written:
     def notes(self) -> list[str]:
         """Return a note for each mark that does not fit its schema."""
         ignored = ", ".join(self._unfit)
-        return [f"Marks say what this project does not write; ignored: {ignored}."] if ignored else []
+        if ignored:
+            return [f"Marks say what this project does not write; ignored: {ignored}."]
+        return []
 
     def category(self, domain: Key, number: int, name: str) -> None:
         """Take the name of a category; NVTX numbers them separately for each domain, and 0 is none."""
@@ -104,4 +106,6 @@ class Written:
         for row, key in enumerate(keys):
             for code, meaning in self._categories.get(key, {}).items() if key else ():
                 meaning_of[row, code] = meaning
-        return meaning_of[domain, number] if meaning_of.any() else np.zeros(len(domain), np.int8)
+        if meaning_of.any():
+            return meaning_of[domain, number]
+        return np.zeros(len(domain), np.int8)

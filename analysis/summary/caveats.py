@@ -49,7 +49,8 @@ def by_arithmetic(counts: Mapping[str, Number]) -> str:
 
 def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow]) -> Iterator[str]:
     """Yield the sentences; `left_out` marks the work that lies in warm-up, `kernels` are rows of the rest."""
-    provenance, work = attribution.trace.provenance, attribution.trace.work
+    provenance = attribution.trace.provenance
+    work = attribution.trace.work
     doubts = [of_schema(provenance)]
     if provenance.unit_of_work == "GPU":  # names of a CPU's operators do not tell their arithmetic
         doubts.append(of_arithmetic(provenance.run, launches_by_arithmetic(kernels)))
@@ -142,7 +143,8 @@ def _of_annotation(attribution: Attribution) -> Iterator[str]:
     ranges, how = words_of(attribution.trace.provenance)[:2]
     present = _phases(attribution.phase)
     # Of phases that only parts name, such as FSDP's gathering, most work has no phase.
-    facts, table = attribution.facts, attribution.ranges
+    facts = attribution.facts
+    table = attribution.ranges
     by_models = {name for name in (FORWARD, BACKWARD) if (table.category == CATEGORY_OF[name]).any()}
     by_whole, by_parts = (
         _phases(named_phases(facts, table)[of_titles(flags, table)]) for flags in (facts.opens_phase, facts.part)
@@ -196,7 +198,8 @@ def of_unused(attribution: Attribution) -> str:
 
 def _of_counting(attribution: Attribution, left_out: Bools) -> str:
     """Return a note on the event that ends annotation's steps, and the number left out as warm-up."""
-    steps, trace = measured_steps(attribution), attribution.trace
+    steps = measured_steps(attribution)
+    trace = attribution.trace
     if not trace.provenance.steps:
         return ""
     domains = {trace.domains[number].name for number in distinct(attribution.ranges.domain[steps]).tolist()}
@@ -211,7 +214,8 @@ def _of_counting(attribution: Attribution, left_out: Bools) -> str:
 WHOLE_STEP = 0.5
 SHOWN = 6
 # The newest schemas that are documented and were read: of nsys 2026.4's exports, and of rocprofv3's databases.
-NEWEST_SCHEMA, NEWEST_ROCPD = "3.28.1", "3"
+NEWEST_SCHEMA = "3.28.1"
+NEWEST_ROCPD = "3"
 VERSION = re.compile(r"\d{1,9}(\.\d{1,9})*", re.ASCII)
 
 
@@ -282,7 +286,8 @@ def of_serving(ranges: Iterable[RangeRow]) -> Iterator[str]:
         step = held(row.path[-1]) if row.path and row.instances else None
         if step is None:
             continue
-        prefills, decodes = step.prefill_requests or 0, step.decode_requests or 0
+        prefills = step.prefill_requests or 0
+        decodes = step.decode_requests or 0
         of_step = both if prefills and decodes else served
         if prefills:
             of_step[PREFILL].add(row, prefills, step.prefill_tokens)
@@ -292,7 +297,8 @@ def of_serving(ranges: Iterable[RangeRow]) -> Iterator[str]:
         if not of_phase.steps or not of_phase.kernel_ns:
             continue
         steps = f"{phase.capitalize()}: {counted(of_phase.steps, 'step')}"
-        requests, tokens = counted(of_phase.requests, "request"), of_phase.tokens
+        requests = counted(of_phase.requests, "request")
+        tokens = of_phase.tokens
         if tokens:
             yield (
                 f"{steps} for {counted(tokens, 'token')} of {requests} (a request counts in each step), "
@@ -323,6 +329,6 @@ def _of_both(prompts: _Served, generating: _Served) -> str:
 
 def _rate(tokens: int | None, served: _Served) -> str:
     """Return how many tokens a second of the steps' GPU spans; empty where either is not known."""
-    return (
-        f", {tokens / served.span_ns * 1e9:,.0f} tokens a second of GPU span" if tokens and served.span_ns else ""
-    )
+    if tokens and served.span_ns:
+        return f", {tokens / served.span_ns * 1e9:,.0f} tokens a second of GPU span"
+    return ""

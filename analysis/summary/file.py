@@ -73,7 +73,8 @@ EXCHANGES = {
     "message_bytes": int,
     "bus_bytes": float,
 }
-ALL, MEASURED = "all", "measured"
+ALL = "all"
+MEASURED = "measured"
 TYPES = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_(), tuple: pa.list_(pa.string())}
 
 
@@ -93,7 +94,9 @@ class Head(msgspec.Struct, forbid_unknown_fields=True):
     @property
     def of(self) -> str:
         """Which rows figures per step come from."""
-        return MEASURED if MEASURED in self.reports else ALL
+        if MEASURED in self.reports:
+            return MEASURED
+        return ALL
 
     @property
     def steps_of_a_rank(self) -> int:
@@ -161,14 +164,17 @@ def _as_recorded(value: Any) -> str:
 
 def _steps(attribution: Attribution) -> dict[str, list[Any]]:
     """Return the columns STEPS: a row for each phase with kernels of each measured step, and one for the step."""
-    work, names, figures = attribution.trace.work, attribution.trace.names, steps_of(attribution)
+    work = attribution.trace.work
+    names = attribution.trace.names
+    figures = steps_of(attribution)
     step = step_of_nodes(attribution, include_warm_up=False)[attribution.node]
     rows = np.flatnonzero((step >= 0) & (work.kind == KERNEL))
     ids = distinct(work.name_id[rows]).tolist()
     kinds = categorize([names[name_id] for name_id in ids], attribution.trace.categories)
     exchanging = [name_id for name_id, kind in zip(ids, kinds, strict=True) if kind == "communication"]
     communication_ns = np.where(np.isin(work.name_id[rows], exchanging), work.duration_ns[rows], 0)
-    cell, shape = step[rows].astype(np.int64) * len(PHASES) + attribution.phase[rows], (len(figures), len(PHASES))
+    cell = step[rows].astype(np.int64) * len(PHASES) + attribution.phase[rows]
+    shape = (len(figures), len(PHASES))
     sums = [
         summed(cell, values, len(figures) * len(PHASES)).reshape(shape)
         for values in (work.duration_ns[rows], communication_ns, np.ones_like(cell))
@@ -219,7 +225,8 @@ def read_groups(path: FilePath, columns: Mapping[str, Sequence[str]]) -> tuple[H
             if head.steps_of_a_rank < 0:
                 raise ValueError("its number of steps is negative")
             _require_readable_columns(path, file)
-            groups, unpacked = [], 0
+            groups = []
+            unpacked = 0
             for number in range(file.num_row_groups):
                 about = file.metadata.row_group(number)
                 require_within(path, unpacked + about.num_rows * OBJECT_BYTES)

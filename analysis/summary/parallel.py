@@ -47,7 +47,9 @@ def rank_all(paths: Sequence[Path], summarize: Summarize[T], *, scheduler: str |
 def names_of(paths: Sequence[Path]) -> list[str]:
     """Return the names of reports' files, or their whole paths if some names are equal."""
     names = [path.name for path in paths]
-    return names if len(set(names)) == len(names) else [str(path) for path in paths]
+    if len(set(names)) == len(names):
+        return names
+    return [str(path) for path in paths]
 
 
 def attempt(path: Path, summarize: Summarize[T]) -> T | str:
@@ -106,7 +108,8 @@ def _on_cluster(scheduler: str, paths: Sequence[Path], summarize: Summarize[T]) 
         running = {client.submit(attempt, path.absolute(), summarize, pure=False): path for path in paths}
         for future in completed(list(running)):  # type: ignore[no-untyped-call]
             # A lost worker takes with it what it had not begun: each is tried once more, alone.
-            path, last_try = running[future], future
+            path = running[future]
+            last_try = future
             if future.status != "finished":
                 last_try = client.submit(attempt, path.absolute(), summarize, pure=False)
             yield path, last_try.result() if last_try.exception() is None else LOST

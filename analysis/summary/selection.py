@@ -55,7 +55,9 @@ def of_ranges(report: Report, pattern: str) -> Report:
 def part_of(report: Report, pattern: str | None, phases: Collection[str] | None) -> Report:
     """Keep the ranges that match a pattern, and some phases, where any are given."""
     report = of_ranges(report, pattern) if pattern else report
-    return of_phases(report, *phases) if phases else report
+    if phases:
+        return of_phases(report, *phases)
+    return report
 
 
 def where(report: Report) -> str:
@@ -63,7 +65,9 @@ def where(report: Report) -> str:
     of_warm_up = "--include-warmup counts warm-up" if report.warm_up_ns or report.totals.excluded_ns else ""
     of_no_step = "--totals counts all work" if report.per_step and report.unmeasured_ns else ""
     options = ", ".join(filter(None, (of_no_step, of_warm_up)))
-    return f" in {'the measured steps' if report.per_step else 'what is measured'} ({options})" if options else ""
+    if options:
+        return f" in {'the measured steps' if report.per_step else 'what is measured'} ({options})"
+    return ""
 
 
 class OfReport(Protocol):
@@ -122,7 +126,8 @@ def named_by(pattern: str, naming: Naming) -> Callable[[Path], Path | None]:
     matchers = [(_name_matcher(part), _module_matcher(part), part.count(".") + 1) for part in parts]
 
     def find(path: Path) -> Path | None:
-        left, names = iter(matchers), []
+        left = iter(matchers)
+        names = []
         is_named, is_module, attributes = next(left)
         modules: list[ModuleName] = []
         for name in naming(path):

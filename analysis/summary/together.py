@@ -25,7 +25,9 @@ def kinds_for_all(evidence: Sequence[StepEvidence]) -> tuple[str, ...]:
     found = {each.by for each in evidence}
     if not found <= set(FOUND) or _agree(evidence):
         return FOUND
-    return (max(found, key=FOUND.index),) if len(found) > 1 else ()
+    if len(found) > 1:
+        return (max(found, key=FOUND.index),)
+    return ()
 
 
 def same_evidence(

@@ -55,7 +55,8 @@ def accounted(
     rank = attribution.trace.provenance.run.get("rank")
     account = summed_up(divided, naming_of(attribution.trace), rank if type(rank) is int else None)
     everything = _Summary(attribution, include_warm_up)
-    everything.steps, everything.counted_steps = len(account.rows) if account.has_steps else 0, 0
+    everything.steps = len(account.rows) if account.has_steps else 0
+    everything.counted_steps = 0
     if not account.has_steps:
         (report,) = _added_up(everything)
         report = replace(everything.noted(report), account=account)
@@ -79,12 +80,14 @@ def _unaccounted(everything: _Summary) -> tuple[tuple[str, int, int], ...]:
 
     Only work between the first and the last measured step counts.
     """
-    attribution, work = everything.attribution, everything.work
+    attribution = everything.attribution
+    work = everything.work
     step = step_of_nodes(attribution, include_warm_up=everything.include_warm_up)[attribution.node]
     measured = np.flatnonzero(step >= 0)
     if not len(measured):
         return ()
-    first_ns, last_ns = work.start_ns[measured].min(), work.end_ns[measured].max()
+    first_ns = work.start_ns[measured].min()
+    last_ns = work.end_ns[measured].max()
     within = np.flatnonzero((work.start_ns >= first_ns) & (work.end_ns <= last_ns))
     evaluates = attribution.steps.evaluation | nodes_in(attribution, attribution.steps.validation)
     counted = np.append(~(evaluates | attribution.warm_up), True)
@@ -126,7 +129,8 @@ class _Summary:
     def of_steps(self, divided: Partition) -> _Summary:
         """Return the summary of the work in the steps that count."""
         summary = _Summary(divided.of_counted_steps, self.include_warm_up, self.paths)
-        summary.steps, summary.counted_steps = self.steps, self.counted_steps
+        summary.steps = self.steps
+        summary.counted_steps = self.counted_steps
         return summary
 
     def in_no_step_ns(self) -> int:
@@ -170,12 +174,16 @@ class _Summary:
 
     def kernels(self) -> tuple[KernelRow, ...]:
         """One row per path, phase, kind and name, longest first."""
-        counted, work, names = self.kept, self.work, self.attribution.trace.names
+        counted = self.kept
+        work = self.work
+        names = self.attribution.trace.names
         path = self.paths.names_of_node[self.node[counted]] + 1
         columns = path, self.attribution.phase[counted], work.kind[counted], work.name_id[counted]
         groups, group = grouped_rows(*columns)
-        duration, groups_count = self.duration[counted], len(groups[0])
-        total, count = summed(group, duration, groups_count), np.bincount(group, minlength=groups_count)
+        duration = self.duration[counted]
+        groups_count = len(groups[0])
+        total = summed(group, duration, groups_count)
+        count = np.bincount(group, minlength=groups_count)
         low, high = bounds(group, duration, duration, groups_count)
         # The category of each kernel's name, and whether it is one matrix product.
         ids = distinct(groups[3][groups[2] == KERNEL]).tolist()
@@ -208,11 +216,16 @@ class _Summary:
 
     def ranges(self) -> tuple[RangeRow, ...]:
         """One row per path, outer before inner, siblings by time."""
-        attribution, forest, work, count = self.attribution, self.attribution.forest, self.work, len(self.paths)
-        path, nodes = self.paths.of_node[:-1], len(forest)
+        attribution = self.attribution
+        forest = self.attribution.forest
+        work = self.work
+        count = len(self.paths)
+        path = self.paths.of_node[:-1]
+        nodes = len(forest)
         # Per node: the work launched directly in it, and the first start and last end; then of all its work.
         placed = self.kept[self.node[self.kept] >= 0]
-        node, kernel = self.node[placed], (work.kind[placed] == KERNEL).astype(np.int64)
+        node = self.node[placed]
+        kernel = (work.kind[placed] == KERNEL).astype(np.int64)
         columns = {
             "kernels": summed(node, kernel, nodes),
             "ns": summed(node, self.duration[placed] * kernel, nodes),
@@ -231,8 +244,10 @@ class _Summary:
         worked = np.flatnonzero(start < NEVER)
         (span_path, _), group = grouped_rows(path[worked], forest.range[worked])
         first, last = bounds(group, start[worked], end[worked], len(span_path))
-        span_ns, has_span = summed(span_path, last - first, count), np.bincount(span_path, minlength=count) > 0
-        home, ranges = attribution.home, attribution.ranges
+        span_ns = summed(span_path, last - first, count)
+        has_span = np.bincount(span_path, minlength=count) > 0
+        home = attribution.home
+        ranges = attribution.ranges
         counted = np.flatnonzero((home >= 0) & ~(self.warm_up[home] & (not self.include_warm_up)))
         home_path = self.paths.of_node[home[counted]]
         instances = np.bincount(home_path, minlength=count)
@@ -259,7 +274,8 @@ class _Summary:
 
     def outside(self) -> tuple[OutsideRow, ...]:
         """Return the work that could not be assigned to a range, and the reasons."""
-        how, launched = self.attribution.how, self.work.launch >= 0
+        how = self.attribution.how
+        launched = self.work.launch >= 0
         reasons = {
             NO_LAUNCH: (how == OUTSIDE) & ~launched,
             LAUNCHED_OUTSIDE: (how == OUTSIDE) & launched,

@@ -21,21 +21,26 @@ from .arrays import Floats, first_of_each
 Hashes: TypeAlias = NDArray[np.uint64]
 
 #: How many symbols in a row make an anchor; in long sequences, where each costs a second, only some.
-LENGTHS, LENGTHS_OF_LONG = (1, 2, 4, 8), (1, 4)
+LENGTHS = (1, 2, 4, 8)
+LENGTHS_OF_LONG = (1, 4)
 LONG = 300_000
 #: A distance is even if it is within this share of the anchor's median one.
 EVEN = 0.25
 #: An anchor's even distances cover this share of all weight. (Of two occurrences there is one distance.)
-COVERS, COVERS_OF_TWO = 0.4, 0.25
+COVERS = 0.4
+COVERS_OF_TWO = 0.25
 #: So many anchors are tried for each half octave of their number.
-TRIED, TRIED_OF_LONG = 6, 2
+TRIED = 6
+TRIED_OF_LONG = 2
 #: Anchors are the same for this purpose if they are equally many and their distances equal to a twelfth of a
 #: factor e; of those, one is tried.
-PER_FACTOR, MOST_FACTORS = 12, 1_024
+PER_FACTOR = 12
+MOST_FACTORS = 1_024
 #: Distances are counted in parts of a kernel of average weight.
 PARTS = 16
 #: Multiplies hashes of runs (2**64 divided by the golden ratio); then their upper half is mixed into the lower.
-MIXES, HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(29)
+MIXES = np.uint64(0x9E3779B97F4A7C15)
+HALF = np.uint64(29)
 ONE = np.uint64(1)
 
 

@@ -19,7 +19,8 @@ from .segments import Segments, segments_at
 from .sequence import Sequence
 
 #: A burst of updates ends where none follows within this share of a period; so many kernels at least.
-PART_OF_PERIOD, LEAST_APART = 7, 2
+PART_OF_PERIOD = 7
+LEAST_APART = 2
 #: Bursts are one in each period if this share of the periods has just one.
 ONE_IN_EACH = 0.7
 #: How much of a period's share a begin may lose of what is explained.
@@ -27,11 +28,14 @@ MOST_LOST = 0.6
 #: Kernels, or runs of them, that come once in this share of the periods are tried.
 ONCE = 0.9
 #: That is, so many with the longest pauses, and some evenly spread over the period, one of which loses nothing.
-LONGEST_TRIED, SPREAD_TRIED = 12, 8
+LONGEST_TRIED = 12
+SPREAD_TRIED = 8
 #: The lengths of runs; in long sequences, where each costs a second, only some.
-LENGTHS, LENGTHS_OF_LONG = (1, 2, 4), (1,)
+LENGTHS = (1, 2, 4)
+LENGTHS_OF_LONG = (1,)
 #: How far before and behind the periods begins are looked for, in periods.
-BEFORE, BEHIND = 1.3, 0.3
+BEFORE = 1.3
+BEHIND = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,9 @@ def begins_of(sequence: Sequence, symbol: Int64s, cuts: Int64s) -> Int64s:
     if len(behind) > 1 and begins.explained(behind) >= least:
         return behind
     after_pause = begins.after_longest_pause()
-    return cuts if after_pause is None else after_pause
+    if after_pause is None:
+        return cuts
+    return after_pause
 
 
 def behind_updates(sequence: Sequence, usual: int) -> Int64s:

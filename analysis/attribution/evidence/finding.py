@@ -49,7 +49,8 @@ class Refused:
 
 def ranges_of(attribution: Attribution, process: int, some: Bools) -> Int64s:
     """Return the positions of some ranges of a process that are shown and in no warm-up, in order of start."""
-    ranges, home = attribution.ranges, attribution.home
+    ranges = attribution.ranges
+    home = attribution.home
     is_warm_up = np.append(attribution.warm_up, False)
     chosen = some & (home >= 0)
     chosen &= ~is_warm_up[home]

@@ -16,7 +16,8 @@ from .sequence import Sequence
 #: Every k-th segment has extra work from this share of a segment on; or from the second share on if that is an
 #: optimizer's, or a product that other segments lack. (What is logged or evaluated is neither a head nor an
 #: update, and belongs to no period.)
-EXTRA, EXTRA_OF_PRODUCTS = 0.3, 0.008
+EXTRA = 0.3
+EXTRA_OF_PRODUCTS = 0.008
 #: The share of the distances between such segments that must be equal.
 REGULAR = 0.7
 #: In how many segments new products are looked for.

@@ -19,9 +19,11 @@ from .periods import Periods
 from .segments import compared
 from .sequence import Sequence
 
-IN_BACKWARD, IN_OPTIMIZER = PHASES.index(BACKWARD), PHASES.index(OPTIMIZER)
+IN_BACKWARD = PHASES.index(BACKWARD)
+IN_OPTIMIZER = PHASES.index(OPTIMIZER)
 #: So many steps are looked at; more than this share of them must have equally many micro-batches.
-LOOKED_AT, MOST = 16, 0.5
+LOOKED_AT = 16
+MOST = 0.5
 
 
 def micro_batches(subject: Subject, periods: Periods) -> int:
@@ -33,7 +35,8 @@ def micro_batches(subject: Subject, periods: Periods) -> int:
     step = max(1, len(periods) // LOOKED_AT)
     numbers = []
     for row in range(0, len(periods), step):
-        begin, end = periods.begin[row], periods.end[row]
+        begin = periods.begin[row]
+        end = periods.end[row]
         products = begin + np.flatnonzero(sequence.is_product[begin:end])
         numbers.append(_in_one(sequence, products, is_backward, is_update))
     values, times = counted(np.array(numbers, np.int64))
@@ -61,4 +64,6 @@ def _in_one(sequence: Sequence, products: Int64s, is_backward: Bools, is_update:
         ends,
         middle(ends - begins),
     )
-    return len(begins) if segments.like().all() else 1
+    if segments.like().all():
+        return len(begins)
+    return 1

@@ -25,7 +25,8 @@ GRAPHED = 0.3
 LOOKED_AT = 64
 #: The longest usual pause within a period is longer than this share of them, and at least so long, ns: shorter
 #: ones are noise.
-UP_TO, LEAST_PAUSE_NS = 0.9, 10_000
+UP_TO = 0.9
+LEAST_PAUSE_NS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,8 @@ def periods_at(
     like = segments.like(likeness)
     if like.sum() < 2:
         return None
-    begin, end = segments.begin[like], segments.end[like]
+    begin = segments.begin[like]
+    end = segments.end[like]
     explained = segments.explained(likeness)
     weight = sequence.weight[begin[0] : end[-1]].sum()
     inside = explained * segments.weight / float(weight)

@@ -25,10 +25,14 @@ from .periods import Periods, periods_at
 from .repetition import LAYERS_ALONE, refusal
 
 #: Ranges are tried on so many levels, and so many names on each.
-LEVELS, NAMES = 6, 12
+LEVELS = 6
+NAMES = 12
 #: Ranges begin steps if there are so many, if steps are so much alike (less than where kernels alone tell them),
 #: and explain this share of the work, and this of the work between the first and the last.
-FEWEST, LIKE_OF_RANGES, EXPLAINED, INSIDE = 3, 0.7, 0.6, 0.9
+FEWEST = 3
+LIKE_OF_RANGES = 0.7
+EXPLAINED = 0.6
+INSIDE = 0.9
 #: The ranges of the level hold this share of that work.
 HELD = 0.7
 #: Ranges of a name that hold this share of all work are worth a try with --step.
@@ -71,7 +75,8 @@ class _Level:
 
     def share_of(self, places: Int64s) -> float:
         """Return the weight in some of the ranges."""
-        begin, end = self.begin[places], self.end[places]
+        begin = self.begin[places]
+        end = self.end[places]
         shares = self.weight[end] - self.weight[begin]
         return float(shares.sum())
 
@@ -129,7 +134,8 @@ def _trains(subject: Subject, periods: Periods) -> bool:
 
 def _levels(subject: Subject) -> Iterator[_Level]:
     """Yield the ranges of the program's main thread, level by level from the outside; none without launches."""
-    attribution, sequence = subject.attribution, subject.sequence
+    attribution = subject.attribution
+    sequence = subject.sequence
     rows = ranges_of(attribution, subject.process, _are_possible(attribution))
     if not (len(rows) and sequence.on_host):
         return
@@ -167,7 +173,8 @@ def _are_possible(attribution: Attribution) -> Bools:
 
     The phases that annotation opens, and what the analysis adds between calls, are no ranges of the program.
     """
-    facts, ranges = attribution.facts, attribution.ranges
+    facts = attribution.facts
+    ranges = attribution.ranges
     is_excluded = facts.part | facts.operator | facts.measured
     is_program = ~is_excluded[ranges.name_id] & (ranges.seq < 0)
     is_program &= ranges.category == NO_CATEGORY
@@ -187,8 +194,10 @@ def _is_ours(attribution: Attribution) -> Bools:
 
 def _candidates(subject: Subject, level: _Level) -> Iterator[_Candidate]:
     """Yield the steps that begin with the ranges of each name, if they are alike and hold the work."""
-    attribution, sequence = subject.attribution, subject.sequence
-    ranges, facts = attribution.ranges, attribution.facts
+    attribution = subject.attribution
+    sequence = subject.sequence
+    ranges = attribution.ranges
+    facts = attribution.facts
     by_name = level.by_name(attribution)
     is_whole = _is_ours(attribution) & np.isin(ranges.category, WHOLE_MODELS)
     shares = {key: level.share_of(by_name[key]) for key in by_name}

@@ -24,12 +24,18 @@ NEARLY = 0.03
 #: The names alone must explain so much more than names and grids.
 MORE = 0.05
 #: The least that periods must explain; and two of them, which must be this much alike.
-EXPLAINED, EXPLAINED_BY_TWO, SAME_OF_TWO = 0.75, 0.85, 0.95
+EXPLAINED = 0.75
+EXPLAINED_BY_TWO = 0.85
+SAME_OF_TWO = 0.95
 #: Three periods and more with an update in each and nothing unlike between them may be less than half of all work.
-SURE_INSIDE, SURE_EXPLAINED = 0.95, 0.4
-FEWEST_PERIODS, FEWEST_SYMBOLS, FEWEST_KERNELS = 3, 3, 6
+SURE_INSIDE = 0.95
+SURE_EXPLAINED = 0.4
+FEWEST_PERIODS = 3
+FEWEST_SYMBOLS = 3
+FEWEST_KERNELS = 6
 #: From this share of periods with a sign on, it is one of all; and from this multiple on, a pause is one.
-SIGNED, PAUSES = 0.8, 20.0
+SIGNED = 0.8
+PAUSES = 20.0
 #: A period that was joined of so many segments holds layers.
 LAYERS = 4
 #: More than this share of the periods are parts of a call if such.
@@ -61,12 +67,15 @@ def by_repetition(subject: Subject) -> Finding | Refused:
     reason = refusal(periods)
     if periods is None or reason:
         return Refused(reason)
-    return Refused(IN_ONE_CALL) if _are_parts(subject, periods) else Finding(periods)
+    if _are_parts(subject, periods):
+        return Refused(IN_ONE_CALL)
+    return Finding(periods)
 
 
 def _are_parts(subject: Subject, periods: Periods) -> bool:
     """Tell whether most periods share a phase, or a call of a model, with another: a step is no part of these."""
-    attribution, sequence = subject.attribution, subject.sequence
+    attribution = subject.attribution
+    sequence = subject.sequence
     rows = ranges_of(attribution, subject.process, wholes(attribution))
     rows = rows[outermost(attribution, rows)]
     if not (len(rows) and sequence.on_host):
@@ -99,7 +108,8 @@ def refusal(periods: Periods | None) -> str:
     """Return why periods are not steps; empty if they are."""
     if periods is None:
         return NOTHING
-    signs, count = periods.signs, len(periods)
+    signs = periods.signs
+    count = len(periods)
     least = EXPLAINED if count >= FEWEST_PERIODS else EXPLAINED_BY_TWO
     is_updated = signs.updates >= SIGNED
     is_sure = is_updated and periods.inside >= SURE_INSIDE and count >= FEWEST_PERIODS

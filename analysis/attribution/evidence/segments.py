@@ -20,7 +20,8 @@ from .arrays import Floats, middle
 #: A segment is like the typical one if they share this much of what both have.
 LIKE = 0.75
 #: How many buckets contents are hashed into: fewer of many segments, so that memory stays linear.
-FEWEST_BUCKETS, MOST_BUCKETS = 16, 256
+FEWEST_BUCKETS = 16
+MOST_BUCKETS = 256
 PER_KERNEL = 4  # buckets of all segments together, for each kernel
 #: The typical segment is the median of so many of them, evenly spread.
 SAMPLED = 200
@@ -31,7 +32,8 @@ LONGER = 1.05
 #: Less weight than that of any kernel.
 NOTHING = 1e-12
 #: Mixes neighbouring numbers of symbols: 2**32 divided by the golden ratio (Knuth's multiplicative hashing).
-MIXES, SHIFT = 2_654_435_761, 7
+MIXES = 2_654_435_761
+SHIFT = 7
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,8 @@ WEIGHT_OF_TIME = 0.75
 MOST_LAUNCHED = 0.9
 #: Copies by which a loop takes its input, or reads its loss.
 WITH_HOST = ("[CUDA memcpy Host-to-Device]", "[CUDA memcpy Device-to-Host]")
-PRODUCTS, OPTIMIZER = ("gemm", "convolution"), ("optimizer",)
+PRODUCTS = ("gemm", "convolution")
+OPTIMIZER = ("optimizer",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ def sequence_of(trace: Trace, rows: Int64s) -> Sequence:
     if on_host:
         launched = trace.launches.take(work.launch[rows])
         order = np.argsort(launched.start_ns, kind="stable")
-        rows, times = rows[order], launched.take(order)
+        rows = rows[order]
+        times = launched.take(order)
     pause_ns = times.start_ns - reach_before(times.end_ns, times.start_ns[:1])
     _, name = grouped_rows(work.name_id[rows], work.kind[rows])
     _, symbol = grouped_rows(name, work.grid[rows])
@@ -105,7 +107,8 @@ def _weights(symbol: Int64s, duration_ns: Int64s) -> Floats:
 
 def _waits(trace: Trace, rows: Int64s) -> Int64s:
     """Return when the process of some work copied between host and GPU, or waited for a GPU, in order."""
-    work, launches = trace.work, trace.launches
+    work = trace.work
+    launches = trace.launches
     if not len(rows) or not len(launches):
         return np.empty(0, np.int64)
     process = work.process[rows[0]]

@@ -21,7 +21,8 @@ from .periods import Periods, periods_at
 from .sequence import Sequence
 
 #: Between updates steps may differ more than where repetition alone tells them, and so may what surrounds them.
-LIKE_OF_UPDATES, INSIDE = 0.5, 0.4
+LIKE_OF_UPDATES = 0.5
+INSIDE = 0.4
 #: Of two steps there is one comparison: they must be this much alike.
 SAME_OF_TWO = 0.9
 #: A step may have so many updates: a GAN has 2, or 1 of the generator for several of the discriminator.
@@ -29,7 +30,9 @@ MOST_UPDATES = 4
 #: The first step may lack this share of its kernels: it began before the recording.
 LACKS = 0.15
 #: Bursts of an optimizer's kernels are apart by this many kernels, or a multiple, up to this share of all.
-LEAST_APART, FACTOR, MOST_APART = 8, 4, 0.3
+LEAST_APART = 8
+FACTOR = 4
+MOST_APART = 0.3
 
 DIFFER = "the work between its {} updates differs"
 ONE_UPDATE = "it has one update"
@@ -99,12 +102,15 @@ def updates_every(attribution: Attribution, steps: Int64s) -> int:
     distances = np.diff(updated)
     every = int(distances[0])
     is_rhythm = every > updated[0] and (distances == every).all()
-    return every if is_rhythm and every > 1 else 0
+    if is_rhythm and every > 1:
+        return every
+    return 0
 
 
 def _by_ranges(subject: Subject) -> Iterator[_Updates]:
     """Yield the updates of each name, then those of all names together."""
-    attribution, sequence = subject.attribution, subject.sequence
+    attribution = subject.attribution
+    sequence = subject.sequence
     rows = update_ranges(attribution, subject.process)
     if not (len(rows) and sequence.on_host):
         return
