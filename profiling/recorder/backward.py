@@ -14,7 +14,7 @@ the engine does before it, as a tensor's own hooks. Leaves have no number: they 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,23 +45,26 @@ class Node(NamedTuple):
 
 def nodes_of(texts: Sequence[str], threads: Sequence[tuple[int, str]], blocks: Blocks) -> list[Node]:
     """Return the nodes among a session's blocks, but none that another calls."""
-    engine = np.isin(blocks.name, [number for number, text in enumerate(texts) if text.startswith(ENGINE)])
-    roots = [number for number, text in enumerate(texts) if text == ROOT]
-    is_node = (blocks.forward > 0) & ~engine
-    rows = np.flatnonzero(engine | is_node)
-    rows = rows[np.lexsort((is_node[rows], -blocks.end_ns[rows], blocks.start_ns[rows], blocks.thread[rows]))]
-    has_part = (blocks.sequence >= 0) & ~np.isin(blocks.name, roots)
-    number = np.where(has_part, blocks.sequence & ((1 << SEQUENCE_BITS) - 1), -1)
-    columns = (blocks.start_ns, blocks.end_ns, blocks.thread, engine, blocks.forward, number)
+    engine_names = [place for place, text in enumerate(texts) if text.startswith(ENGINE)]
+    root_names = [place for place, text in enumerate(texts) if text == ROOT]
+    of_engine = np.isin(blocks.name, engine_names)
+    is_node = (blocks.forward > 0) & ~of_engine
+    rows = np.flatnonzero(of_engine | is_node)
+    order = np.lexsort((is_node[rows], -blocks.end_ns[rows], blocks.start_ns[rows], blocks.thread[rows]))
+    rows = rows[order]
+    has_part = (blocks.sequence >= 0) & ~np.isin(blocks.name, root_names)
+    in_thread = blocks.sequence & ((1 << SEQUENCE_BITS) - 1)
+    numbers = np.where(has_part, in_thread, -1)
+    columns = (blocks.start_ns, blocks.end_ns, blocks.thread, of_engine, blocks.forward, numbers)
     nodes: list[Node] = []
     waits = False  # for the node of the engine's last event
     of_rows = (column[rows].tolist() for column in columns)
-    for start_ns, end_ns, thread, is_engine, maker, of_node in zip(*of_rows, strict=True):
-        tid = threads[thread][0]
+    for start_ns, end_ns, thread, is_engine, maker, number in zip(*of_rows, strict=True):
+        tid, _ = threads[thread]
         if is_engine:
             nodes.append(Node(start_ns, end_ns, tid, 0, -1))
         elif waits and nodes[-1].thread == tid and end_ns <= nodes[-1].end_ns:
-            nodes[-1] = nodes[-1]._replace(maker=maker, number=of_node)
+            nodes[-1] = nodes[-1]._replace(maker=maker, number=number)
         waits = is_engine
     return nodes
 
@@ -82,15 +85,28 @@ class _Run:
 
 
 class BackwardRanges:
-    """Makes ranges of nodes, given the passes, the ranges `recompute`, and what threads have entered."""
+    """Makes ranges of nodes, given the passes, the ranges `recompute`, and what threads have entered.
+
+    What a pass has open on one thread:
+
+        its ranges ─── a node of another part ───► the path of that part, from what both share
+          │   ▲
+          │   └─────── the recomputation ends, if the same outer ranges are open
+          ├─────────── a recomputation begins ───► the outer ranges: those that it is in
+          └─────────── the pass ends ────────────► nothing
+    """
 
     def __init__(
-        self, passes: Iterable[Pass], recomputations: Iterable[Event], kept: Iterable[tuple[int, Columns]]
+        self,
+        passes: Iterable[Pass],
+        recomputations: Iterable[Event],
+        entered: Iterable[tuple[int, Columns]],
     ) -> None:
-        self._passes, self._recomputations = [*passes], [*recomputations]
-        self._columns: dict[int, list[Columns]] = {}
-        for thread, columns in kept:
-            self._columns.setdefault(thread, []).insert(0, columns)  # the latest first
+        self._passes = [*passes]
+        self._recomputations = [*recomputations]
+        self._columns: dict[int, list[Columns]] = {}  # by thread, the latest first
+        for thread, columns in entered:
+            self._columns.setdefault(thread, []).insert(0, columns)
         self._made: list[Event] = []
         self._active: list[Pass] = []
         self._runs: dict[Pass, dict[int, _Run]] = {}
@@ -99,7 +115,8 @@ class BackwardRanges:
 
     def __bool__(self) -> bool:
         """Whether a part of a model ran of which there may be nodes."""
-        return any(parts for of_thread in self._columns.values() for _, parts in of_thread)
+        all_columns = chain.from_iterable(self._columns.values())
+        return any(parts for _, parts in all_columns)
 
     def of(self, nodes: Iterable[Node]) -> list[Event]:
         """Return the ranges of these nodes."""
@@ -113,21 +130,20 @@ class BackwardRanges:
     def _moments(self, nodes: Iterable[Node]) -> Iterator[tuple[int, int, str, Any]]:
         """Yield what happened, by time: when, a number, the method for it, and what it was."""
         order = count()
-        for one in self._passes:
-            yield one.start_ns, next(order), "_begin_pass", one
-            if one.end_ns is not None:
-                yield max(one.start_ns, one.end_ns), next(order), "_end_pass", one
+        for begun in self._passes:
+            yield begun.start_ns, next(order), "_begin_pass", begun
+            if begun.end_ns is not None:
+                yield max(begun.start_ns, begun.end_ns), next(order), "_end_pass", begun
         for node in nodes:
             yield node.start_ns, next(order), "_reach", node
         for event in self._recomputations:
             yield event.start_ns, next(order), "_interrupt", event
             if event.end_ns is not None:
                 yield max(event.start_ns, event.end_ns), next(order), "_go_on", event
-        for columns in self._columns.values():
-            for _, parts in columns:
-                for part in parts:
-                    if type(part) is Within:
-                        yield part.at_ns, next(order), "_resolve", part
+        for _, parts in chain.from_iterable(self._columns.values()):
+            for part in parts:
+                if type(part) is Within:
+                    yield part.at_ns, next(order), "_resolve", part
 
     def _begin_pass(self, begun: Pass) -> None:
         self._active.append(begun)
@@ -140,11 +156,11 @@ class BackwardRanges:
 
     def _reach(self, node: Node) -> None:
         """Make the ranges that a node's pass has open on its thread the path of its part."""
-        of_thread = [one for one in self._active if one.thread == node.thread]
-        of_pass = next(reversed(of_thread or self._active), None)
+        of_thread = [active for active in self._active if active.thread == node.thread]
+        its_pass = next(reversed(of_thread or self._active), None)
         run = None
-        if of_pass is not None and not of_pass.is_hooked:
-            run = self._runs[of_pass].setdefault(node.thread, _Run())
+        if its_pass is not None and not its_pass.is_hooked:
+            run = self._runs[its_pass].setdefault(node.thread, _Run())
         self._run_on(node.thread, node.start_ns)  # drops those that have ended
         self._inside.setdefault(node.thread, []).append((node.end_ns, run))
         if run is None:
@@ -152,18 +168,20 @@ class BackwardRanges:
         run.until_ns = max(run.until_ns, node.end_ns)
         if node.number < 0:
             return
-        outer, kept, to_open = self._part_of(node), len(run.opened), []
+        outer = self._part_of(node)
+        still_open = len(run.opened)
+        to_open = []
         while True:
-            last = run.opened[kept - 1].part if kept else None
+            last = run.opened[still_open - 1].part if still_open else None
             if last is outer:
                 break
             if outer is None or (last is not None and last.depth >= outer.depth):
-                kept -= 1
+                still_open -= 1
                 continue
             if not self._is_running(outer):
                 to_open.append(outer)
             outer = outer.parent
-        self._close(run, kept, node.thread, node.start_ns)
+        self._close(run, still_open, node.thread, node.start_ns)
         run.opened += [_Range(part, node.start_ns) for part in reversed(to_open)]
 
     def _part_of(self, node: Node) -> Part | None:
@@ -175,8 +193,8 @@ class BackwardRanges:
 
     def _is_running(self, part: Part) -> bool:
         """Return whether a pass that goes on was begun inside a part."""
-        for one in self._active:
-            running = one.running
+        for active in self._active:
+            running = active.running
             while running is not None:
                 if running is part:
                     return True
@@ -195,27 +213,28 @@ class BackwardRanges:
         run = self._run_on(recomputation.thread, recomputation.start_ns)
         if run is None:
             return
-        labels, recomputed = [one.part.label for one in run.opened], recomputation.interrupts[0]
-        around = [label for label in recomputation.interrupts if label in labels]
-        outside = [labels.index(label) + (label is not recomputed) for label in around]
-        kept = outside[0] if outside else 0
-        self._interrupted[recomputation] = run, kept, run.opened[kept:]
-        self._close(run, kept, recomputation.thread, recomputation.start_ns)
+        labels = [opened.part.label for opened in run.opened]
+        recomputed = recomputation.interrupts[0]
+        innermost = next((label for label in recomputation.interrupts if label in labels), None)
+        still_open = 0
+        if innermost is not None:
+            still_open = labels.index(innermost) + (innermost is not recomputed)
+        self._interrupted[recomputation] = run, still_open, run.opened[still_open:]
+        self._close(run, still_open, recomputation.thread, recomputation.start_ns)
 
     def _go_on(self, recomputation: Event) -> None:
-        run, kept, interrupted = self._interrupted.pop(recomputation, (None, 0, []))
-        if run is not None and len(run.opened) == kept and recomputation.end_ns is not None:
-            run.opened += [one._replace(start_ns=recomputation.end_ns) for one in interrupted]
+        run, still_open, interrupted = self._interrupted.pop(recomputation, (None, 0, []))
+        if run is not None and len(run.opened) == still_open and recomputation.end_ns is not None:
+            run.opened += [ended._replace(start_ns=recomputation.end_ns) for ended in interrupted]
 
     def _resolve(self, within: Within) -> None:
         run = self._run_on(within.thread, within.at_ns)
         if run is not None and run.opened:
             within.part = run.opened[-1].part
 
-    def _close(self, run: _Run, kept: int, thread: int, at_ns: int) -> None:
-        for part, start_ns in run.opened[kept:]:  # of ranges with equal bounds, the outer one is written first
+    def _close(self, run: _Run, still_open: int, thread: int, at_ns: int) -> None:
+        for part, start_ns in run.opened[still_open:]:  # of ranges with equal bounds, the outer one is first
             label = part.label
-            self._made.append(
-                Event(start_ns, max(start_ns, at_ns), thread, label.name, label.payload, category=label.category)
-            )
-        del run.opened[kept:]
+            end_ns = max(start_ns, at_ns)
+            self._made.append(Event(start_ns, end_ns, thread, label.name, label.payload, category=label.category))
+        del run.opened[still_open:]

@@ -48,6 +48,8 @@ COLUMNS = ("thread", "at_ns", "stack", "forward")
 #: What encloses a node of autograd in the profiler's events, and may be about a leaf, which has no number.
 ENGINE = "autograd::engine::"
 _INSTALLED = ("site-packages", "dist-packages")
+# What happens on a thread, in the order in which it does at one moment.
+_ENDS, _BEGINS, _MOVES = range(3)
 #: Of a file that is neither below the working folder nor installed: so many parts of its path are kept.
 LAST_PARTS = 2
 
@@ -72,9 +74,15 @@ class _Node(NamedTuple):
 
 def saw(seen: Seen, lines: StepLines) -> bool:
     """Return whether a session saw anything of the traced step."""
+    calls_in_step = _in_step(seen.calls.start_ns, lines)
+    blocks_in_step = _in_step(seen.blocks.start_ns, lines)
+    return bool(calls_in_step.any() or blocks_in_step.any())
+
+
+def _in_step(start_ns: Column, lines: StepLines) -> NDArray[np.bool_]:
+    """Mark what began in the traced step."""
     first_ns, last_ns = lines.span_ns
-    tables = (seen.calls.start_ns, seen.blocks.start_ns)
-    return any(bool(((start_ns >= first_ns) & (start_ns < last_ns)).any()) for start_ns in tables)
+    return (start_ns >= first_ns) & (start_ns < last_ns)
 
 
 def mark_of(lines: StepLines, seen: Seen | None) -> list[Event]:
@@ -88,8 +96,10 @@ def mark_of(lines: StepLines, seen: Seen | None) -> list[Event]:
     try:
         text = text_of(lines, seen, at_ns)
     except Exception:
-        text = MARK + json.dumps({"version": VERSION, "reason": REASONS["unwritten"]})
-    return [Event(at_ns, None, threading.get_native_id(), text, None, is_mark=True)]
+        facts = {"version": VERSION, "reason": REASONS["unwritten"]}
+        text = MARK + json.dumps(facts)
+    thread = threading.get_native_id()
+    return [Event(at_ns, None, thread, text, None, is_mark=True)]
 
 
 def text_of(lines: StepLines, seen: Seen | None, at_ns: int) -> str:
@@ -100,13 +110,22 @@ def text_of(lines: StepLines, seen: Seen | None, at_ns: int) -> str:
     if lines.log is not None:
         stacks = _Stacks(lines.log)
         rows = [*_rows(lines, stacks, seen)][:MOST_ROWS]
-        table = np.array(rows or np.empty((0, len(COLUMNS))), np.int64).T.copy()
-        table[1] = np.diff(table[1], prepend=at_ns)
-        facts |= {"frames": stacks.frames(lines.folder), "stacks": stacks.positions()}
+        facts["frames"] = stacks.frames(lines.folder)
+        facts["stacks"] = stacks.positions()
         facts["begun"] = [begun - at_ns for begun in lines.begun]
         facts["span"] = [moment - at_ns for moment in lines.span_ns]
-        facts["data"] = base64.b64encode(zlib.compress(table.astype("<i8").tobytes())).decode()
+        facts["data"] = _data_of(rows, at_ns)
     return MARK + json.dumps(facts, ensure_ascii=False, separators=(",", ":"))
+
+
+def _data_of(rows: Sequence[Row], at_ns: int) -> str:
+    """Return the columns of rows as text, in a mark sent at a moment."""
+    no_rows = np.empty((0, len(COLUMNS)))
+    table = np.array(rows or no_rows, np.int64).T.copy()
+    times = table[1]
+    table[1] = np.diff(times, prepend=at_ns)
+    compressed = zlib.compress(table.astype("<i8").tobytes())
+    return base64.b64encode(compressed).decode()
 
 
 class _Stacks:
@@ -125,9 +144,10 @@ class _Stacks:
 
     def frames(self, folder: str) -> list[tuple[str, int, str]]:
         """Return the lines, with files as they are called from a folder."""
-        lines, cells = self._lines(), _cells()
-        shown = {line.file: cells.get(line.file) or short_name(line.file, folder) for line in lines}
-        return [(shown[line.file], line.line, line.function) for line in lines]
+        lines = self._lines()
+        cells = _cells()
+        names = {line.file: cells.get(line.file) or short_name(line.file, folder) for line in lines}
+        return [(names[line.file], line.line, line.function) for line in lines]
 
     def positions(self) -> list[list[int]]:
         """Return each stack as positions of its lines."""
@@ -139,66 +159,81 @@ def _rows(lines: StepLines, stacks: _Stacks, seen: Seen | None) -> Iterator[Row]
     """Yield the rows of each thread, in the order of time."""
     log = lines.log
     assert log is not None
-    times, nodes = log.rows[::2].tolist(), log.rows[1::2].tolist()
-    own = [Row(log.thread, at_ns, stacks.of(node), -1) for at_ns, node in zip(times, nodes, strict=False)]
+    times = log.rows[::2].tolist()
+    nodes = log.rows[1::2].tolist()
+    logged = []
+    for at_ns, place in zip(times, nodes, strict=False):
+        row = Row(log.thread, at_ns, stacks.of(place), -1)
+        logged.append(row)
     by_thread: dict[int, list[_Node]] = {log.thread: []}
-    for node in _backward(lines, own, seen) if seen is not None else ():
+    backward = _backward(lines, logged, seen) if seen is not None else ()
+    for node in backward:
         by_thread.setdefault(node.thread, []).append(node)
     for thread, of_thread in by_thread.items():
-        yield from _merged(thread, own, of_thread, is_own=thread == log.thread)
+        yield from _merged(thread, logged, of_thread, is_main=thread == log.thread)
 
 
-def _merged(thread: int, own: Sequence[Row], nodes: Sequence[_Node], *, is_own: bool) -> Iterator[Row]:
+def _merged(thread: int, logged: Sequence[Row], nodes: Sequence[_Node], *, is_main: bool) -> Iterator[Row]:
     """Yield the rows of a thread: what the main one logged, and in which node of autograd it was meanwhile.
 
     Python that runs in a node of the main thread, as in a function of the user's, is at its own line.
     """
-    events: list[tuple[int, int, _Node | Row]] = [(node.start_ns, 1, node) for node in nodes]
-    events += [(node.end_ns, 0, node) for node in nodes]
-    events += [(row.at_ns, 2, row) for row in own]
-    stack, running = -1, list[tuple[_Node, int]]()
-    for at_ns, kind, what in sorted(events, key=lambda event: event[:2]):
-        if isinstance(what, Row):
-            stack = what.stack
-            if not is_own:
+    events: list[tuple[int, int, _Node | Row]] = []
+    events += [(node.start_ns, _BEGINS, node) for node in nodes]
+    events += [(node.end_ns, _ENDS, node) for node in nodes]
+    events += [(row.at_ns, _MOVES, row) for row in logged]
+    events.sort(key=lambda event: event[:2])
+    stack = -1
+    running: list[tuple[_Node, int]] = []  # each with the stack at which it began
+    for at_ns, kind, event in events:
+        if isinstance(event, Row):
+            stack = event.stack
+            if not is_main:
                 continue
-        elif kind:
-            running.append((what, stack))
+        elif kind == _BEGINS:
+            running.append((event, stack))
         else:
-            running = [(node, at) for node, at in running if node is not what]
-        forward = running[-1][0].forward if running and running[-1][1] == stack else -1
+            running = [(node, begun_at) for node, begun_at in running if node is not event]
+        forward = -1
+        if running:
+            innermost, begun_at = running[-1]
+            forward = innermost.forward if begun_at == stack else -1
         yield Row(thread, at_ns, stack, forward)
 
 
-def _backward(lines: StepLines, own: Sequence[Row], seen: Seen) -> Iterator[_Node]:
+def _backward(lines: StepLines, logged: Sequence[Row], seen: Seen) -> Iterator[_Node]:
     """Yield what the session saw of autograd's nodes in the step, with the stack of each node's operator.
 
     Of several operators with a node's number on the traced thread, the last one made it. A leaf follows the node
     that computed its gradient, and has its line.
     """
-    blocks, log = seen.blocks, lines.log
+    blocks = seen.blocks
+    log = lines.log
     assert log is not None
     tids = np.array([tid for tid, _ in seen.threads] or [0], np.int64)
-    in_step = (blocks.start_ns >= lines.span_ns[0]) & (blocks.start_ns < lines.span_ns[1])
-    times, stack_of = [row.at_ns for row in own], [row.stack for row in own]
-    number = np.where(blocks.sequence >= 0, blocks.sequence & ((1 << SEQUENCE_BITS) - 1), -1)
-    made = np.flatnonzero(in_step & (blocks.forward == 0) & (number >= 0) & (tids[blocks.thread] == log.thread))
+    in_step = _in_step(blocks.start_ns, lines)
+    has_number = blocks.sequence >= 0
+    in_thread = blocks.sequence & ((1 << SEQUENCE_BITS) - 1)
+    number = np.where(has_number, in_thread, -1)
+    on_thread = tids[blocks.thread] == log.thread
+    makers = np.flatnonzero(in_step & (blocks.forward == 0) & has_number & on_thread)
+    makers = makers[np.argsort(blocks.start_ns[makers], kind="stable")]
+    times = [row.at_ns for row in logged]
     called_at: dict[int, int] = {}
-    for row in made[np.argsort(blocks.start_ns[made], kind="stable")].tolist():
-        place = bisect_right(times, int(blocks.start_ns[row])) - 1
+    for maker in makers.tolist():
+        place = bisect_right(times, int(blocks.start_ns[maker])) - 1
         if place >= 0:
-            called_at[int(number[row])] = stack_of[place]
-    is_engine = np.isin(blocks.name, [n for n, text in enumerate(seen.texts) if text.startswith(ENGINE)])
-    is_node = (blocks.forward > 0) & (number >= 0) & ~is_engine & _counts_in(blocks, log.thread)
-    rows = np.flatnonzero(in_step & (is_engine | is_node))
-    rows = rows[np.lexsort((-blocks.end_ns[rows], blocks.start_ns[rows], blocks.thread[rows]))]
-    yield from _nodes(blocks, rows, is_engine, number, called_at, tids)
-
-
-def _counts_in(blocks: Blocks, thread: int) -> NDArray[np.bool_]:
-    """Mark the blocks whose number is a thread's, or may be: without flows, nodes do not tell."""
+            called_at[int(number[maker])] = logged[place].stack
+    engine_names = [place for place, text in enumerate(seen.texts) if text.startswith(ENGINE)]
+    is_engine = np.isin(blocks.name, engine_names)
+    # Without flows, nodes do not tell whose numbers they have: 0.
     counted_in = (blocks.sequence >> SEQUENCE_BITS) - 1
-    return np.isin(counted_in, (thread, 0))
+    is_counted = np.isin(counted_in, (log.thread, 0))
+    is_node = (blocks.forward > 0) & has_number & ~is_engine & is_counted
+    rows = np.flatnonzero(in_step & (is_engine | is_node))
+    by_time = np.lexsort((-blocks.end_ns[rows], blocks.start_ns[rows], blocks.thread[rows]))
+    rows = rows[by_time]
+    yield from _nodes(blocks, rows, is_engine, number, called_at, tids)
 
 
 def _nodes(
@@ -210,13 +245,18 @@ def _nodes(
     tids: Column,
 ) -> Iterator[_Node]:
     """Yield the outermost block of each node; the number is that of the block inside it."""
-    thread, waiting, last = -1, None, -1
+    thread = last = -1
+    waiting = None
     for row in rows.tolist():
         if int(blocks.thread[row]) != thread:
             if waiting is not None:
                 yield waiting
-            thread, waiting, last = int(blocks.thread[row]), None, -1
-        tid, start_ns, end_ns = int(tids[thread]), int(blocks.start_ns[row]), int(blocks.end_ns[row])
+            thread = int(blocks.thread[row])
+            waiting = None
+            last = -1
+        tid = int(tids[thread])
+        start_ns = int(blocks.start_ns[row])
+        end_ns = int(blocks.end_ns[row])
         forward = called_at.get(int(number[row]), -1)
         if not is_engine[row]:
             last = forward
@@ -225,7 +265,8 @@ def _nodes(
                 continue
         if waiting is not None:
             yield waiting
-        waiting = _Node(tid, start_ns, end_ns, last if is_engine[row] else forward)
+        called = last if is_engine[row] else forward
+        waiting = _Node(tid, start_ns, end_ns, called)
     if waiting is not None:
         yield waiting
 
@@ -243,10 +284,12 @@ def short_name(file: str, folder: str) -> str:
     parts = path.split("/")
     for name in _INSTALLED:
         if name in parts:
-            return "/".join(parts[len(parts) - parts[::-1].index(name) :])
+            after = len(parts) - parts[::-1].index(name)
+            return "/".join(parts[after:])
     if path.startswith(here):
         return path.removeprefix(here)
-    return "/".join(parts[-LAST_PARTS:]) if parts[0] in ("", *_DRIVES) else path.removeprefix("./")
+    is_absolute = parts[0] in ("", *_DRIVES)
+    return "/".join(parts[-LAST_PARTS:]) if is_absolute else path.removeprefix("./")
 
 
 _DRIVES = tuple(f"{letter}:" for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -256,5 +299,6 @@ def _cells() -> dict[str, str]:
     """Return what notebooks call the files of their cells, by what code objects call them."""
     with suppress(Exception):
         shell = sys.modules["IPython"].get_ipython()
-        return {file: f"cell {number}" for file, number in shell.compile._filename_map.items()}
+        numbers = shell.compile._filename_map
+        return {file: f"cell {number}" for file, number in numbers.items()}
     return {}

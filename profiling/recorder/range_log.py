@@ -12,7 +12,7 @@ import time
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -196,13 +196,16 @@ class RangeLog:
         self.category_number(kind.category)
         self._kinds.append(kind)
         self._numbers[key] = number = len(self._kinds) - 1
-        if is_step(kind.name) and kind.category not in PICTURES and not kind.category.startswith(OF_A_MODULE):
+        may_be_step = kind.category not in PICTURES and not kind.category.startswith(OF_A_MODULE)
+        if is_step(kind.name) and may_be_step:
             self._steps.add(number)
         return number
 
     def category_number(self, category: str) -> int | None:
         """Return the number of a category in the report; None for none."""
-        return self.categories.setdefault(category, len(self.categories) + 1) if category else None
+        if not category:
+            return None
+        return self.categories.setdefault(category, len(self.categories) + 1)
 
     def tells_optimizer(self, thread: int, start_ns: int, end_ns: int) -> bool:
         """Return whether a range `optimizer` of those taken last, or still open, was open at some time."""
@@ -212,17 +215,27 @@ class RangeLog:
 
     def take(self, close_ns: int | None = None) -> list[Event]:
         """Return the ended ranges and the marks, and drop them; with `close_ns`, end the open ranges then."""
-        events = [event for log in list(self._logs) for event in self._taken(log, close_ns)]
-        self.steps += sum(event.name == STEP for event in events if _is_of_training(event))
-        still_open = (Event(at, None, log.thread, *of) for log in self._logs for of_domain in log.open.values()
-                      for at, of in of_domain)  # fmt: skip
-        of_optimizers = (one for one in (*events, *still_open) if one.name == OPTIMIZER and _is_of_training(one))
+        events: list[Event] = []
+        for log in list(self._logs):
+            events += self._taken(log, close_ns)
+        of_training = [event for event in events if _is_of_training(event)]
+        self.steps += sum(event.name == STEP for event in of_training)
+        of_training += [event for event in self._still_open() if _is_of_training(event)]
+        of_optimizers = [event for event in of_training if event.name == OPTIMIZER]
+        of_optimizers.sort(key=lambda event: event.start_ns)
         self._optimizers = {}
-        for one in sorted(of_optimizers, key=lambda event: event.start_ns):
-            spans = self._optimizers.setdefault(one.thread, [])
-            end_ns = NEVER_NS if one.end_ns is None else one.end_ns
-            spans.append((one.start_ns, max(end_ns, spans[-1][1] if spans else 0)))
+        for event in of_optimizers:
+            spans = self._optimizers.setdefault(event.thread, [])
+            end_ns = NEVER_NS if event.end_ns is None else event.end_ns
+            latest_ns = spans[-1][1] if spans else 0
+            spans.append((event.start_ns, max(end_ns, latest_ns)))
         return events
+
+    def _still_open(self) -> Iterator[Event]:
+        for log in self._logs:
+            for ranges in log.open.values():
+                for start_ns, kind in ranges:
+                    yield Event(start_ns, None, log.thread, *kind)
 
     def take_passes(self) -> list[Pass]:
         """Return the backwards so far, and drop those that have ended."""
@@ -230,14 +243,16 @@ class RangeLog:
         for log in list(self._logs):
             passes = [*log.passes]
             taken += passes
-            log.passes[:] = [one for one in passes if one.end_ns is None] + log.passes[len(passes) :]
-        return sorted(taken, key=lambda one: one.start_ns)
+            go_on = [begun for begun in passes if begun.end_ns is None]
+            log.passes[:] = go_on + log.passes[len(passes) :]
+        return sorted(taken, key=lambda begun: begun.start_ns)
 
     def _taken(self, log: _Log, close_ns: int | None) -> list[Event]:
         domains = {number: name for name, number in self.domains.items()}
         pairs = log.pairs[: len(log.pairs) // 2 * 2]
+        numbers, times = pairs[::2], pairs[1::2]
         events = []
-        for number, at_ns in zip(pairs[::2], pairs[1::2], strict=True):
+        for number, at_ns in zip(numbers, times, strict=True):
             if number >= 0:
                 kind = self._kinds[number]
                 log.open.setdefault(kind.domain, []).append((at_ns, kind))
@@ -247,10 +262,13 @@ class RangeLog:
         del log.pairs[: len(pairs)]
         marks, log.marks[:] = [*log.marks], ()
         events += [Event(at_ns, None, log.thread, text, None, is_mark=True) for at_ns, text in marks]
-        for stack in log.open.values() if close_ns is not None else ():
+        if close_ns is None:
+            return events
+        for stack in log.open.values():
             while stack:
                 start_ns, kind = stack.pop()
-                events.append(Event(start_ns, max(start_ns, close_ns or 0), log.thread, *kind))
+                end_ns = max(start_ns, close_ns)
+                events.append(Event(start_ns, end_ns, log.thread, *kind))
         return events
 
 

@@ -33,16 +33,28 @@ ALLOCATIONS = "NVTX_KERNELS_ALLOCATIONS"
 #: By the kinds of analysis.trace.
 WORK_TABLES = (KERNEL, "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
 # CUpti_ActivityMemcpyKind, by the name that the reader gives to copies.
-_ENDS = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
 COPY_KINDS = {
-    f"[CUDA memcpy {_ENDS[ends[0]]}-to-{_ENDS[ends[1]]}]": number
-    for number, ends in enumerate(["HD", "DH", "HA", "AH", "AA", "AD", "DA", "DD", "HH", "PP"], 1)
+    "[CUDA memcpy Host-to-Device]": 1,
+    "[CUDA memcpy Device-to-Host]": 2,
+    "[CUDA memcpy Host-to-Array]": 3,
+    "[CUDA memcpy Array-to-Host]": 4,
+    "[CUDA memcpy Array-to-Array]": 5,
+    "[CUDA memcpy Array-to-Device]": 6,
+    "[CUDA memcpy Device-to-Array]": 7,
+    "[CUDA memcpy Device-to-Device]": 8,
+    "[CUDA memcpy Host-to-Host]": 9,
+    "[CUDA memcpy Peer-to-Peer]": 10,
 }
 AXES = ("X", "Y", "Z")
 # NOT NULL in nsys's schema, and not known here.
 NO_SIZES = {f"{size}{axis}": 0 for size in ("grid", "block") for axis in AXES}
-UNKNOWN = ("staticSharedMemory", "dynamicSharedMemory", "localMemoryPerThread", "localMemoryTotal", "gridId")
-UNKNOWN_OF_KERNEL: dict[str, Any] = dict.fromkeys(UNKNOWN, 0)
+UNKNOWN_OF_KERNEL: dict[str, Any] = {
+    "staticSharedMemory": 0,
+    "dynamicSharedMemory": 0,
+    "localMemoryPerThread": 0,
+    "localMemoryTotal": 0,
+    "gridId": 0,
+}
 
 
 def short_name(demangled: str) -> str:
@@ -79,11 +91,18 @@ class Rows:
         self.threads |= {number: name for number, name in seen.threads if name or number not in self.threads}
         names = [writable(original_name(text)) for text in seen.texts]
         text_ids = _TextIds(self._trace, names)
-        thread_ids = np.array([global_tid(self._pid, number) for number, _ in seen.threads] or [0], np.int64)
+        global_tids = [global_tid(self._pid, number) for number, _ in seen.threads]
+        thread_ids = np.array(global_tids or [0], np.int64)
         if self._on_gpu:
             calls = seen.calls
-            self._add_calls(calls.start_ns, calls.end_ns, thread_ids[calls.thread], calls.correlation,
-                            text_ids[calls.name], calls.event_class)  # fmt: skip
+            self._add_calls(
+                calls.start_ns,
+                calls.end_ns,
+                thread_ids[calls.thread],
+                calls.correlation,
+                text_ids[calls.name],
+                calls.event_class,
+            )
             self._add_gpu_work(seen.work, names, text_ids)
             self._add_waits(seen.waits, seen.records)
         else:
@@ -95,44 +114,71 @@ class Rows:
         self, start_ns: Column, end_ns: Column, thread: Column, number: Column, name: Any, kind: Any
     ) -> None:
         self._trace.add_columns(
-            RUNTIME, start=start_ns - self._origin_ns, end=end_ns - self._origin_ns, eventClass=kind,
-            globalTid=thread, correlationId=number, nameId=name, returnValue=0,
-        )  # fmt: skip
+            RUNTIME,
+            start=start_ns - self._origin_ns,
+            end=end_ns - self._origin_ns,
+            eventClass=kind,
+            globalTid=thread,
+            correlationId=number,
+            nameId=name,
+            returnValue=0,
+        )
 
     def _add_self_times(self, seen: Seen, thread_ids: Column, text_ids: _TextIds) -> None:
         times, blocks = seen.self_times, seen.blocks
         row = times.block
         number = np.arange(len(row)) + self._launches + 1
         self._launches += len(row)
-        name, thread = text_ids[blocks.name[row]], blocks.thread[row]
+        name = text_ids[blocks.name[row]]
+        thread = blocks.thread[row]
         self._add_calls(times.call_start_ns, times.call_end_ns, thread_ids[thread], number, name, 0)
-        streams = np.array([of for of, _ in seen.threads] or [0], np.int64)
+        tids = [tid for tid, _ in seen.threads]
+        streams = np.array(tids or [0], np.int64)
         self._add_work(
-            KERNEL, times.start_ns, times.end_ns, streamId=streams[thread], correlationId=number, deviceId=0,
-            contextId=0, demangledName=name, shortName=name, registersPerThread=0, **NO_SIZES, **UNKNOWN_OF_KERNEL,
-        )  # fmt: skip
+            KERNEL,
+            times.start_ns,
+            times.end_ns,
+            streamId=streams[thread],
+            correlationId=number,
+            deviceId=0,
+            contextId=0,
+            demangledName=name,
+            shortName=name,
+            registersPerThread=0,
+            **NO_SIZES,
+            **UNKNOWN_OF_KERNEL,
+        )
 
     def _add_gpu_work(self, work: GpuWork, names: list[str], text_ids: _TextIds) -> None:
         short_ids = _TextIds(self._trace, [short_name(name) for name in names])
         copy_kinds = np.array([COPY_KINDS.get(name, 0) for name in names] or [0])
         for kind, table in enumerate(WORK_TABLES):
             rows = np.flatnonzero(work.kind == kind)
-            own: dict[str, Any] = {"bytes": work.bytes[rows]}
+            name = work.name[rows]
+            details: dict[str, Any] = {"bytes": work.bytes[rows]}
             if table == KERNEL:
-                sizes = {"grid": work.grid, "block": work.block}
-                own = {f"{size}{axis}": of[rows, at] for size, of in sizes.items() for at, axis in enumerate(AXES)}
-                own |= {"demangledName": text_ids[work.name[rows]], "shortName": short_ids[work.name[rows]]}
-                own |= {"registersPerThread": work.registers[rows], **UNKNOWN_OF_KERNEL}
+                details = _sizes(work, rows)
+                details["demangledName"] = text_ids[name]
+                details["shortName"] = short_ids[name]
+                details["registersPerThread"] = work.registers[rows]
+                details |= UNKNOWN_OF_KERNEL
             elif table == WORK_TABLES[1]:
-                own["copyKind"] = copy_kinds[work.name[rows]]
-                own |= {"srcKind": _known(work.from_memory[rows]), "dstKind": _known(work.to_memory[rows])}
+                details["copyKind"] = copy_kinds[name]
+                details["srcKind"] = _null_below_zero(work.from_memory[rows])
+                details["dstKind"] = _null_below_zero(work.to_memory[rows])
             else:
-                own["value"] = 0
+                details["value"] = 0
             self._add_work(
-                table, work.start_ns[rows], work.end_ns[rows], streamId=work.stream[rows],
-                correlationId=work.correlation[rows], deviceId=work.device[rows], contextId=work.context[rows],
-                graphNodeId=[node or None for node in work.graph_node[rows].tolist()], **own,
-            )  # fmt: skip
+                table,
+                work.start_ns[rows],
+                work.end_ns[rows],
+                streamId=work.stream[rows],
+                correlationId=work.correlation[rows],
+                deviceId=work.device[rows],
+                contextId=work.context[rows],
+                graphNodeId=[node or None for node in work.graph_node[rows].tolist()],
+                **details,
+            )
 
     def _add_waits(self, waits: Synchronized, records: Synchronized) -> None:
         """Write which calls waited for which stream or event, and which recorded events."""
@@ -157,49 +203,65 @@ class Rows:
     def _add_blocks(self, seen: Seen, names: list[str], thread_ids: Column, log: RangeLog) -> None:
         """Write blocks, but none that only repeats a range `optimizer` of ours, and operators if asked for."""
         blocks = seen.blocks
-        wanted = (~blocks.is_operator | self._operators) & ~np.isin(blocks.name, _begins(names, LAST))
-        for row in np.flatnonzero(np.isin(blocks.name, _begins(names, OPTIMIZER_BLOCKS)) & ~blocks.is_operator):
-            times = int(blocks.start_ns[row]), int(blocks.end_ns[row])
-            wanted[row] &= not log.tells_optimizer(seen.threads[int(blocks.thread[row])][0], *times)
-        rows = np.flatnonzero(wanted)
+        is_last = np.isin(blocks.name, _begins(names, LAST))
+        is_range = (~blocks.is_operator | self._operators) & ~is_last
+        is_optimizer = np.isin(blocks.name, _begins(names, OPTIMIZER_BLOCKS)) & ~blocks.is_operator
+        for row in np.flatnonzero(is_optimizer):
+            tid, _ = seen.threads[int(blocks.thread[row])]
+            start_ns = int(blocks.start_ns[row])
+            end_ns = int(blocks.end_ns[row])
+            is_range[row] &= not log.tells_optimizer(tid, start_ns, end_ns)
+        rows = np.flatnonzero(is_range)
         texts = [names[number] for number in blocks.name[rows].tolist()]
-        numbered = np.flatnonzero(
-            (blocks.sequence[rows] >= 0) & ~np.isin(blocks.name[rows], _begins(names, ENGINE))
-        )
-        for place in numbered.tolist():
-            texts[place] = f"{texts[place]}, seq = {blocks.sequence[rows[place]]}"
+        is_engine = np.isin(blocks.name[rows], _begins(names, ENGINE))
+        is_numbered = (blocks.sequence[rows] >= 0) & ~is_engine
+        for place in np.flatnonzero(is_numbered).tolist():
+            sequence = blocks.sequence[rows[place]]
+            texts[place] = f"{texts[place]}, seq = {sequence}"
         self._trace.add_columns(
-            NVTX, start=blocks.start_ns[rows] - self._origin_ns, end=blocks.end_ns[rows] - self._origin_ns,
-            eventType=RANGE, text=texts, globalTid=thread_ids[blocks.thread[rows]], domainId=0,
-        )  # fmt: skip
+            NVTX,
+            start=blocks.start_ns[rows] - self._origin_ns,
+            end=blocks.end_ns[rows] - self._origin_ns,
+            eventType=RANGE,
+            text=texts,
+            globalTid=thread_ids[blocks.thread[rows]],
+            domainId=0,
+        )
 
     def _add_allocations(self, seen: Seen, thread_ids: Column) -> None:
         """Write allocations and frees; addresses, which say how a process is laid out, become numbers."""
-        of = seen.allocated[self._on_gpu]
-        places = zip(of.device.tolist(), of.address.tolist(), strict=True)
+        allocated = seen.allocated[self._on_gpu]
+        places = zip(allocated.device.tolist(), allocated.address.tolist(), strict=True)
+        numbers = [self._blocks.setdefault(place, len(self._blocks)) for place in places]
         self._trace.add_columns(
-            ALLOCATIONS, start=of.at_ns - self._origin_ns, globalTid=thread_ids[of.thread], deviceId=of.device,
-            block=[self._blocks.setdefault(place, len(self._blocks)) for place in places], bytes=of.bytes,
-            totalBytes=of.total_bytes,
-        )  # fmt: skip
+            ALLOCATIONS,
+            start=allocated.at_ns - self._origin_ns,
+            globalTid=thread_ids[allocated.thread],
+            deviceId=allocated.device,
+            block=numbers,
+            bytes=allocated.bytes,
+            totalBytes=allocated.total_bytes,
+        )
 
     def add_ranges(self, events: Iterable[Event], log: RangeLog) -> None:
         """Write the ranges and marks of a log; their names are registered strings, as nvtx's are."""
-        if not (rows := list(events)):
+        rows = list(events)
+        if not rows:
             return
-        start, end, thread, name, payload, domain, category, _, is_mark = map(list, zip(*rows, strict=True))
-        self.threads |= dict.fromkeys({*thread} - self.threads.keys(), "")
+        threads = {event.thread for event in rows}
+        payloads = [event.payload for event in rows]
+        self.threads |= dict.fromkeys(threads - self.threads.keys(), "")
         self._trace.add_columns(
             NVTX,
-            start=[at - self._origin_ns for at in start],
-            end=[None if at is None else at - self._origin_ns for at in end],
-            eventType=[MARK if mark else RANGE for mark in is_mark],
-            globalTid=[global_tid(self._pid, number) for number in thread],
-            textId=list(map(self._trace.text_id, name)),
-            domainId=[log.domains[of] for of in domain],
-            category=list(map(log.category_number, category)),
-            int64Value=[int(n) if isinstance(n, int) and n in INT64 else None for n in payload],
-            doubleValue=[n if isinstance(n, float) else None for n in payload],
+            start=[event.start_ns - self._origin_ns for event in rows],
+            end=[None if event.end_ns is None else event.end_ns - self._origin_ns for event in rows],
+            eventType=[MARK if event.is_mark else RANGE for event in rows],
+            globalTid=[global_tid(self._pid, event.thread) for event in rows],
+            textId=[self._trace.text_id(event.name) for event in rows],
+            domainId=[log.domains[event.domain] for event in rows],
+            category=[log.category_number(event.category) for event in rows],
+            int64Value=[int(n) if isinstance(n, int) and n in INT64 else None for n in payloads],
+            doubleValue=[n if isinstance(n, float) else None for n in payloads],
         )
 
 
@@ -222,7 +284,16 @@ class _TextIds:
         return self._ids[places]
 
 
-def _known(numbers: Column) -> list[int | None]:
+def _sizes(work: GpuWork, rows: Column) -> dict[str, Any]:
+    """Return the columns of kernels' grids and blocks, each by its axis."""
+    columns = {}
+    for size, sizes in (("grid", work.grid), ("block", work.block)):
+        for number, axis in enumerate(AXES):
+            columns[f"{size}{axis}"] = sizes[rows, number]
+    return columns
+
+
+def _null_below_zero(numbers: Column) -> list[int | None]:
     """Return numbers as a table has them, with NULL for -1."""
     return [None if number < 0 else number for number in numbers.tolist()]
 
