@@ -37,12 +37,12 @@ def ran(tmp_path_factory):
     return {record[0]: (done.returncode, done.stdout, done.stderr), **said}
 
 
-def test_it_takes_five_commands_or_fewer():
-    assert len(COMMANDS) <= 5
+def test_it_takes_four_commands_or_fewer():
+    assert len(COMMANDS) <= 4
 
 
 def test_every_command_succeeds(ran):
-    assert {name: status for name, (status, *_) in ran.items()} == {"record": 0, "ask": 0, "rank": 0}
+    assert {name: status for name, (status, *_) in ran.items()} == {"record": 0, "report.sqlite": 0}
 
 
 def test_recording_says_what_the_page_says(ran):
@@ -52,11 +52,11 @@ def test_recording_says_what_the_page_says(ran):
 
 
 def test_the_question_is_answered(ran):
-    answer = ran["ask"][1].partition("(b)")[2].partition("(c)")[0]
-    assert "aten::" in answer
-    assert "forward" in answer
+    answer = " ".join(ran["report.sqlite"][1].split())
+    assert "A step takes" in answer
+    assert "of operators" in answer or "in operators" in answer
 
 
 def test_the_modules_are_ranked(ran):
     # Which ones take longest, the machine decides.
-    assert re.search(r"^Sequential\.\d (Linear|GELU) ", ran["rank"][1], re.MULTILINE)
+    assert re.search(r"^Sequential\.\d (Linear|GELU) ", ran["report.sqlite"][1], re.MULTILINE)
