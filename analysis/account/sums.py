@@ -315,8 +315,8 @@ def _difference(partition: Partition, some: Int64s, others: Int64s) -> Differenc
     means = []
     for rows in (some, others):
         of_rows = cells.take((cells.gpu == gpu) & np.isin(cells.row, rows))
-        state = of_rows.kind.astype(np.int64) * WIDEST + of_rows.what
-        sums_ns = summed(state, of_rows.ns, len(KINDS) * WIDEST)
+        state_of_row = of_rows.kind.astype(np.int64) * WIDEST + of_rows.what
+        sums_ns = summed(state_of_row, of_rows.ns, len(KINDS) * WIDEST)
         means.append(sums_ns / len(rows))
     more_ns = means[0] - means[1]
     sign = 1 if more_ns.sum() >= 0 else -1
@@ -348,7 +348,9 @@ def _pause(partition: Partition) -> Pause | None:
 
     def path(row: int) -> Path:
         node = partition.attribution.node[row]
-        return partition.paths.names[partition.paths.names_of_node[node]]
+        number = partition.paths.names_of_node[node]
+        around: Path = partition.paths.names[number]
+        return around
 
     return Pause(
         duration_ns=duration_ns,
