@@ -134,9 +134,9 @@ def _pieces(low_ns: Int64s, high_ns: Int64s, users: Ranges, marks_ns: Int64s) ->
 def _without(low_ns: Int64s, high_ns: Int64s, moments_ns: Int64s) -> tuple[Int64s, Int64s]:
     """Return the pieces in which none of these moments is."""
     piece = _gap_of(low_ns, high_ns, moments_ns)
-    kept = np.ones(len(low_ns), np.bool_)
-    kept[piece[piece >= 0]] = False
-    return low_ns[kept], high_ns[kept]
+    stays = np.ones(len(low_ns), np.bool_)
+    stays[piece[piece >= 0]] = False
+    return low_ns[stays], high_ns[stays]
 
 
 def _gap_of(low_ns: Int64s, high_ns: Int64s, moment_ns: Int64s) -> Int64s:

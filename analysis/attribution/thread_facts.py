@@ -90,8 +90,8 @@ class ThreadFacts:
     def independent(self) -> frozenset[int]:
         """The threads that run their own program: with their own step, warm-up or backward phase."""
         names = self.names
-        own = of_titles(names.warm_up | names.step | names.backward_phase, self.ranges)
-        return self._outside_engine(self.ranges.take(own))
+        runs_program = of_titles(names.warm_up | names.step | names.backward_phase, self.ranges)
+        return self._outside_engine(self.ranges.take(runs_program))
 
     @cached_property
     def phased(self) -> frozenset[int]:
