@@ -21,10 +21,10 @@ def spots_of(ranges: Ranges, rows: Int64s) -> Spots:
     return Spots(ranges.start_ns[rows], ranges.end_ns[rows], ranges.thread[rows])
 
 
-def with_inner(ranges: Ranges, is_operator: Bools, own: Spots | None) -> tuple[Spots, Int64s]:
+def with_inner(ranges: Ranges, is_operator: Bools, added: Spots | None) -> tuple[Spots, Int64s]:
     """Return operators, and the ranges that open inside one on its thread, and their rows: -1 for these ranges."""
     operators = np.flatnonzero(is_operator)
-    others = [spots_of(ranges, np.flatnonzero(~is_operator)), *([own] if own is not None else [])]
+    others = [spots_of(ranges, np.flatnonzero(~is_operator)), *([added] if added is not None else [])]
     inner = [spots.take(np.flatnonzero(_opens_inside(spots, spots_of(ranges, operators)))) for spots in others]
     parts = [spots_of(ranges, operators), *inner]
     columns = zip(*((part.start_ns, part.end_ns, part.thread) for part in parts), strict=True)
