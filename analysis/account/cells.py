@@ -272,9 +272,9 @@ def _added_up(
     (row, state, place), cell = grouped_rows(row, state, place)
     total_ns = summed(cell, ns, len(row))
     gpus = np.full(len(row), gpu, np.int32)
-    of_states = [column[state] for column in states]
-    of_places = [column[place] for column in places]
-    cells = Cells(row.astype(np.int32), gpus, *of_states, total_ns, *of_places)
+    kinds, details, phases = (column[state] for column in states)
+    of_places = (column[place] for column in places)
+    cells = Cells(row.astype(np.int32), gpus, kinds, details, phases, total_ns, *of_places)
     return cells.take(total_ns > 0)
 
 
