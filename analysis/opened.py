@@ -97,8 +97,8 @@ class Opened:
     def by_line(self) -> Report:
         """The same with kernels named by the lines that launch them; raises ReportError if no line is known."""
         named = named_by_line(self.attribution)
-        _, whole = accounted(named, include_warm_up=self.whole.warm_up_included)
-        return scaled(replace(whole, notes=self.whole.notes), self.asked_per_step)
+        _, totals = accounted(named, include_warm_up=self.whole.warm_up_included)
+        return scaled(replace(totals, notes=self.whole.notes), self.asked_per_step)
 
     @cached_property
     def counted(self) -> Attribution:
@@ -118,16 +118,16 @@ class Opened:
         return step_times(self.partition.of_counted_steps, include_warm_up=self.whole.warm_up_included)
 
 
-def is_per_step(some: Iterable[Report], asked: bool | None = None) -> bool:
+def is_per_step(some: Iterable[Report], choice: bool | None = None) -> bool:
     """Return whether figures of these reports are per step: as asked, else if steps of all of them have work."""
-    if asked is None:
+    if choice is None:
         return all(report.has_work_in_steps for report in some)
-    return asked
+    return choice
 
 
-def scaled(report: Report, asked: bool | None = None) -> Report:
+def scaled(report: Report, choice: bool | None = None) -> Report:
     """Return the report per step if figures are; raises ReportError if this was asked for and it has no steps."""
-    if is_per_step([report], asked):
+    if is_per_step([report], choice):
         return reports.per_step(report)
     return report
 
@@ -165,9 +165,9 @@ def opened(source: Source, choices: Choices = Choices()) -> Opened:
 
     Raises AnalysisError if it cannot be read, or contains no work.
     """
-    partition, whole = accounted(
+    partition, totals = accounted(
         attributed(source, choices),
         include_warm_up=choices.include_warm_up,
         unrecorded_step_ns=choices.unrecorded_step_ns,
     )
-    return Opened(partition, whole, choices.per_step)
+    return Opened(partition, totals, choices.per_step)

@@ -64,9 +64,9 @@ class Partition:
     @property
     def evidence(self) -> StepEvidence:
         """By what the steps are known, or why there are none."""
-        known = self.attribution.steps.evidence
-        if self.has_steps or known.refused:
-            return known
+        evidence = self.attribution.steps.evidence
+        if self.has_steps or evidence.refused:
+            return evidence
         return StepEvidence(refused=self.refusal)
 
     @property

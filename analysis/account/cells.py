@@ -273,7 +273,7 @@ def _added_up(
     total_ns = summed(cell, ns, len(row))
     gpus = np.full(len(row), gpu, np.int32)
     kinds, details, phases = (column[state] for column in states)
-    of_places = [column[place] for column in places]
+    of_places = (column[place] for column in places)
     cells = Cells(row.astype(np.int32), gpus, kinds, details, phases, total_ns, *of_places)
     return cells.take(total_ns > 0)
 

@@ -56,9 +56,9 @@ def choices_of(attribution: Attribution, steps: Steps) -> list[Choice]:
     choices: dict[int, Choice] = {}
     for numbers in by_length.values():
         rows = np.array([steps.loops[number].rows for number in numbers])
-        known = np.logical_and.reduce([_known(attribution, table, of_loop) for of_loop in rows])
+        is_known = np.logical_and.reduce([_known(attribution, table, of_loop) for of_loop in rows])
         has_no_step_before = bool((table.begun_by[rows[:, 0]] != BY_STEP_BEFORE).all())
-        together = choose(table.own_ns[rows].mean(axis=0), known, is_first=has_no_step_before)
+        together = choose(table.own_ns[rows].mean(axis=0), is_known, is_first=has_no_step_before)
         for number, of_loop in zip(numbers, rows, strict=True):
             choices[number] = replace(
                 together,
@@ -69,22 +69,26 @@ def choices_of(attribution: Attribution, steps: Steps) -> list[Choice]:
     return [choices[number] for number in range(len(steps.loops))]
 
 
-def choose(own_ns: Sequence[float], known: Bools, *, is_first: bool = False) -> Choice:
+def choose(own_ns: Sequence[float], is_known: Bools, *, is_first: bool = False) -> Choice:
     """Return which of some steps in order count, given their own times, ns, and whether these are known.
 
     `is_first` says that the first of them is the first of its process.
     """
-    rows = np.flatnonzero(known) if known.any() else np.arange(len(known))
-    unknown = np.setdiff1d(np.arange(len(known)), rows)
-    own = np.asarray(own_ns)[rows]
+    rows = np.arange(len(is_known))
+    if is_known.any():
+        rows = np.flatnonzero(is_known)
+    unknown = np.setdiff1d(np.arange(len(is_known)), rows)
+    known_ns = np.asarray(own_ns)[rows]
     none = rows[:0]
-    if is_first and not len(unknown) and len(own) == 2 and own[0] > (1 + APART) * own[1]:
+    are_two = is_first and not len(unknown) and len(known_ns) == 2
+    if are_two and known_ns[0] > (1 + APART) * known_ns[1]:
         return Choice(rows[1:], rows[:1], unknown, 1)
-    usual = usual_ns(own)
-    apart = np.flatnonzero(np.abs(own - usual) > APART * usual)
-    if period := _period(apart, len(own)):
-        return Choice(rows[len(own) % period :], none, unknown, period)
-    if len(apart) <= FEW * len(own):
+    usual = usual_ns(known_ns)
+    apart = np.flatnonzero(np.abs(known_ns - usual) > APART * usual)
+    period = _period(apart, len(known_ns))
+    if period:
+        return Choice(rows[len(known_ns) % period :], none, unknown, period)
+    if len(apart) <= FEW * len(known_ns):
         return Choice(np.delete(rows, apart), rows[apart], unknown, 1)
     return Choice(rows, none, unknown, 0)
 
@@ -104,13 +108,14 @@ def _period(apart: Int64s, count: int) -> int:
 
 def _known(attribution: Attribution, table: StepTable, rows: Int64s) -> Bools:
     """Mark the steps of a loop whose own times are known: all but the first, and perhaps that."""
-    known = table.own_ns[rows] > 0
+    is_known = table.own_ns[rows] > 0
     first_by = table.begun_by[rows[0]]
     if first_by == BY_STEP_BEFORE or len(rows) == 1:
-        return known
+        return is_known
     ranges = attribution.ranges
     of_row = table.range[rows]
     between_ns = np.maximum(ranges.start_ns[of_row[1:]] - ranges.end_ns[of_row[:-1]], 0)
     tiles = np.median(between_ns) <= TILES * np.median(table.own_ns[rows[1:]])
-    known[0] &= bool(first_by != BY_FIRST_WORK and tiles and not table.evaluation_ns[rows].any())
-    return known
+    has_evaluation = table.evaluation_ns[rows].any()
+    is_known[0] &= bool(first_by != BY_FIRST_WORK and tiles and not has_evaluation)
+    return is_known

@@ -68,12 +68,16 @@ def outside_operators(attribution: Attribution, paths: Paths, thread: int, windo
     edges_ns = np.unique(np.concatenate([operators.start_ns, operators.end_ns]))
     window, start_ns, end_ns = cut_at(edges_ns, windows.start_ns, windows.end_ns)
     is_free = operators.covered(start_ns, end_ns) == 0
-    is_open = (ranges.thread == thread) & (ranges.end_ns > ranges.start_ns) & (attribution.home >= 0)
+    takes_time = ranges.end_ns > ranges.start_ns
+    is_open = (ranges.thread == thread) & takes_time & (attribution.home >= 0)
     open_ranges = ranges.take(np.flatnonzero(is_open))
-    running = frames.take(frames.thread == thread) if frames is not None else None
     cuts_ns = [open_ranges.start_ns, open_ranges.end_ns]
-    cuts_ns += [running.start_ns, running.end_ns] if running is not None else []
-    piece, start_ns, end_ns = cut_at(np.unique(np.concatenate(cuts_ns)), start_ns[is_free], end_ns[is_free])
+    running = None
+    if frames is not None:
+        running = frames.take(frames.thread == thread)
+        cuts_ns += [running.start_ns, running.end_ns]
+    edges_ns = np.unique(np.concatenate(cuts_ns))
+    piece, start_ns, end_ns = cut_at(edges_ns, start_ns[is_free], end_ns[is_free])
     place = Layers(open_ranges.start_ns, open_ranges.end_ns).innermost(start_ns)
     node = np.append(attribution.home[is_open], np.int32(-1))[place]
     function = np.full(len(start_ns), -1, np.int32)
@@ -94,7 +98,8 @@ def _lines_before(attribution: Attribution, thread: int, at_ns: Int64s) -> Int32
     rows = np.flatnonzero(np.isin(launches.thread, _in_turn(attribution, thread)))
     rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
     following = np.searchsorted(launches.start_ns[rows], at_ns, "right")
-    before: Int32s = np.append(lines.before_launch, np.int32(-1))[np.append(rows, -1)[following]]
+    call = np.append(rows, -1)[following]
+    before: Int32s = np.append(lines.before_launch, np.int32(-1))[call]
     return before
 
 
@@ -102,17 +107,15 @@ def _causes(attribution: Attribution, paths: Paths, node: Int32s, function: Int3
     """Return the cause of each piece, by the innermost range or function whose name says one."""
     functions = ("", *attribution.trace.frame_names)
     (path, name), place = grouped_rows(paths.names_of_node[node], function + 1)
-    causes = [
-        _cause((*paths.names[number], functions[of_function]))
-        for number, of_function in zip(path.tolist(), name.tolist(), strict=True)
-    ]
+    pairs = zip(path.tolist(), name.tolist(), strict=True)
+    causes = [_cause((*paths.names[path_number], functions[number])) for path_number, number in pairs]
     return np.array(causes, np.int8)[place]
 
 
 def _cause(names: tuple[str, ...]) -> int:
     for name in reversed(names):
-        if loads_data(name) or waits(name):
-            if loads_data(name):
-                return LOADING
+        if loads_data(name):
+            return LOADING
+        if waits(name):
             return WAITING
     return PYTHON

@@ -48,7 +48,8 @@ def generations(attribution: Attribution, *, include_warm_up: bool = False) -> d
         return {}
     step_of_node = step_of_nodes(attribution, include_warm_up=include_warm_up)
     called = outermost_calls(attribution) & ranges.of_forward
-    called &= ~np.isin(trace.process_of_thread()[ranges.thread], training_processes(trace, attribution.facts))
+    process = trace.process_of_thread()[ranges.thread]
+    called &= ~np.isin(process, training_processes(trace, attribution.facts))
     rows = np.flatnonzero(called)
     step = step_of_node[attribution.home[rows]]
     in_step = (step >= 0) & (ranges.thread[steps[step]] == ranges.thread[rows])
@@ -58,21 +59,26 @@ def generations(attribution: Attribution, *, include_warm_up: bool = False) -> d
     if not (positions == 1).any():
         return {}
     name_id = ranges.name_id[rows]
-    found: dict[int, Generation] = {}
+    parts_of_step: dict[int, Generation] = {}
     for (number,), calls in rows_of_each(step):
         count = positions[calls]
         if not (count == 1).any():
             continue
-        known = count > 0
-        of_model = np.flatnonzero(known & (name_id[calls] == name_id[calls[known][-1]]))
+        has_count = count > 0
+        names = name_id[calls]
+        last_name = names[has_count][-1]
+        of_model = np.flatnonzero(has_count & (names == last_name))
         # A part begins with the first call, of any model, after the call of the part before.
-        part = np.minimum(np.searchsorted(of_model, np.arange(len(calls))), len(of_model) - 1)
-        is_prefill = _prefill(bounds(part, count, count, len(of_model))[1])
+        part = np.searchsorted(of_model, np.arange(len(calls)))
+        part = np.minimum(part, len(of_model) - 1)
+        _, most_positions = bounds(part, count, count, len(of_model))
+        is_prefill = _prefill(most_positions)
         if is_prefill[0]:
-            start_ns = ranges.start_ns[rows[calls[of_model[:-1] + 1]]]
+            first_call = rows[calls[of_model[:-1] + 1]]
             decoded = count[of_model][~is_prefill]
-            found[number] = Generation(start_ns, is_prefill, len(decoded) if (decoded == 1).all() else None)
-    return found
+            tokens = len(decoded) if (decoded == 1).all() else None
+            parts_of_step[number] = Generation(ranges.start_ns[first_call], is_prefill, tokens)
+    return parts_of_step
 
 
 def _prefill(positions: Int64s) -> Bools:
@@ -98,7 +104,7 @@ def _positions(attribution: Attribution, calls: Int64s) -> Int64s:
         for fact in attribution.trace.facts
         if isinstance(fact.mark, CallMark)
     ]
-    at_ns, thread, given = np.array(facts, np.int64).reshape(-1, 3).T
+    at_ns, thread, counts = np.array(facts, np.int64).reshape(-1, 3).T
     for (number,), some in rows_of_each(thread):
         on_thread = np.flatnonzero(ranges.thread[calls] == number)
         call = np.searchsorted(ranges.start_ns[calls[on_thread]], at_ns[some], "right") - 1
@@ -106,7 +112,7 @@ def _positions(attribution: Attribution, calls: Int64s) -> Int64s:
         call = on_thread[call[inside]]
         some = some[inside]
         inside = at_ns[some] <= ranges.end_ns[calls[call]]
-        positions[call[inside]] = given[some[inside]]
+        positions[call[inside]] = counts[some[inside]]
     return positions
 
 
@@ -118,8 +124,8 @@ def divided(
     The keys are those of report.account.StepRow.
     """
     table = steps.table
-    found = generations(attribution, include_warm_up=include_warm_up)
-    if not found:
+    parts_of_step = generations(attribution, include_warm_up=include_warm_up)
+    if not parts_of_step:
         return {}
     step_of_work = step_of_nodes(attribution, include_warm_up=include_warm_up)[attribution.node]
     work = dict(rows_of_each(step_of_work))
@@ -128,8 +134,8 @@ def divided(
         pieces = loop.pieces.in_steps()
         for row in loop.rows.tolist():
             number = int(table.number[row])
-            if number in found:
-                generation = found[number]
+            if number in parts_of_step:
+                generation = parts_of_step[number]
                 ends_ns = _ends_of_parts(attribution, generation, work[number,])
                 before_ns = table.before_ns[row]
                 end_ns = table.end_ns[row]

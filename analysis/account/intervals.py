@@ -24,7 +24,8 @@ class Intervals(Columns):
 
     def covered(self, start_ns: Int64s, end_ns: Int64s) -> Int64s:
         """Return how much of each given interval they cover, ns."""
-        before_ns = np.concatenate([[0], np.cumsum(self.end_ns - self.start_ns)])
+        lengths_ns = self.end_ns - self.start_ns
+        before_ns = np.concatenate([[0], np.cumsum(lengths_ns)])
         return self._until(end_ns, before_ns) - self._until(start_ns, before_ns)
 
     def contain(self, time_ns: Int64s) -> NDArray[np.bool_]:
@@ -42,13 +43,16 @@ class Intervals(Columns):
     def joined_with(self, other: Intervals) -> Intervals:
         """Return when either of them covers."""
         start_ns = np.concatenate([self.start_ns, other.start_ns])
-        return union(start_ns, np.concatenate([self.end_ns, other.end_ns]))
+        end_ns = np.concatenate([self.end_ns, other.end_ns])
+        return union(start_ns, end_ns)
 
     def _until(self, time_ns: Int64s, before_ns: Int64s) -> Int64s:
         """Return how much they cover before each time, given how much the intervals before each of them do, ns."""
+        if not len(self):
+            return np.zeros_like(time_ns)
         after = np.searchsorted(self.start_ns, time_ns, "right")
-        beyond = np.maximum(self.end_ns[after - 1] - time_ns, 0) if len(self) else np.zeros_like(time_ns)
-        return np.where(after > 0, before_ns[after] - beyond, 0)
+        beyond_ns = np.maximum(self.end_ns[after - 1] - time_ns, 0)
+        return np.where(after > 0, before_ns[after] - beyond_ns, 0)
 
 
 def union(start_ns: Int64s, end_ns: Int64s) -> Intervals:
@@ -57,17 +61,18 @@ def union(start_ns: Int64s, end_ns: Int64s) -> Intervals:
         order = np.argsort(start_ns, kind="stable")
         start_ns = start_ns[order]
         end_ns = end_ns[order]
-    start = start_ns
-    reach = np.maximum.accumulate(end_ns)
-    first = np.flatnonzero(np.concatenate([[len(start) > 0], start[1:] > reach[:-1]]))
-    last = np.append(first[1:], len(start))[: len(first)] - 1
-    return Intervals(start[first], reach[last])
+    reach_ns = np.maximum.accumulate(end_ns)
+    is_apart = start_ns[1:] > reach_ns[:-1]
+    first = np.flatnonzero(np.concatenate([[len(start_ns) > 0], is_apart]))
+    behind = np.append(first[1:], len(start_ns))[: len(first)]
+    return Intervals(start_ns[first], reach_ns[behind - 1])
 
 
 def touching(start_ns: Int64s, end_ns: Int64s, others: Intervals) -> Int64s:
     """Return which intervals share time with one of some others: positions (k,)."""
+    first = np.searchsorted(others.end_ns, start_ns, "right")
     behind = np.searchsorted(others.start_ns, end_ns, "left")
-    return np.flatnonzero(np.searchsorted(others.end_ns, start_ns, "right") < behind)
+    return np.flatnonzero(first < behind)
 
 
 def cut_at(cuts_ns: Int64s, from_ns: Int64s, until_ns: Int64s) -> tuple[Int64s, Int64s, Int64s]:
@@ -86,4 +91,6 @@ def cut_at(cuts_ns: Int64s, from_ns: Int64s, until_ns: Int64s) -> tuple[Int64s, 
 def numbered(count: Int64s) -> tuple[Int64s, Int64s]:
     """Return the position of each of many rows that stand for `count` rows, and its number among these, from 0."""
     position = np.repeat(np.arange(len(count)), count)
-    return position, np.arange(len(position)) - np.repeat(np.cumsum(count) - count, count)
+    rows_before = np.cumsum(count) - count
+    number = np.arange(len(position)) - rows_before[position]
+    return position, number

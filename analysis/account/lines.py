@@ -51,13 +51,13 @@ def longest_lines(
     if lines is None:
         return ()
     (numbers,), group = grouped_rows(source)
-    known: dict[tuple[Line, Line | None], int] = {}
+    by_line: dict[tuple[Line, Line | None], int] = {}
     for number, total_ns in zip(numbers.tolist(), summed(group, ns, len(numbers)).tolist(), strict=True):
         if number >= 0:
             of_source = lines.sources[number]
             key = of_source.lines[0], of_source.backward
-            known[key] = known.get(key, 0) + total_ns
-    if not known or sum(known.values()) < KNOWN_FROM * ns.sum():
+            by_line[key] = by_line.get(key, 0) + total_ns
+    if not by_line or sum(by_line.values()) < KNOWN_FROM * ns.sum():
         return ()
-    longest = sorted(known.items(), key=lambda item: (-item[1], item[0][0]))[:most]
+    longest = sorted(by_line.items(), key=lambda item: (-item[1], item[0][0]))[:most]
     return tuple(LineTime(*key, total_ns) for key, total_ns in longest)

@@ -118,10 +118,10 @@ def steps_of(attribution: Attribution, steps: Int32s, *, include_warm_up: bool) 
     """Return the steps that are these ranges, in order of start; None if none of them has work."""
     builder = _Builder(attribution, steps, include_warm_up)
     built = []
-    for process, mine in _loops(attribution, steps):
-        worked = builder.worked[mine]
+    for process, of_process in _loops(attribution, steps):
+        worked = builder.worked[of_process]
         if worked.any():
-            built.append((process, *builder.loop(process, mine[worked], mine[~worked])))
+            built.append((process, *builder.loop(process, of_process[worked], of_process[~worked])))
     main = max((table for _, table, _ in built), key=lambda table: int(table.own_ns.sum()), default=None)
     if main is None:
         return None

@@ -320,9 +320,9 @@ def _difference(partition: Partition, some: Int64s, others: Int64s) -> Differenc
         means.append(sums_ns / len(rows))
     more_ns = means[0] - means[1]
     sign = 1 if more_ns.sum() >= 0 else -1
-    state = int((sign * more_ns).argmax())
-    kind, detail = divmod(state, WIDEST)
-    return Difference(kinds_of(partition)[kind], names_of(partition)[kind][detail], float(more_ns[state]))
+    most = int((sign * more_ns).argmax())
+    kind, detail = divmod(most, WIDEST)
+    return Difference(kinds_of(partition)[kind], names_of(partition)[kind][detail], float(more_ns[most]))
 
 
 def _pause(partition: Partition) -> Pause | None:
@@ -347,10 +347,8 @@ def _pause(partition: Partition) -> Pause | None:
     left_ns -= summed(pieces.cause, pieces.duration_ns, len(CAUSES))
 
     def path(row: int) -> Path:
-        node = partition.attribution.node[row]
-        number = partition.paths.names_of_node[node]
-        around: Path = partition.paths.names[number]
-        return around
+        number = int(partition.paths.names_of_node[partition.attribution.node[row]])
+        return partition.paths.names[number]
 
     return Pause(
         duration_ns=duration_ns,

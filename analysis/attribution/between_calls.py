@@ -50,13 +50,15 @@ def with_gaps_named(trace: Trace, rules: Rules) -> tuple[Trace, NameFacts]:
     ranges = trace.ranges
     process = trace.process_of_thread()
     nested = nested_ranges(trace, rules.domains)
-    called &= nested & ~np.isin(process[ranges.thread], training_processes(trace, facts))
+    trains = np.isin(process[ranges.thread], training_processes(trace, facts))
+    called &= nested & ~trains
     if not called.any():
         return trace, facts
     trace, facts = with_names(trace, facts, [BETWEEN_CALLS])
     users = nested & ~operator_ranges(facts, ranges)
     turns = of_titles(facts.turns, ranges)
-    forwards = nested & of_titles(facts.opens_phase & (facts.phase == PHASES.index(FORWARD)), ranges)
+    opens_forward = facts.opens_phase & (facts.phase == PHASES.index(FORWARD))
+    forwards = nested & of_titles(opens_forward, ranges)
     steps = users & of_titles(facts.measured, ranges)
     marks_ns: dict[int, list[int]] = defaultdict(list)
     for fact in trace.facts:
@@ -72,12 +74,14 @@ def with_gaps_named(trace: Trace, rules: Rules) -> tuple[Trace, NameFacts]:
         calls = of_thread.take(called[rows])
         around = of_thread.take(steps[rows])
         of_process_ns = np.array(marks_ns[process[thread]], np.int64)
-        low_ns, high_ns = _extents(calls, of_thread.take(forwards[rows]))
-        last_ns = _end_of_step(low_ns[-1], high_ns[-1], around, of_process_ns)
-        low_ns, high_ns = high_ns, np.append(low_ns[1:], last_ns)
+        call_start_ns, call_end_ns = _extents(calls, of_thread.take(forwards[rows]))
+        last_ns = _end_of_step(call_start_ns[-1], call_end_ns[-1], around, of_process_ns)
+        low_ns = call_end_ns
+        high_ns = np.append(call_start_ns[1:], last_ns)
         has_time = low_ns < high_ns
-        pieces_ns = _pieces(low_ns[has_time], high_ns[has_time], of_thread.take(users[rows]), of_process_ns)
-        low_ns, high_ns = _without(*pieces_ns, of_thread.start_ns[turns[rows]])
+        of_users = of_thread.take(users[rows])
+        low_ns, high_ns = _pieces(low_ns[has_time], high_ns[has_time], of_users, of_process_ns)
+        low_ns, high_ns = _without(low_ns, high_ns, of_thread.start_ns[turns[rows]])
         pieces.append(_named(low_ns, high_ns, calls, name_id))
         count += len(low_ns)
         if count > most:
@@ -100,11 +104,14 @@ def _extents(calls: Ranges, forwards: Ranges) -> tuple[Int64s, Int64s]:
     A call is as long as the outermost of the ranges `forwards` that contains it, and no other.
     """
     reach_ns = np.maximum.accumulate(calls.end_ns)
-    first = np.flatnonzero(np.append(True, calls.start_ns[1:] >= reach_ns[:-1]))
+    is_outermost = np.append(True, calls.start_ns[1:] >= reach_ns[:-1])
+    first = np.flatnonzero(is_outermost)
+    last = np.append(first[1:], len(calls)) - 1
     start_ns = calls.start_ns[first]
-    end_ns = reach_ns[np.append(first[1:], len(calls)) - 1]
+    end_ns = reach_ns[last]
     call = np.searchsorted(start_ns, forwards.start_ns, "left")
-    around = np.flatnonzero(np.searchsorted(end_ns, forwards.end_ns, "right") - call == 1)
+    behind = np.searchsorted(end_ns, forwards.end_ns, "right")
+    around = np.flatnonzero(behind - call == 1)
     low_ns = start_ns.copy()
     high_ns = end_ns.copy()
     np.minimum.at(low_ns, call[around], forwards.start_ns[around])
@@ -127,16 +134,19 @@ def _pieces(low_ns: Int64s, high_ns: Int64s, users: Ranges, marks_ns: Int64s) ->
     ends = _gap_of(low_ns, high_ns, users.end_ns)
     differ = starts != ends
     moments_ns = np.concatenate([users.start_ns[differ], users.end_ns[differ], marks_ns])
-    cuts_ns = np.unique(moments_ns[_gap_of(low_ns, high_ns, moments_ns) >= 0])
-    return np.sort(np.append(low_ns, cuts_ns)), np.sort(np.append(high_ns, cuts_ns))
+    is_in_gap = _gap_of(low_ns, high_ns, moments_ns) >= 0
+    cuts_ns = np.unique(moments_ns[is_in_gap])
+    begins_ns = np.sort(np.append(low_ns, cuts_ns))
+    ends_ns = np.sort(np.append(high_ns, cuts_ns))
+    return begins_ns, ends_ns
 
 
 def _without(low_ns: Int64s, high_ns: Int64s, moments_ns: Int64s) -> tuple[Int64s, Int64s]:
     """Return the pieces in which none of these moments is."""
     piece = _gap_of(low_ns, high_ns, moments_ns)
-    kept = np.ones(len(low_ns), np.bool_)
-    kept[piece[piece >= 0]] = False
-    return low_ns[kept], high_ns[kept]
+    stays = np.ones(len(low_ns), np.bool_)
+    stays[piece[piece >= 0]] = False
+    return low_ns[stays], high_ns[stays]
 
 
 def _gap_of(low_ns: Int64s, high_ns: Int64s, moment_ns: Int64s) -> Int64s:
@@ -144,7 +154,8 @@ def _gap_of(low_ns: Int64s, high_ns: Int64s, moment_ns: Int64s) -> Int64s:
     if not len(low_ns):
         return np.full(len(moment_ns), -1, np.int64)
     gap = np.searchsorted(low_ns, moment_ns, "left") - 1
-    return np.where((gap >= 0) & (moment_ns < high_ns[gap]), gap, -1)
+    is_inside = (gap >= 0) & (moment_ns < high_ns[gap])
+    return np.where(is_inside, gap, -1)
 
 
 def _named(low_ns: Int64s, high_ns: Int64s, calls: Ranges, name_id: int) -> Ranges:

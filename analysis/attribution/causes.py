@@ -52,8 +52,10 @@ def attribute(trace: Trace, rules: Rules | None = None) -> Attribution:
         attribution.facts.phase[updates] = PHASES.index(OPTIMIZER)
         attribution.facts.step[updates] = False
         attribution = replace(attribution, **attributing.phases(attribution.node))
-    copying = attributing.threads.launching - attributing.threads.launching_kernels
-    attribution = with_lines(with_steps(attribution, updates, copying))
+    threads = attributing.threads
+    copying = threads.launching - threads.launching_kernels
+    attribution = with_steps(attribution, updates, copying)
+    attribution = with_lines(attribution)
     give_back(len(trace.ranges))
     return attribution
 
@@ -79,7 +81,8 @@ class _Attributing:
         self.computed_again = np.zeros(len(self.own_ranges), np.bool_)
         forward = np.flatnonzero(self.own_ranges.of_forward)
         if len(forward):
-            self.computed_again[forward] = self.threads.engine_calls(self.own_ranges.take(forward))[0] >= 0
+            engine_call, _ = self.threads.engine_calls(self.own_ranges.take(forward))
+            self.computed_again[forward] = engine_call >= 0
 
     def attribution(self) -> Attribution:
         trace = self.trace
@@ -103,8 +106,9 @@ class _Attributing:
         home = self.nesting.home.copy()
         if self.rules.adopt and len(self.ranges):
             rows = np.flatnonzero(np.isin(self.ranges.thread, self.adoption.threads))
-            waiting_node = self.adoption.waiting_node(self.ranges.take(rows))  # and below the nodes of that thread
-            home[rows] = self.forest.graft(np.maximum(waiting_node, -1), home[rows])
+            waiting_node = self.adoption.waiting_node(self.ranges.take(rows))
+            upper = np.maximum(waiting_node, -1)
+            home[rows] = self.forest.graft(upper, home[rows])  # below the nodes of the thread that waits
         if self.rules.operators == "auto":
             home = self._show_stray_operators([(calls, placed), (self.allocated, allocated)], home)
 
@@ -132,9 +136,10 @@ class _Attributing:
         self.forest.require_drawable(len(self.ranges))
 
         # Nodes that contain work, at any depth, and were linked.
-        with_work = marked(np.concatenate([node, self.memory_node]), len(self.forest))
-        made_by_links = marked(np.concatenate(placing.linked_nodes), len(self.forest))
-        self.linked = self.forest.around(with_work)[:-1] & made_by_links
+        nodes_of_work = np.concatenate([node, self.memory_node])
+        nodes_of_links = np.concatenate(placing.linked_nodes)
+        has_work = self.forest.around(marked(nodes_of_work, len(self.forest)))
+        self.linked = has_work[:-1] & marked(nodes_of_links, len(self.forest))
         led = self.linked.copy()
         led[self.captured] = True
         return Attribution(
@@ -159,21 +164,22 @@ class _Attributing:
         # PyTorch's operator ranges on these threads that are in no range of the user's.
         threads = [spots.thread[rows] for (spots, _), rows in zip(groups, stray, strict=True)]
         on_threads = marked(np.concatenate(threads), len(self.trace.threads))
-        rows = np.flatnonzero(self.operator & on_threads[ranges.thread])
-        spots = Spots(ranges.start_ns[rows], ranges.end_ns[rows], ranges.thread[rows])
-        outermost = Nesting(self.ranges.take(self.forest.above(self.nesting.home) < 0))
-        user_node = outermost.containing(spots)
-        operators = ranges.take(rows[user_node < 0])
+        operators = ranges.take(self.operator & on_threads[ranges.thread])
+        is_outermost = self.forest.above(self.nesting.home) < 0
+        user_node = Nesting(self.ranges.take(is_outermost)).containing(operators)
+        operators = operators.take(user_node < 0)
         if not len(operators):
             return home
         nesting = Nesting(operators)
         first = len(self.forest)
         inside = [nesting.containing(spots.take(rows)) for (spots, _), rows in zip(groups, stray, strict=True)]
-        parent = np.where(nesting.forest.parent >= 0, nesting.forest.parent + first, -1)
-        self.forest.add(parent.astype(np.int32), nesting.forest.range + np.int32(len(self.ranges)))
+        added = nesting.forest
+        parent = np.where(added.parent >= 0, added.parent + first, -1)
+        self.forest.add(parent.astype(np.int32), added.range + np.int32(len(self.ranges)))
         for (_, placed), rows, operator_node in zip(groups, stray, inside, strict=True):
-            placed.node[rows] = np.where(operator_node >= 0, operator_node + first, -1)
-            placed.how[rows[operator_node >= 0]] = OWN
+            is_inside = operator_node >= 0
+            placed.node[rows] = np.where(is_inside, operator_node + first, -1)
+            placed.how[rows[is_inside]] = OWN
         self.ranges = Ranges.joined([self.ranges, operators])
         return np.concatenate([home, nesting.home + first]).astype(np.int32)
 

@@ -43,9 +43,9 @@ def with_categories(trace: Trace, facts: NameFacts) -> Trace:
     left = np.flatnonzero(category < 0)
     if trace.frames is not None and len(left):
         category[left] = _of_functions(trace, calls.take(left))
-    known = np.flatnonzero(category >= 0)
-    pairs, pair = grouped_rows(trace.work.name_id[rows[known]], category[known])
-    total_ns = summed(pair, trace.work.duration_ns[rows[known]], len(pairs[0]))
+    categorized = np.flatnonzero(category >= 0)
+    pairs, pair = grouped_rows(trace.work.name_id[rows[categorized]], category[categorized])
+    total_ns = summed(pair, trace.work.duration_ns[rows[categorized]], len(pairs[0]))
     categories = {}
     for place in np.argsort(total_ns, kind="stable").tolist():  # the last is the largest
         categories[trace.names[pairs[0][place]]] = _NAME[pairs[1][place]]

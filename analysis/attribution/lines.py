@@ -33,11 +33,14 @@ def with_lines(attribution: Attribution) -> Attribution:
     trace = attribution.trace
     if trace.lines is None or len(trace.lines.begun_ns) < 2:
         return replace(attribution, lines=trace.lines)
-    like = _like_calls(trace, trace.lines, _kinds(attribution, trace.lines.begun_ns))
-    of_launch, before_launch = (
-        np.where(like >= 0, column[like], column) for column in (trace.lines.of_launch, trace.lines.before_launch)
-    )
-    return replace(attribution, lines=replace(trace.lines, of_launch=of_launch, before_launch=before_launch))
+    lines = trace.lines
+    kind = _kinds(attribution, lines.begun_ns)
+    like = _like_calls(trace, lines, kind)
+    is_like = like >= 0
+    of_launch = np.where(is_like, lines.of_launch[like], lines.of_launch)
+    before_launch = np.where(is_like, lines.before_launch[like], lines.before_launch)
+    lines = replace(lines, of_launch=of_launch, before_launch=before_launch)
+    return replace(attribution, lines=lines)
 
 
 def named_by_line(attribution: Attribution) -> Attribution:
@@ -47,15 +50,17 @@ def named_by_line(attribution: Attribution) -> Attribution:
     """
     lines = attribution.lines
     trace = attribution.trace
-    if lines is None or not (lines.of_launch[trace.work.launch[trace.work.launch >= 0]] >= 0).any():
+    launched = trace.work.launch[trace.work.launch >= 0]
+    if lines is None or not (lines.of_launch[launched] >= 0).any():
         reason = f": {lines.reason}" if lines is not None and lines.reason else ""
         raise ReportError(f"No kernel's line is known{reason}. {HOW_TO_GET_LINES}")
     number = Names(trace.names)
     called = [number(source.lines[0].called) for source in lines.sources]
-    of_work = np.append(lines.of_launch, np.int32(UNKNOWN))[trace.work.launch]
-    named = np.array([*called, number(UNKNOWN_LINE)], np.int32)[of_work]
+    name_of_line = np.array([*called, number(UNKNOWN_LINE)], np.int32)
+    line_of_work = np.append(lines.of_launch, np.int32(UNKNOWN))[trace.work.launch]
     is_kernel = trace.work.kind == KERNEL
-    work = replace(trace.work, name_id=np.where(is_kernel, named, trace.work.name_id))
+    name_id = np.where(is_kernel, name_of_line[line_of_work], trace.work.name_id)
+    work = replace(trace.work, name_id=name_id)
     return replace(attribution, trace=replace(trace, work=work, names=number.all))
 
 
@@ -69,22 +74,29 @@ def _kinds(attribution: Attribution, begun_ns: Int64s) -> Int64s:
     launch = trace.work.launch
     count = len(trace.launches)
     rows = np.flatnonzero(launch >= 0)[::-1]  # of several pieces of work of one call, the first
+    path_of_node = np.append(_paths_in_steps(attribution), UNKNOWN)
     name, phase, path = np.full((3, count), UNKNOWN, np.int64)
     name[launch[rows]] = trace.work.name_id[rows]
     phase[launch[rows]] = attribution.phase[rows]
-    path[launch[rows]] = np.append(_paths_in_steps(attribution), UNKNOWN)[attribution.node[rows]]
+    path[launch[rows]] = path_of_node[attribution.node[rows]]
     order = _order(trace)
     works = marked(launch, count)[order]
     following = np.where(works, np.arange(count), count)
     following = np.minimum.accumulate(following[::-1])[::-1]
-    same_thread = np.append(launches.thread[order], -1)[following] == launches.thread[order]
-    next_working = np.append(order, -1)[np.where(same_thread, following, count)]
+    thread = launches.thread[order]
+    is_same_thread = np.append(thread, -1)[following] == thread
+    place_of_next = np.where(is_same_thread, following, count)
+    next_working = np.append(order, -1)[place_of_next]
     idle = order[~works]
     from_next = next_working[~works]
     last = from_next < 0
     from_next[last] = _first_in_step(trace, begun_ns, idle[last], order[works])
-    phase[idle], path[idle] = (np.where(from_next >= 0, column[from_next], UNKNOWN) for column in (phase, path))
-    call = trace.calls.of_launch if trace.calls is not None else np.zeros(count, np.uint16)
+    has_next = from_next >= 0
+    phase[idle] = np.where(has_next, phase[from_next], UNKNOWN)
+    path[idle] = np.where(has_next, path[from_next], UNKNOWN)
+    call = np.zeros(count, np.uint16)
+    if trace.calls is not None:
+        call = trace.calls.of_launch
     _, kind = grouped_rows(launches.thread, call, name, phase, path)
     return kind
 
@@ -150,7 +162,9 @@ def _like_calls(trace: Trace, lines: Lines, kind: Int64s) -> Int64s:
         start_ns = launches.start_ns[of_thread]
         first, last = np.searchsorted(start_ns, lines.span_ns)
         traced = _Step(of_thread[first:last], kind)
-        edges = np.unique(np.searchsorted(start_ns, lines.begun_ns)).tolist() if len(traced.rows) else []
+        if not len(traced.rows):
+            continue
+        edges = np.unique(np.searchsorted(start_ns, lines.begun_ns)).tolist()
         for begin, end in pairwise([*edges, len(of_thread)]):
             rows = of_thread[begin:end]
             like[rows] = traced.like(kind[rows])
@@ -171,10 +185,11 @@ class _Step:
         if len(kind) == len(self._kind) and (kind == self._kind).all():
             return self.rows
         order = np.argsort(kind, kind="stable")
-        of_kind = kind[order]
-        number = np.arange(len(kind)) - np.searchsorted(of_kind, of_kind)
-        place = np.searchsorted(self._sorted, of_kind) + number
-        is_there = place < np.searchsorted(self._sorted, of_kind, "right")
+        in_order = kind[order]
+        number = np.arange(len(kind)) - np.searchsorted(in_order, in_order)
+        place = np.searchsorted(self._sorted, in_order) + number
+        behind = np.searchsorted(self._sorted, in_order, "right")
+        is_there = place < behind
         like = np.full(len(kind), UNKNOWN, np.int64)
         like[order[is_there]] = self.rows[self._order[place[is_there]]]
         return like

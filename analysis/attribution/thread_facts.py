@@ -59,12 +59,18 @@ class ThreadFacts:
         self.ranges = ranges
         self.calls = working_calls(trace)
         self._process = trace.process_of_thread().tolist()
-        numbered = [*enumerate(trace.threads)]
-        self.mains = frozenset(
-            number for number, thread in numbered if thread.thread_id == trace.processes[thread.process].process_id
-        )
-        self.workers = frozenset(number for number, thread in numbered if WORKER_THREADS.search(thread.name))
-        named_autograd = (number for number, thread in numbered if AUTOGRAD_THREADS.search(thread.name))
+        mains: set[int] = set()
+        workers: set[int] = set()
+        named_autograd: set[int] = set()
+        for number, thread in enumerate(trace.threads):
+            if thread.thread_id == trace.processes[thread.process].process_id:
+                mains.add(number)
+            if WORKER_THREADS.search(thread.name):
+                workers.add(number)
+            if AUTOGRAD_THREADS.search(thread.name):
+                named_autograd.add(number)
+        self.mains = frozenset(mains)
+        self.workers = frozenset(workers)
         self._named_autograd = frozenset(named_autograd)
         self.launching = _threads(self.calls.thread)
         self.launching_kernels = _threads(self.calls.thread[self.calls.launches_kernel])  # or a graph
@@ -76,8 +82,9 @@ class ThreadFacts:
         if by_ranges:  # not those that run the program, or call a model for it: recomputation does not
             calls = self.ranges.take(self.ranges.of_forward)
             again = Nesting(calls.take(computed_again(self.trace, calls)))
-            calling_models = self._outside_engine(calls.take(_is_outside(calls, again)))
-            by_ranges = by_ranges - self.independent - self.phased - calling_models - self._running_programs
+            first_calls = calls.take(_is_outside(calls, again))
+            calling_models = self._outside_engine(first_calls)
+            by_ranges -= self.independent | self.phased | calling_models | self._running_programs
         return (self._named_autograd - self.mains) | by_ranges
 
     @cached_property
@@ -90,13 +97,14 @@ class ThreadFacts:
     def independent(self) -> frozenset[int]:
         """The threads that run their own program: with their own step, warm-up or backward phase."""
         names = self.names
-        own = of_titles(names.warm_up | names.step | names.backward_phase, self.ranges)
-        return self._outside_engine(self.ranges.take(own))
+        runs_program = of_titles(names.warm_up | names.step | names.backward_phase, self.ranges)
+        return self._outside_engine(self.ranges.take(runs_program))
 
     @cached_property
     def phased(self) -> frozenset[int]:
         """The threads with any phase of their own, such as one that recomputes in backward."""
-        return self._outside_engine(self.ranges.take(of_titles(self.names.opens_phase, self.ranges)))
+        opens_phase = of_titles(self.names.opens_phase, self.ranges)
+        return self._outside_engine(self.ranges.take(opens_phase))
 
     def in_nccl(self, spots: Spots) -> Bools:
         """Return which intervals lie inside a range that NCCL opened around a call of its own."""
@@ -106,7 +114,8 @@ class ThreadFacts:
     def _nccl(self) -> Nesting:
         names = np.array([bool(NCCL_RANGES.match(name)) for name in self.trace.names], np.bool_)
         ranges = self.trace.ranges
-        return Nesting(ranges.take(names[ranges.name_id] & (ranges.style == PUSH_POP)))
+        is_nccls = names[ranges.name_id] & (ranges.style == PUSH_POP)
+        return Nesting(ranges.take(is_nccls))
 
     def engine_calls(self, spots: Spots) -> tuple[Int64s, Ranges]:
         """Return the innermost range of autograd's engine around each interval on its thread, and these ranges.
@@ -115,13 +124,15 @@ class ThreadFacts:
         it where there is no GPU, or where `set_multithreading_enabled(False)` says so.
         """
         engine = self._engine
-        here = marked(spots.thread, max(1, len(self.trace.threads)))[engine.thread]
-        engine = engine.take(here & (engine.category != MODEL_BACKWARD) & (engine.style == PUSH_POP))
+        is_asked = marked(spots.thread, max(1, len(self.trace.threads)))
+        is_nested = (engine.category != MODEL_BACKWARD) & (engine.style == PUSH_POP)
+        engine = engine.take(is_asked[engine.thread] & is_nested)
         if not len(engine):
             return np.full(len(spots), -1), engine
         nesting = Nesting(engine)
         node = nesting.containing(spots)
-        return np.where(node >= 0, np.append(nesting.forest.range, -1)[node], -1).astype(np.int64), engine
+        position = np.append(nesting.forest.range, -1)[node]
+        return position.astype(np.int64), engine
 
     @cached_property
     def devices(self) -> Int64s:
@@ -138,9 +149,10 @@ class ThreadFacts:
     def candidates(self) -> Candidates:
         """The threads of the same process that could wait for each: they have ranges of their own, most first."""
         threads, count = counted(self.ranges.thread)
-        alone = marked(_positions(self.of_autograd | self.workers), len(self.trace.threads))
-        waiting = threads[np.argsort(-count, kind="stable")]
-        return Candidates(self.trace.process_of_thread(), waiting[~alone[waiting]])
+        never_wait = _positions(self.of_autograd | self.workers)
+        can_wait = ~marked(never_wait, len(self.trace.threads))
+        by_ranges = threads[np.argsort(-count, kind="stable")]
+        return Candidates(self.trace.process_of_thread(), by_ranges[can_wait[by_ranges]])
 
     @cached_property
     def _engine(self) -> Ranges:
@@ -163,22 +175,26 @@ class ThreadFacts:
         """The threads that make nodes outside of the engine's ranges: forward runs there, and more."""
         ranges = self.trace.ranges
         names = self.names
-        makes_nodes = (ranges.style == PUSH_POP) & (ranges.seq >= 0) & ~names.backward_operator[ranges.name_id]
-        makes_nodes &= marked(self._engine.thread, len(self.trace.threads))[ranges.thread]
-        operators = ranges.take(makes_nodes)
-        return _threads(operators.thread[_is_outside(operators, Nesting(self._engine))])
+        has_engine = marked(self._engine.thread, len(self.trace.threads))
+        is_node = names.backward_operator[ranges.name_id]
+        makes_nodes = (ranges.style == PUSH_POP) & (ranges.seq >= 0) & ~is_node
+        operators = ranges.take(makes_nodes & has_engine[ranges.thread])
+        is_outside = _is_outside(operators, Nesting(self._engine))
+        return _threads(operators.thread[is_outside])
 
     @cached_property
     def _inside_engine(self) -> Nesting:
         """The engine's ranges, on the threads that have others."""
-        others = marked(self.ranges.thread[self.ranges.category != MODEL_BACKWARD], len(self.trace.threads))
-        return Nesting(self._engine.take(others[self._engine.thread]))
+        is_other = self.ranges.category != MODEL_BACKWARD
+        has_others = marked(self.ranges.thread[is_other], len(self.trace.threads))
+        return Nesting(self._engine.take(has_others[self._engine.thread]))
 
     def _outside_engine(self, ranges: Ranges) -> frozenset[int]:
         """Return the threads with one of these ranges that autograd's engine did not open."""
-        if len(ranges):
-            return _threads(ranges.thread[_is_outside(ranges, self._inside_engine)])
-        return frozenset()
+        if not len(ranges):
+            return frozenset()
+        is_outside = _is_outside(ranges, self._inside_engine)
+        return _threads(ranges.thread[is_outside])
 
 
 def _positions(threads: frozenset[int]) -> Int32s:

@@ -150,10 +150,11 @@ def with_phases_once(trace: Trace, facts: NameFacts, ranges: Ranges) -> Ranges:
     is_phase = of_titles(facts.opens_phase, ranges)
     phase = named_phases(facts, ranges)
     annotations = np.array([domain.name == OWN_DOMAIN for domain in trace.domains], np.bool_)
-    is_automatic = np.array([name in AUTOMATIC_PHASES for name in trace.names], np.bool_)[ranges.name_id]
-    ours = is_phase & annotations[ranges.domain] & is_automatic
-    is_pytorchs = np.array([name.startswith(OPTIMIZER_STEP) for name in trace.names], np.bool_)[ranges.name_id]
-    theirs = is_phase & ~annotations[ranges.domain] & ~is_pytorchs
+    is_automatic = np.array([name in AUTOMATIC_PHASES for name in trace.names], np.bool_)
+    is_pytorchs = np.array([name.startswith(OPTIMIZER_STEP) for name in trace.names], np.bool_)
+    is_annotated = annotations[ranges.domain]
+    ours = is_phase & is_annotated & is_automatic[ranges.name_id]
+    theirs = is_phase & ~is_annotated & ~is_pytorchs[ranges.name_id]
     if not ours.any() or not theirs.any():
         return ranges
     start_ns = ranges.start_ns.copy()
@@ -164,7 +165,7 @@ def with_phases_once(trace: Trace, facts: NameFacts, ranges: Ranges) -> Ranges:
     programs = dict(_rows_by(group, theirs))
     of_threads = _rows_by(ranges.thread, theirs)
     starts_ns = {thread: np.append(np.sort(ranges.start_ns[rows]), NEVER) for thread, rows in of_threads}
-    for number, own in _rows_by(group, ours):
+    for number, annotated in _rows_by(group, ours):
         if number not in programs:
             continue
         program = programs[number]
@@ -172,21 +173,23 @@ def with_phases_once(trace: Trace, facts: NameFacts, ranges: Ranges) -> Ranges:
         reach_ns = np.maximum.accumulate(ranges.end_ns[program])
         is_outermost = np.append(True, ranges.start_ns[program][1:] >= reach_ns[:-1])
         program = program[is_outermost]
-        first = np.searchsorted(end_ns[program], ranges.start_ns[own], "right")
-        last = np.searchsorted(ranges.start_ns[program], ranges.end_ns[own], "left") - 1
-        dropped[own[first <= last]] = True
+        first = np.searchsorted(end_ns[program], ranges.start_ns[annotated], "right")
+        last = np.searchsorted(ranges.start_ns[program], ranges.end_ns[annotated], "left") - 1
+        dropped[annotated[first <= last]] = True
         firsts = program[first % len(program)]
-        for row, one, other in zip(own.tolist(), firsts.tolist(), last.tolist(), strict=True):
+        lasts = program[last]
+        for row, first_row, last_row in zip(annotated.tolist(), firsts.tolist(), lasts.tolist(), strict=True):
             if dropped[row]:
-                start_ns[one] = min(start_ns[one], ranges.start_ns[row])
+                start_ns[first_row] = min(start_ns[first_row], ranges.start_ns[row])
                 next_ns = starts_ns[number // len(PHASES)]
-                until_ns = next_ns[np.searchsorted(next_ns, end_ns[program[other]])]
-                end_ns[program[other]] = max(end_ns[program[other]], min(ranges.end_ns[row], until_ns))
-        between = dropped[own] & (last > first)
-        for one, other in zip(first[between].tolist(), last[between].tolist(), strict=True):
-            end_ns[program[one:other]] = np.maximum(
-                end_ns[program[one:other]], start_ns[program[one + 1 : other + 1]]
-            )
+                until_ns = next_ns[np.searchsorted(next_ns, end_ns[last_row])]
+                joint_end_ns = min(ranges.end_ns[row], until_ns)
+                end_ns[last_row] = max(end_ns[last_row], joint_end_ns)
+        between = dropped[annotated] & (last > first)
+        for begin, end in zip(first[between].tolist(), last[between].tolist(), strict=True):
+            inside = program[begin:end]
+            following = program[begin + 1 : end + 1]
+            end_ns[inside] = np.maximum(end_ns[inside], start_ns[following])
     return sorted_ranges(replace(ranges, start_ns=start_ns, end_ns=end_ns).take(~dropped))
 
 

@@ -73,12 +73,12 @@ def with_names(trace: Trace, path: Path) -> Trace:
 
     Raises UsageError for a trace without modules, and as `read_names` does.
     """
-    given = read_names(path)
+    names = read_names(path)
     if not trace.provenance.trace_modules:
         raise UsageError(NO_MODULES)
-    naming = _Naming(dict(trace.provenance.trace_modules), given)
-    notes = [] if naming.roots else [NOT_CALLED.format(given.model, path.name)]
-    notes += [DEFINED.format(path.name)] if given.order == "definition" else []
+    naming = _Naming(dict(trace.provenance.trace_modules), names)
+    notes = [] if naming.roots else [NOT_CALLED.format(names.model, path.name)]
+    notes += [DEFINED.format(path.name)] if names.order == "definition" else []
     notes += [UNNAMED.format(len(naming.unnamed), path.name)] if naming.unnamed else []
     ranges = trace.ranges
     numbered = Names(trace.names)
@@ -106,11 +106,11 @@ def with_names(trace: Trace, path: Path) -> Trace:
 
 
 @dataclass(slots=True)
-class _Found:
+class _Match:
     """A module of the trace that is one of the file: its root's place, and the file's module, None for a root."""
 
     root: str
-    given: GivenModule | None
+    module: GivenModule | None
 
 
 @dataclass
@@ -118,8 +118,8 @@ class _Naming:
     """Which module of the file each of a trace is; places are paths of a trace's names, joined by `/`."""
 
     trace_modules: dict[str, str]
-    given: GivenNames
-    found: dict[str, _Found] = field(default_factory=dict)
+    names: GivenNames
+    matches: dict[str, _Match] = field(default_factory=dict)
     unnamed: list[str] = field(default_factory=list)
     roots: list[str] = field(default_factory=list)
 
@@ -128,13 +128,13 @@ class _Naming:
         for place in self.trace_modules:
             self._below[place.rpartition("/")[0]].append(place)
         self._listed: dict[str, list[GivenModule]] = defaultdict(list)
-        for module in self.given.modules:
+        for module in self.names.modules:
             self._listed[module.below].append(module)
         self._class = {place: Module(0, traced) for place, traced in self.trace_modules.items()}
         for place in sorted(self.trace_modules, key=lambda place: place.count("/")):
-            if self._class[place].class_name == self.given.model and place not in self.found:
+            if self._class[place].class_name == self.names.model and place not in self.matches:
                 self.roots.append(place)
-                self.found[place] = _Found(place, None)
+                self.matches[place] = _Match(place, None)
                 self._match(place, place, "", 0)
 
     def _match(self, place: str, root: str, path: str, depth: int) -> None:
@@ -150,7 +150,7 @@ class _Naming:
                 self.unnamed += inside
                 continue
             for inner, module in zip(inside, listed[class_name], strict=True):
-                self.found[inner] = _Found(root, module)
+                self.matches[inner] = _Match(root, module)
                 if depth < MOST_DEPTH:
                     self._match(inner, root, module.path, depth + 1)
 
@@ -165,11 +165,11 @@ class _Naming:
         return names
 
     def _own_name(self, place: str) -> str:
-        found = self.found.get(place)
-        own = place.rpartition("/")[2]
-        if found and found.given:
-            return found.given.name or own
-        return own
+        match = self.matches.get(place)
+        own_name = place.rpartition("/")[2]
+        if match and match.module:
+            return match.module.name or own_name
+        return own_name
 
     def name(self, place: str) -> str:
         """Return the name of the module at a place, which may lack what is around it."""
@@ -209,7 +209,7 @@ class _Naming:
             of_attribute = {
                 self._renamed(place, root): self._attribute(place)
                 for place in inside
-                if (found := self.found.get(place)) and found.given
+                if (match := self.matches.get(place)) and match.module
             }
             name = root.rpartition("/")[2]
             classes[name] = collapsed_table(of_class)
@@ -218,7 +218,7 @@ class _Naming:
 
     def _attribute(self, place: str) -> str:
         """Return a module's path below the one that calls it; the index that its name has is a `*`."""
-        module = self.found[place].given
+        module = self.matches[place].module
         assert module is not None
         attribute = module.path.removeprefix(f"{module.below}.") if module.below else module.path
         holders, dot, last = attribute.rpartition(".")

@@ -144,11 +144,11 @@ def with_captures_at(
         seq=np.full(opened, -1, np.int64),
     )
     captures = Captures(of_work, moment, np.full(len(paths), thread, np.int32))
-    if (own := trace.captures) is not None:  # what the report itself has of other graphs
+    if (recorded := trace.captures) is not None:  # what the report itself has of other graphs
         captures = Captures(
-            np.where(of_work >= 0, of_work + len(own.at_ns), own.of_work).astype(np.int32),
-            np.append(own.at_ns, captures.at_ns),
-            np.append(own.thread, captures.thread),
+            np.where(of_work >= 0, of_work + len(recorded.at_ns), recorded.of_work).astype(np.int32),
+            np.append(recorded.at_ns, captures.at_ns),
+            np.append(recorded.thread, captures.thread),
         )
     return replace(
         trace,

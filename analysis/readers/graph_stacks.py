@@ -46,7 +46,9 @@ def with_stacks(trace: Trace, file: FilePath) -> Trace:
     paths = [*dict.fromkeys(path_of.values())]
     number = {path: position for position, path in enumerate(paths)}
     node = np.empty(0, np.int64) if trace.graph_node is None else trace.graph_node
-    path = np.array([number[path_of[of]] if of in path_of else -1 for of in node.tolist()], np.int64)
+    path = np.array(
+        [number[path_of[node_id]] if node_id in path_of else -1 for node_id in node.tolist()], np.int64
+    )
     rows = np.flatnonzero(path >= 0)
     if not len(rows):
         raise UsageError(

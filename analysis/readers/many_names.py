@@ -68,9 +68,9 @@ def with_joined_names(trace: Trace) -> Trace:
     )
 
 
-def _most(names: Int64s, time_ns: Int64s, first: Bools, kept: int) -> Bools:
-    """Mark `kept` of some names (k,): the first ones, then those with the most time; bool (all names,)."""
+def _most(names: Int64s, time_ns: Int64s, first: Bools, count: int) -> Bools:
+    """Mark `count` of some names (k,): the first ones, then those with the most time; bool (all names,)."""
     order = np.lexsort((-time_ns[names], ~first[names]))
     keeps = np.zeros(len(time_ns), np.bool_)
-    keeps[names[order[:kept]]] = True
+    keeps[names[order[:count]]] = True
     return keeps

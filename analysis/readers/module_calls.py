@@ -74,10 +74,10 @@ def without_gradient(outermost: Spots, operators: Spots, sequence: Int64s) -> Bo
     def counted(spots: Spots) -> Int64s:
         """Count those that begin in each call."""
         moments = np.sort(spots.thread * np.int64(span) + spots.start_ns - first_ns)
-        first, last = (
-            outermost.thread * np.int64(span) + edge - first_ns for edge in (outermost.start_ns, outermost.end_ns)
-        )
-        count: Int64s = np.searchsorted(moments, last, "right") - np.searchsorted(moments, first, "left")
+        thread = outermost.thread * np.int64(span)
+        begun_before = np.searchsorted(moments, thread + outermost.start_ns - first_ns, "left")
+        begun_by_end = np.searchsorted(moments, thread + outermost.end_ns - first_ns, "right")
+        count: Int64s = begun_by_end - begun_before
         return count
 
     marked: Bools = (counted(numbered) == 0) & (counted(operators) > 0)
@@ -97,7 +97,10 @@ class Module:
 
     def __post_init__(self) -> None:
         match = _NUMBERED.fullmatch(self.traced)
-        self.class_name, self.number = (match[1], int(match[2][:15])) if match else (self.traced, 0)
+        self.class_name = self.traced
+        if match:
+            self.class_name = match[1]
+            self.number = int(match[2][:15])
 
 
 class ModuleTree:
@@ -135,8 +138,9 @@ class ModuleTree:
     def _named(self, siblings: list[int]) -> dict[int, str]:
         """Return the names of modules that one module calls, or none; equal ones of several processes are one."""
         of_class: dict[tuple[int, str], list[int]] = defaultdict(list)
-        for module in sorted(siblings, key=lambda at: self.modules[at].number):
-            of_class[self.modules[module].process, self.modules[module].class_name].append(module)
+        for place in sorted(siblings, key=lambda sibling: self.modules[sibling].number):
+            module = self.modules[place]
+            of_class[module.process, module.class_name].append(place)
         names = {}
         for (_, class_name), members in of_class.items():
             has_inner = any(self.modules[member].calls for member in members)
@@ -150,28 +154,33 @@ class ModuleTree:
 
         Paths are joined by `/`, empty for the outermost module itself, and no longer than MOST_DEPTH names.
         """
-        known: list[tuple[int, str, str, int] | None] = []
+        paths: list[tuple[int, str, str, int] | None] = []
         for above, module in self.places:
-            around = known[above] if above != NOBODY else None
+            around = paths[above] if above != NOBODY else None
             if above == NOBODY:
-                known.append((module, self.name(NOBODY, module), "", 0))
+                paths.append((module, self.name(NOBODY, module), "", 0))
             elif around is None or around[3] == MOST_DEPTH:
-                known.append(None)
+                paths.append(None)
             else:
                 top, root, path, depth = around
                 path = f"{path}/{self.name(self.places[above][1], module)}".lstrip("/")
-                known.append((top, root, path, depth + 1))
-            if (place := known[-1]) is not None:
-                yield (*place[:3], module)
+                paths.append((top, root, path, depth + 1))
+            place = paths[-1]
+            if place is not None:
+                top, root, path, _ = place
+                yield top, root, path, module
 
     def tables(self) -> dict[str, dict[str, str]]:
         """Return each outermost module's table of classes and weights' shapes, as `vocabulary.modules` has it."""
         rows: dict[str, dict[str, Module]] = defaultdict(dict)
-        for _, root, path, at in self.paths():
+        for _, root, path, place in self.paths():
             of_root = rows[root if is_ordinal(root) else collapsed(root)]
-            module = self.modules[at]
-            if path and of_root.setdefault(path, module).shape != module.shape:
-                of_root[path] = Module(of_root[path].process, of_root[path].traced)
+            module = self.modules[place]
+            if not path:
+                continue
+            first = of_root.setdefault(path, module)
+            if first.shape != module.shape:
+                of_root[path] = Module(first.process, first.traced)
         return {root: _table(of_root) for root, of_root in rows.items()}
 
     def traced(self) -> dict[str, str]:

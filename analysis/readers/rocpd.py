@@ -159,11 +159,11 @@ class Rocpd(NsysTables):
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the texts of these numbers: of kernels (the odd ones), and of calls."""
         count = 2 * len(self.processes)
-        wanted: dict[int, list[int]] = {}
+        ids_of: dict[int, list[int]] = {}
         for code in ids:
-            wanted.setdefault(code % count, []).append(code // count)
+            ids_of.setdefault(code % count, []).append(code // count)
         texts = {}
-        for kind, numbers in wanted.items():
+        for kind, numbers in ids_of.items():
             sql = (KERNELS_SQL if kind % 2 else STRINGS_SQL).format(**self.processes[kind // 2])
             for number, text in self.database.rows(sql, json.dumps(sorted(numbers))):
                 if isinstance(number, int) and isinstance(text, str):

@@ -136,10 +136,10 @@ def save(trace: Trace, path: Path) -> None:
                     for name, column in columns.items()
                 }
                 _write(connection, table, columns)
-            rest = _parts(field.name, value) if tables else {field.name: value}
+            parts = _parts(field.name, value) if tables else {field.name: value}
             head |= {
                 name: msgspec.to_builtins(part, enc_hook=_plain)
-                for name, part in rest.items()
+                for name, part in parts.items()
                 if name not in tables
             }
         head[DTYPES] = dtypes
@@ -241,7 +241,7 @@ class _Reading:
         self.database = Database(path)
         try:
             rows = self.database.rows(f"SELECT what, value FROM {HEAD}")  # noqa: S608 - a name of ours
-            self.head = {what: msgspec.json.decode(value) for what, value in rows}
+            self.head = {key: msgspec.json.decode(value) for key, value in rows}
             self.dtypes: dict[str, dict[str, str]] = msgspec.convert(self.head[DTYPES], dict[str, dict[str, str]])
             version = int(self.head["version"])
         except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
@@ -271,9 +271,9 @@ class _Reading:
             count = target if isinstance(target, int) else self.lengths.get(target, 0)
             if int(positions.min()) < -1 or int(positions.max()) >= count:
                 raise self._damaged(f"{table}.{name} leads outside of {target}")
-        for table, of in AS_LONG_AS.items():
-            if self.lengths.get(table, self.lengths.get(of)) != self.lengths.get(of):
-                raise self._damaged(f"{table} and {of} have different numbers of rows")
+        for table, other in AS_LONG_AS.items():
+            if self.lengths.get(table, self.lengths.get(other)) != self.lengths.get(other):
+                raise self._damaged(f"{table} and {other} have different numbers of rows")
 
     def _has(self, name: str) -> bool:
         return name in self.head or any(table == name or table.startswith(f"{name}_") for table in self.dtypes)

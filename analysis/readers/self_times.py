@@ -21,15 +21,20 @@ def spots_of(ranges: Ranges, rows: Int64s) -> Spots:
     return Spots(ranges.start_ns[rows], ranges.end_ns[rows], ranges.thread[rows])
 
 
-def with_inner(ranges: Ranges, is_operator: Bools, own: Spots | None) -> tuple[Spots, Int64s]:
+def with_inner(ranges: Ranges, is_operator: Bools, added: Spots | None) -> tuple[Spots, Int64s]:
     """Return operators, and the ranges that open inside one on its thread, and their rows: -1 for these ranges."""
     operators = np.flatnonzero(is_operator)
-    others = [spots_of(ranges, np.flatnonzero(~is_operator)), *([own] if own is not None else [])]
-    inner = [spots.take(np.flatnonzero(_opens_inside(spots, spots_of(ranges, operators)))) for spots in others]
-    parts = [spots_of(ranges, operators), *inner]
-    columns = zip(*((part.start_ns, part.end_ns, part.thread) for part in parts), strict=True)
-    spots = Spots(*map(np.concatenate, columns))
-    return spots, np.append(operators, np.full(len(spots) - len(operators), -1))
+    of_operators = spots_of(ranges, operators)
+    others = [spots_of(ranges, np.flatnonzero(~is_operator))]
+    if added is not None:
+        others.append(added)
+    parts = [of_operators]
+    for spots in others:
+        opens_inside = _opens_inside(spots, of_operators)
+        parts.append(spots.take(np.flatnonzero(opens_inside)))
+    joined = Spots.joined(parts)
+    no_rows = np.full(len(joined) - len(operators), -1)
+    return joined, np.append(operators, no_rows)
 
 
 def _opens_inside(spots: Spots, operators: Spots) -> Bools:

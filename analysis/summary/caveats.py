@@ -160,9 +160,9 @@ def _of_annotation(attribution: Attribution) -> Iterator[str]:
             f"forward, backward and optimizer, and inside these around layers and their parts, {how}."
         )
     elif not opened:
-        whole = " as a whole" if present - {OTHER} else ""
+        extent = " as a whole" if present - {OTHER} else ""
         yield (
-            f"No range opens a phase{whole}, so forward, backward and optimizer cannot be distinguished. Open "
+            f"No range opens a phase{extent}, so forward, backward and optimizer cannot be distinguished. Open "
             f"{ranges} of these names, {how}."
         )
     elif BACKWARD in opened and OTHER in present and FORWARD not in opened:

@@ -33,7 +33,7 @@ from ..report.account import GpuAccount
 from ..report.evidence import NAMED, STEP
 from ..support import arrow
 from ..support.small_numbers import distinct, summed
-from ..trace import KERNEL, Provenance
+from ..trace import KERNEL, Int64s, Provenance
 from ..vocabulary import PHASES
 from .selection import naming_of
 
@@ -109,7 +109,9 @@ def _schema() -> pa.Schema:
     columns: dict[str, pa.DataType] = {"table": pa.string(), "of": pa.string()}
     for hints in (*map(get_type_hints, SUMS.values()), STEPS, EXCHANGES):
         for name, hint in hints.items():
-            parts = get_args(hint) if isinstance(hint, UnionType) else (getattr(hint, "__origin__", hint),)
+            parts = (getattr(hint, "__origin__", hint),)
+            if isinstance(hint, UnionType):
+                parts = get_args(hint)
             columns[name] = next(TYPES[part] for part in parts if part in TYPES)
     columns["step_ns"] = pa.list_(pa.int64())  # of a row of kernels, its time in each measured step
     return pa.schema(columns)
@@ -123,12 +125,14 @@ TEXT_COLUMNS = [field.name for field in SCHEMA if field.type == pa.string()] + [
 
 def as_parquet(attribution: Attribution, report: Report, *, rank: int, host: str) -> bytes:
     """Return the file of a report of totals, and of the work that it sums up."""
-    reports = {ALL: report} | ({MEASURED: report.counted} if report.counted else {})
-    of_parts = [field.name for field in fields(Report) if field.name not in (*SUMS, "provenance", "counted")]
-    about = {
-        extent: {name: getattr(part, name) for name in of_parts} | {"totals": asdict(part.totals)}
-        for extent, part in reports.items()
-    }
+    reports = {ALL: report}
+    if report.counted:
+        reports[MEASURED] = report.counted
+    elsewhere = (*SUMS, "provenance", "counted")
+    about = {}
+    for extent, part in reports.items():
+        facts = {field.name: getattr(part, field.name) for field in fields(Report) if field.name not in elsewhere}
+        about[extent] = facts | {"totals": asdict(part.totals)}
     head = Head(VERSION, rank, host, report.provenance, about)
     schema = SCHEMA.with_metadata({KEY: msgspec.json.encode(head, enc_hook=_as_recorded)})
     times = step_times(attribution)
@@ -136,7 +140,9 @@ def as_parquet(attribution: Attribution, report: Report, *, rank: int, host: str
     for extent, part in reports.items():
         for table, row_type in SUMS.items():
             rows = getattr(part, table)
-            columns = {field.name: [getattr(row, field.name) for row in rows] for field in fields(row_type)}
+            columns: dict[str, list[Any]] = {}
+            for field in fields(row_type):
+                columns[field.name] = [getattr(row, field.name) for row in rows]
             if table == "kernels" and extent == head.of:
                 places = ((row.path, row.phase, row.kind, row.kernel) for row in rows)
                 columns["step_ns"] = [times.get(place) for place in places]
@@ -145,10 +151,13 @@ def as_parquet(attribution: Attribution, report: Report, *, rank: int, host: str
     file = io.BytesIO()
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for table, extent, columns in parts:  # a group of rows each, so that readers can pass over the others
-            if count := len(next(iter(columns.values()))):
-                columns |= {"table": [table] * count, "of": [extent] * count}
-                arrays = [pa.array(columns.get(field.name, [None] * count), field.type) for field in schema]
-                writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+            count = len(next(iter(columns.values())))
+            if not count:
+                continue
+            columns |= {"table": [table] * count, "of": [extent] * count}
+            missing = [None] * count
+            arrays = [pa.array(columns.get(field.name, missing), field.type) for field in schema]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
     return file.getvalue()
 
 
@@ -169,36 +178,45 @@ def _steps(attribution: Attribution) -> dict[str, list[Any]]:
     figures = steps_of(attribution)
     step = step_of_nodes(attribution, include_warm_up=False)[attribution.node]
     rows = np.flatnonzero((step >= 0) & (work.kind == KERNEL))
-    ids = distinct(work.name_id[rows]).tolist()
-    kinds = categorize([names[name_id] for name_id in ids], attribution.trace.categories)
-    exchanging = [name_id for name_id, kind in zip(ids, kinds, strict=True) if kind == "communication"]
-    communication_ns = np.where(np.isin(work.name_id[rows], exchanging), work.duration_ns[rows], 0)
+    name_id = work.name_id[rows]
+    duration_ns = work.duration_ns[rows]
+    ids = distinct(name_id).tolist()
+    kinds = categorize([names[number] for number in ids], attribution.trace.categories)
+    exchanging = [number for number, kind in zip(ids, kinds, strict=True) if kind == "communication"]
+    communication_ns = np.where(np.isin(name_id, exchanging), duration_ns, 0)
     cell = step[rows].astype(np.int64) * len(PHASES) + attribution.phase[rows]
-    shape = (len(figures), len(PHASES))
-    sums = [
-        summed(cell, values, len(figures) * len(PHASES)).reshape(shape)
-        for values in (work.duration_ns[rows], communication_ns, np.ones_like(cell))
-    ]
+
+    def by_step_and_phase(values: Int64s) -> Int64s:
+        return summed(cell, values, len(figures) * len(PHASES)).reshape(len(figures), len(PHASES))
+
+    kernel_sums_ns = by_step_and_phase(duration_ns)
+    exchanged_sums_ns = by_step_and_phase(communication_ns)
+    counts = by_step_and_phase(np.ones_like(cell))
     cells: list[tuple[int | str | None, ...]] = []
     for of_step in figures:
-        kernel_ns, exchanged_ns, kernels = (column[of_step.step].tolist() for column in sums)
+        number = of_step.step
+        kernel_ns = kernel_sums_ns[number].tolist()
+        exchanged_ns = exchanged_sums_ns[number].tolist()
+        kernels = counts[number].tolist()
         for phase, ns, of_exchanges_ns, count in zip(PHASES, kernel_ns, exchanged_ns, kernels, strict=True):
             if count:
-                cells.append((of_step.step, phase, ns, of_exchanges_ns, count, None, None))
-        of_all = sum(kernel_ns), sum(exchanged_ns), sum(kernels)
-        cells.append((of_step.step, "", *of_all, of_step.span_ns, of_step.cpu_ns))
+                cells.append((number, phase, ns, of_exchanges_ns, count, None, None))
+        sums = sum(kernel_ns), sum(exchanged_ns), sum(kernels)
+        cells.append((number, "", *sums, of_step.span_ns, of_step.cpu_ns))
     return {name: [row[place] for row in cells] for place, name in enumerate(STEPS)}
 
 
 def _exchanges(attribution: Attribution) -> dict[str, list[Any]]:
     """Return the columns EXCHANGES: a row for each kernel that communicates."""
     exchanged = exchanges(attribution, step=attribution.rules.step)
-    columns: dict[str, list[Any]] = {
-        name: getattr(exchanged.kernels, name).tolist() for name in EXCHANGES if name not in ("path", "phase")
-    }
-    places = [exchanged.places[place] for place in exchanged.kernels.place.tolist()]
-    columns |= {"path": [path for path, _ in places], "phase": [phase for _, phase in places]}
-    for name, texts in (("gpu", exchanged.gpus), ("collective", COLLECTIVES), ("group", exchanged.groups)):
+    kernels = exchanged.kernels
+    recorded = [name for name in EXCHANGES if name not in ("path", "phase")]
+    columns: dict[str, list[Any]] = {name: getattr(kernels, name).tolist() for name in recorded}
+    places = [exchanged.places[place] for place in kernels.place.tolist()]
+    columns["path"] = [path for path, _ in places]
+    columns["phase"] = [phase for _, phase in places]
+    texts_of = {"gpu": exchanged.gpus, "collective": COLLECTIVES, "group": exchanged.groups}
+    for name, texts in texts_of.items():
         columns[name] = [texts[number] for number in columns[name]]
     return columns
 
@@ -230,16 +248,16 @@ def read_groups(path: FilePath, columns: Mapping[str, Sequence[str]]) -> tuple[H
             for number in range(file.num_row_groups):
                 about = file.metadata.row_group(number)
                 require_within(path, unpacked + about.num_rows * OBJECT_BYTES)
-                table, of = _table_of(file, number)
+                table, extent = _table_of(file, number)
                 if table in columns:
-                    wanted = columns[table]
-                    unpacked += _stored_values(about, wanted) * OBJECT_BYTES
+                    names = columns[table]
+                    unpacked += _stored_values(about, names) * OBJECT_BYTES
                     require_within(path, unpacked)
-                    rows = file.read_row_group(number, columns=list(wanted), use_threads=False).select(wanted)
+                    rows = file.read_row_group(number, columns=list(names), use_threads=False).select(names)
                     rows.validate(full=True)  # that texts are text, and their numbers in their dictionary
                     unpacked += arrow.text_bytes(rows)
                     require_within(path, unpacked)
-                    groups.append((table, of, rows.cast(columns_of(wanted))))
+                    groups.append((table, extent, rows.cast(columns_of(names))))
             return head, groups
     except (OSError, KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         reason = str(error).partition(". ")[0].rstrip(".")
@@ -261,23 +279,30 @@ def _table_of(file: pq.ParquetFile, number: int) -> tuple[str, str]:
     """Return of which table the rows of a group are, and of which work; raises ValueError for rows of several."""
     rows = file.read_row_group(number, columns=["table", "of"], use_threads=False)
     arrow.require_texts(rows)
-    table, of = (rows[name].unique().to_pylist() for name in ("table", "of"))
-    if (len(table), len(of)) != (1, 1):
+    tables = rows["table"].unique().to_pylist()
+    extents = rows["of"].unique().to_pylist()
+    if len(tables) != 1 or len(extents) != 1:
         raise ValueError("its groups of rows are not of one table each")
-    return table[0], of[0]
+    return tables[0], extents[0]
 
 
-def _stored_values(about: pq.RowGroupMetaData, wanted: Sequence[str]) -> int:
+def _stored_values(about: pq.RowGroupMetaData, names: Sequence[str]) -> int:
     """Return how many values a group of rows has in these columns, those of lists included."""
-    columns = (about.column(place) for place in range(about.num_columns))
-    return sum(
-        max(one.num_values, about.num_rows) for one in columns if one.path_in_schema.split(".")[0] in wanted
-    )
+    count = 0
+    for place in range(about.num_columns):
+        column = about.column(place)
+        name = column.path_in_schema.split(".")[0]
+        if name in names:
+            count += max(column.num_values, about.num_rows)
+    return count
 
 
 def read_summary(path: FilePath) -> Report:
     """Return the report of a summary, whose name is the file's; raises NotAReport as `read_groups` does."""
-    head, groups = read_groups(path, {table: [field.name for field in fields(row)] for table, row in SUMS.items()})
+    columns = {}
+    for table, row_type in SUMS.items():
+        columns[table] = [field.name for field in fields(row_type)]
+    head, groups = read_groups(path, columns)
     rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for table, extent, of_group in groups:
         rows.setdefault((extent, table), []).extend(of_group.to_pylist())
@@ -286,7 +311,8 @@ def read_summary(path: FilePath) -> Report:
         reports: dict[str, Report] = {}
         for extent, about in head.reports.items():
             tables = {table: rows.get((extent, table), []) for table in SUMS}
-            about = about if head.version > 1 else _upgraded(about)
+            if head.version <= 1:
+                about = _upgraded(about)
             reports[extent] = msgspec.convert({**about, **tables, "provenance": provenance}, Report)
     except msgspec.ValidationError as error:
         raise NotAReport(f"{path} is not a whole summary ({error}); write it again with `summarize`.") from error
@@ -298,16 +324,16 @@ def read_summary(path: FilePath) -> Report:
 def _upgraded(about: Mapping[str, Any]) -> dict[str, Any]:
     """Return a report's fields in a file of version 1, which has the times of steps but no account of them."""
     rows = (about.get("step_time") or {}).get("rows", [])
+    upgraded = {**about, "counted_steps": about["steps"], "account": None}
+    if not rows:
+        return upgraded
     own_ns = [row["own_ns"] for row in rows]
-    counted: list[int] = (
-        choose(own_ns, np.array([not row["first"] for row in rows]), is_first=True).counted.tolist()
-        if rows
-        else []
-    )
+    is_known = np.array([not row["first"] for row in rows])
+    counted = choose(own_ns, is_known, is_first=True).counted.tolist()
     rows = [{**row, "counted": number in counted} for number, row in enumerate(rows)]
     on_cpu = any(row["busy_ns"] is None for row in rows)
-    account = {"per": STEP, "steps_by": NAMED, "rows": rows, "gpus": [], "on_cpu": on_cpu}
-    return {**about, "counted_steps": about["steps"], "account": account if rows else None}
+    upgraded["account"] = {"per": STEP, "steps_by": NAMED, "rows": rows, "gpus": [], "on_cpu": on_cpu}
+    return upgraded
 
 
 def _with_names(report: Report) -> Report:
@@ -317,9 +343,11 @@ def _with_names(report: Report) -> Report:
     naming = naming_of(report)
 
     def named(gpu: GpuAccount) -> GpuAccount:
-        return replace(gpu, causes=tuple(replace(cause, path=naming(cause.path)) for cause in gpu.causes))
+        causes = [replace(cause, path=naming(cause.path)) for cause in gpu.causes]
+        return replace(gpu, causes=tuple(causes))
 
-    return replace(report, account=replace(report.account, gpus=tuple(map(named, report.account.gpus))))
+    gpus = tuple(map(named, report.account.gpus))
+    return replace(report, account=replace(report.account, gpus=gpus))
 
 
 def read_step_times(path: FilePath) -> StepTimes:

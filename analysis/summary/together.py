@@ -22,11 +22,11 @@ def kinds_for_all(evidence: Sequence[StepEvidence]) -> tuple[str, ...]:
     All kinds if they agree, if a range names the steps of one, or if one has none; no kind if they took the same
     and have different numbers of steps.
     """
-    found = {each.by for each in evidence}
-    if not found <= set(FOUND) or _agree(evidence):
+    kinds = {each.by for each in evidence}
+    if not kinds <= set(FOUND) or _agree(evidence):
         return FOUND
-    if len(found) > 1:
-        return (max(found, key=FOUND.index),)
+    if len(kinds) > 1:
+        return (max(kinds, key=FOUND.index),)
     return ()
 
 

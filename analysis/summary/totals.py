@@ -30,7 +30,7 @@ from ..report import (
 )
 from ..support.small_numbers import NEVER, bounds, distinct, grouped_rows, summed
 from ..support.threads import at_once
-from ..trace import KERNEL, KINDS
+from ..trace import KERNEL, KINDS, Int64s
 from ..vocabulary import PHASES
 from .caveats import notes, of_serving
 from .selection import naming_of
@@ -90,16 +90,18 @@ def _unaccounted(everything: _Summary) -> tuple[tuple[str, int, int], ...]:
     last_ns = work.end_ns[measured].max()
     within = np.flatnonzero((work.start_ns >= first_ns) & (work.end_ns <= last_ns))
     evaluates = attribution.steps.evaluation | nodes_in(attribution, attribution.steps.validation)
-    counted = np.append(~(evaluates | attribution.warm_up), True)
-    beyond = within[(step[within] < 0) & counted[attribution.node[within]]]
-    sums = [
-        summed(attribution.phase[some], everything.duration[some], len(PHASES)).tolist()
-        for some in (beyond, within)
-    ]
-    rows = [("", sum(sums[0]), sum(sums[1]))]
-    rows += [
-        (phase, part_ns, whole_ns) for phase, part_ns, whole_ns in zip(PHASES, *sums, strict=True) if whole_ns
-    ]
+    counts_node = np.append(~(evaluates | attribution.warm_up), True)
+    counts = counts_node[attribution.node[within]]
+    beyond = within[(step[within] < 0) & counts]
+
+    def by_phase_ns(rows: Int64s) -> list[int]:
+        sums_ns: list[int] = summed(attribution.phase[rows], everything.duration[rows], len(PHASES)).tolist()
+        return sums_ns
+
+    beyond_ns = by_phase_ns(beyond)
+    total_ns = by_phase_ns(within)
+    rows = [("", sum(beyond_ns), sum(total_ns))]
+    rows += [row for row in zip(PHASES, beyond_ns, total_ns, strict=True) if row[2]]
     return tuple(rows)
 
 
@@ -141,10 +143,11 @@ class _Summary:
     def report(self, ranges: tuple[RangeRow, ...], kernels: tuple[KernelRow, ...]) -> Report:
         """Return the tables, and what follows from them."""
         attribution = self.attribution
+        worked_in = {row.phase for row in kernels}
         return Report(
             provenance=attribution.trace.provenance,
             totals=self.totals(),
-            phases=tuple(_phase(phase, kernels) for phase in PHASES if any(row.phase == phase for row in kernels)),
+            phases=tuple(_phase(phase, kernels) for phase in PHASES if phase in worked_in),
             ranges=ranges,
             kernels=kernels,
             outside=self.outside(),
@@ -177,41 +180,44 @@ class _Summary:
         counted = self.kept
         work = self.work
         names = self.attribution.trace.names
-        path = self.paths.names_of_node[self.node[counted]] + 1
-        columns = path, self.attribution.phase[counted], work.kind[counted], work.name_id[counted]
-        groups, group = grouped_rows(*columns)
-        duration = self.duration[counted]
-        groups_count = len(groups[0])
-        total = summed(group, duration, groups_count)
-        count = np.bincount(group, minlength=groups_count)
-        low, high = bounds(group, duration, duration, groups_count)
-        # The category of each kernel's name, and whether it is one matrix product.
-        ids = distinct(groups[3][groups[2] == KERNEL]).tolist()
-        classes = dict(
-            zip(ids, classify([names[name] for name in ids], self.attribution.trace.categories), strict=True)
+        groups, group = grouped_rows(
+            self.paths.names_of_node[self.node[counted]] + 1,
+            self.attribution.phase[counted],
+            work.kind[counted],
+            work.name_id[counted],
         )
-        rows = [
-            KernelRow(
-                path=self.paths.names[p - 1],
-                phase=PHASES[phase],
-                kind=KINDS[kind],
-                kernel=names[name],
-                category=classes[name][0] if kind == KERNEL else KINDS[kind],
-                count=n,
-                total_ns=t,
-                min_ns=a,
-                max_ns=b,
-                gemm_launch=kind == KERNEL and classes[name][1],
+        path, phase, kind, name = groups
+        duration = self.duration[counted]
+        total = summed(group, duration, len(path))
+        count = np.bincount(group, minlength=len(path))
+        shortest, longest = bounds(group, duration, duration, len(path))
+        # The category of each kernel's name, and whether it is one matrix product.
+        ids = distinct(name[kind == KERNEL]).tolist()
+        classes_of_ids = classify([names[name_id] for name_id in ids], self.attribution.trace.categories)
+        classes = dict(zip(ids, classes_of_ids, strict=True))
+        keys = zip(path.tolist(), phase.tolist(), kind.tolist(), name.tolist(), strict=True)
+        figures = zip(count.tolist(), total.tolist(), shortest.tolist(), longest.tolist(), strict=True)
+        rows = []
+        for key, (launches, total_ns, min_ns, max_ns) in zip(keys, figures, strict=True):
+            path_number, phase_number, kind_number, name_id = key
+            category = KINDS[kind_number]
+            is_gemm = False
+            if kind_number == KERNEL:
+                category, is_gemm = classes[name_id]
+            rows.append(
+                KernelRow(
+                    path=self.paths.names[path_number - 1],
+                    phase=PHASES[phase_number],
+                    kind=KINDS[kind_number],
+                    kernel=names[name_id],
+                    category=category,
+                    count=launches,
+                    total_ns=total_ns,
+                    min_ns=min_ns,
+                    max_ns=max_ns,
+                    gemm_launch=is_gemm,
+                )
             )
-            for (p, phase, kind, name), n, t, a, b in zip(
-                np.stack(groups, axis=1).tolist(),
-                count.tolist(),
-                total.tolist(),
-                low.tolist(),
-                high.tolist(),
-                strict=True,
-            )
-        ]
         return tuple(sorted(rows, key=lambda row: (-row.total_ns, row.path, row.kernel, row.phase)))
 
     def ranges(self) -> tuple[RangeRow, ...]:
@@ -232,7 +238,7 @@ class _Summary:
             "work_ns": summed(node, self.duration[placed], nodes),
         }
         start, end = bounds(node, work.start_ns[placed], work.end_ns[placed], nodes)
-        own = {name: summed(path, column, count) for name, column in columns.items()}
+        direct = {name: summed(path, column, count) for name, column in columns.items()}
         for level in forest.by_depth()[:0:-1]:
             above = forest.parent[level]
             for column in columns.values():
@@ -248,7 +254,8 @@ class _Summary:
         has_span = np.bincount(span_path, minlength=count) > 0
         home = attribution.home
         ranges = attribution.ranges
-        counted = np.flatnonzero((home >= 0) & ~(self.warm_up[home] & (not self.include_warm_up)))
+        is_left_out = self.warm_up[home] & (not self.include_warm_up)
+        counted = np.flatnonzero((home >= 0) & ~is_left_out)
         home_path = self.paths.of_node[home[counted]]
         instances = np.bincount(home_path, minlength=count)
         cpu_ns = summed(home_path, (ranges.end_ns - ranges.start_ns)[counted], count)
@@ -260,10 +267,10 @@ class _Summary:
                 phase=PHASES[self.paths.phase[p]],
                 instances=int(instances[p]) or None,
                 kernels=int(inclusive["kernels"][p]),
-                self_kernels=int(own["kernels"][p]),
-                self_ns=int(own["ns"][p]),
+                self_kernels=int(direct["kernels"][p]),
+                self_ns=int(direct["ns"][p]),
                 inclusive_ns=int(inclusive["ns"][p]),
-                self_work_ns=int(own["work_ns"][p]),
+                self_work_ns=int(direct["work_ns"][p]),
                 inclusive_work_ns=int(inclusive["work_ns"][p]),
                 span_ns=int(span_ns[p]) if has_span[p] and not linked[p] else None,
                 cpu_ns=int(cpu_ns[p]) if instances[p] else None,
@@ -281,12 +288,13 @@ class _Summary:
             LAUNCHED_OUTSIDE: (how == OUTSIDE) & launched,
             COULD_BE_OF_TWO: how == AMBIGUOUS,
         }
-        rows = [
-            OutsideRow(reason, name, int(chosen.sum()), int(self.duration[chosen].sum()))
-            for reason, rows in reasons.items()
-            for kind, name in enumerate(KINDS)
-            if (chosen := rows & (self.work.kind == kind)).any()
-        ]
+        rows = []
+        for reason, has_reason in reasons.items():
+            for kind, name in enumerate(KINDS):
+                is_outside = has_reason & (self.work.kind == kind)
+                if is_outside.any():
+                    total_ns = int(self.duration[is_outside].sum())
+                    rows.append(OutsideRow(reason, name, int(is_outside.sum()), total_ns))
         return tuple(rows)
 
     def ranks(self) -> int:

@@ -95,8 +95,8 @@ def _contents(symbol: Int64s, weight: Floats, begin: Int64s, end: Int64s) -> Flo
     """Return the weight of each segment by bucket of symbols, float64 (segments, buckets)."""
     count = len(symbol)
     segments = len(begin) + 1  # the first is what lies in none
-    wanted = PER_KERNEL * count / segments
-    buckets = int(np.clip(wanted, FEWEST_BUCKETS, MOST_BUCKETS))
+    budget = PER_KERNEL * count / segments
+    buckets = int(np.clip(budget, FEWEST_BUCKETS, MOST_BUCKETS))
     symbols = np.arange(int(symbol.max(initial=0)) + 1)
     bucket_of = (symbols * MIXES >> SHIFT) % buckets
     owner = np.zeros(count, np.int64)
