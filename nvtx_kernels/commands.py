@@ -16,7 +16,7 @@ class Command(NamedTuple):
 GROUPS: dict[str, dict[str, Command]] = {
     "look at a report": {
         "rank": Command("analysis.kernels", "rank the kernels of each range of a report"),
-        "view": Command("analysis.view", "answer one question: balance, steps, attention, memory, …"),
+        "view": Command("analysis.view", "answer one question: idle, steps, fix, memory, …"),
         "page": Command("analysis.page", "write a report as one HTML page"),
         "timeline": Command("analysis.timeline", "write a report as a timeline for Perfetto"),
     },

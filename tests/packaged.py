@@ -26,6 +26,7 @@ USES = {
     "timeline": "timeline r.sqlite -o t.json.gz",
     "compare": "compare r.sqlite r.sqlite", "summarize": "summarize r.sqlite -o r.parquet",
     "record": "record -o own.sqlite train.py", "doctor": "doctor r.sqlite",
+    "try": "try --in-place --levers zero_grad --steps 3 train.py",
     "join": "join r.sqlite -o joined.sqlite", "scrub": "scrub r.sqlite -o shared.sqlite",
     "mcp": "mcp .", "skill": "skill", "run": "run --size tiny --steps 1 --warmup 1 --device cpu",
     "benchmark": "benchmark --sizes tiny --modes forward --device cpu --steps 1 --warmup 0 --into b.jsonl",

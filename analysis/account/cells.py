@@ -55,7 +55,7 @@ class Cells(Columns):
     """
 
     row: Int32s  # position in the table of steps
-    gpu: NDArray[np.int16]  # position in the names of GPUs
+    gpu: NDArray[np.int32]  # position in the names of GPUs
     kind: Int8s  # position in KINDS
     what: Int8s
     phase: Int8s  # position in PHASES
@@ -233,7 +233,7 @@ def _added_up(
     states, state = grouped_rows(kind, what, phase)
     (row, state, place), cell = grouped_rows(row, state, place)
     total_ns = summed(cell, ns, len(row))
-    gpus = np.full(len(row), gpu, np.int16)
+    gpus = np.full(len(row), gpu, np.int32)
     kinds, whats, phases = (column[state] for column in states)
     of_places = (column[place] for column in places)
     cells = Cells(row.astype(np.int32), gpus, kinds, whats, phases, total_ns, *of_places)
@@ -249,7 +249,7 @@ def _of_cpu(attribution: Attribution, paths: Paths, table: StepTable, loop: Loop
     trace, pieces = attribution.trace, loop.pieces.in_steps()
     step_ranges = table.range[loop.rows]
     thread = program_thread(attribution, loop.process, step_ranges[step_ranges >= 0])
-    outside = outside_operators(attribution, thread, Intervals(pieces.start_ns, pieces.end_ns))
+    outside = outside_operators(attribution, paths, thread, Intervals(pieces.start_ns, pieces.end_ns))
     phase = np.append(attribution.node_phase, np.int8(_NO_PHASE))[outside.node]
     state = np.full(len(outside), IDLE, np.int8), outside.cause, phase
     after = np.full(len(outside), -1, np.int32)

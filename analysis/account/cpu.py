@@ -60,7 +60,7 @@ def _in_turn(attribution: Attribution, thread: int) -> tuple[int, ...]:
     return (thread, *logical_threads(attribution).get(thread, ()))
 
 
-def outside_operators(attribution: Attribution, thread: int, windows: Intervals) -> Outside:
+def outside_operators(attribution: Attribution, paths: Paths, thread: int, windows: Intervals) -> Outside:
     """Return what a thread does in some disjoint intervals while no operator runs."""
     operators, ranges, frames = operators_of(attribution, thread), attribution.ranges, attribution.trace.frames
     edges_ns = np.unique(np.concatenate([operators.start_ns, operators.end_ns]))
@@ -78,7 +78,7 @@ def outside_operators(attribution: Attribution, thread: int, windows: Intervals)
     if running is not None:
         place = Layers(running.start_ns, running.end_ns).innermost(start_ns)
         function = np.append(running.name_id, np.int32(-1))[place]
-    cause, line = _causes(attribution, node, function), _lines_after(attribution, thread, start_ns)
+    cause, line = _causes(attribution, paths, node, function), _lines_after(attribution, thread, start_ns)
     return Outside(window[is_free][piece], cause, node, function, line, start_ns, end_ns)
 
 
@@ -94,9 +94,9 @@ def _lines_after(attribution: Attribution, thread: int, at_ns: Int64s) -> Int32s
     return after
 
 
-def _causes(attribution: Attribution, node: Int32s, function: Int32s) -> Int8s:
+def _causes(attribution: Attribution, paths: Paths, node: Int32s, function: Int32s) -> Int8s:
     """Return the cause of each piece, by the innermost range or function whose name says one."""
-    paths, functions = Paths(attribution), ("", *attribution.trace.frame_names)
+    functions = ("", *attribution.trace.frame_names)
     (path, name), place = grouped_rows(paths.names_of_node[node], function + 1)
     causes = [
         _cause((*paths.names[number], functions[of_function]))

@@ -8,8 +8,8 @@ thread   ├ aten::conv2d ──────────────────
 ```
 
 The operator that counts is the outermost one around a launch that the table of operators has, and that is not
-composite; else the innermost composite one that it has. It is what annotation counts while a program runs. Without
-any, the operator is the innermost around the launch.
+composite; else the innermost composite one that it has, if it called none that counts. It is what annotation
+counts while a program runs. Without any, the operator is the innermost around the launch.
 """
 
 from __future__ import annotations
@@ -60,9 +60,21 @@ def launchers(trace: Trace, facts: NameFacts, wanted: Bools | None = None) -> La
     node = nesting.containing(calls)
     forest = nesting.forest
     innermost[rows] = np.where(node >= 0, forest.range[node], np.int32(NOBODY))
-    chosen = _counting(forest, *_kinds_of_names(trace, ranges))
-    counted[rows] = chosen[node]
+    known, composite = _kinds_of_names(trace, ranges)
+    chosen = _counting(forest, known, composite)[node]
+    is_settled = (chosen >= 0) & ~composite[chosen]
+    around = forest.range[_around(forest, node[is_settled])]
+    is_caller = composite & marked(around, len(ranges))
+    counted[rows] = np.where((chosen >= 0) & is_caller[chosen], np.int32(NOBODY), chosen)
     return Launchers(ranges, counted, innermost)
+
+
+def _around(forest: Forest, nodes: Int32s) -> Bools:
+    """Mark these nodes, and those around them: bool (nodes,)."""
+    is_around = marked(nodes, len(forest) + 1)
+    for level in reversed(forest.by_depth()):
+        is_around[forest.parent[level[is_around[level]]]] = True
+    return is_around[:-1]
 
 
 def _kinds_of_names(trace: Trace, ranges: Ranges) -> tuple[Bools, Bools]:

@@ -17,7 +17,7 @@ from .. import report as reports
 from ..errors import ReportError
 from ..opened import is_per_step
 from ..report import KernelRow, Number, Report
-from ..report.evidence import HOW
+from ..report.evidence import HOW, REPETITION
 from ..summary.selection import naming_of, renamed
 from ..support import noise
 from ..views.rows import count_of, time_of
@@ -31,8 +31,6 @@ Basis = Literal["auto", "step", "total"]
 Key = tuple[str, ...]
 #: Launches that both sides have at least of all, where steps that were found by repetition are compared.
 COMMON_WORK = 0.75
-REPETITION = "repetition"
-STEPS_BY = {"named": "name", "updates": "updates of the optimizer", "ranges": "a range"}
 
 # What a kernel row is filed under along each axis but that of ranges.
 AXES: dict[Axis, Callable[[KernelRow], Key]] = {
@@ -249,8 +247,9 @@ def unlike(a: Report, b: Report) -> str:
         return ""
     (by_a, per_a), (by_b, per_b) = ((account.steps_by, account.per) for account in accounts)
     if by_a != by_b or per_a != per_b:
-        ways = (f"a {per} by {STEPS_BY.get(by, by)}" for per, by in ((per_a, by_a), (per_b, by_b)))
-        return "A has steps of one kind and B of another: {} and {}.".format(*ways)
+        of_a, of_b = (f" ({per})" if by_a == by_b else "" for per in (per_a, per_b))
+        ways = f"A's are known {HOW[by_a]}{of_a}, B's {HOW[by_b]}{of_b}"
+        return f"A has steps of one kind and B of another: {ways}."
     if by_a == REPETITION and (common := common_work(a, b)) < COMMON_WORK:
         return (
             f"The steps were found by repetition and do different work: {common:.0%} of the launches are common."

@@ -20,7 +20,7 @@ from ..views.rows import label
 from ..vocabulary import collapsed
 from .accounts import comparable
 from .accounts import states as changed_states
-from .changes import REPETITION, Change, Comparison, unlike
+from .changes import Change, Comparison, unlike
 
 ACCOUNT = "account"
 KINDS = ("range", "phase", "category", ACCOUNT)  # what a bare name may name; the first that knows it is taken
@@ -101,11 +101,6 @@ def _require_common_measure(comparison: Comparison) -> None:
         )
     if reason := unlike(comparison.a, comparison.b):
         raise ReportError(f"{reason} Ask for --per-step or --totals, so that --fail-on has a measure.")
-    if any(report.account and report.account.steps_by == REPETITION for report in (comparison.a, comparison.b)):
-        raise ReportError(
-            "The steps were found by repetition, which --fail-on does not rely on unasked. "
-            f"{TO_HAVE_STEPS}, or take them as steps with --per-step."
-        )
 
 
 def _measured(rule: Rule, comparison: Comparison) -> tuple[str, Change, str]:

@@ -165,9 +165,9 @@ def _launched(comparison: Comparison) -> str:
         ]
         texts = dict.fromkeys(count_text(round(count, 1)) for count in counts)
         if any(counts):
-            name = "operators" if comparison.on_cpu else names[counts != [1, 1]]
-            launched.append(f"{' → '.join(texts)} {name}")
-    return f". Launched {scope(comparison)}: {', '.join(launched)}." if launched else ""
+            launched.append(f"{' → '.join(texts)} {names[counts != [1, 1]]}")
+    told = f". Launched {scope(comparison)}: {', '.join(launched)}." if launched else ""
+    return headings.worded(told, comparison.a.provenance)
 
 
 class _Drawing:

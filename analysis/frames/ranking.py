@@ -72,7 +72,7 @@ class Ranking:
         return _frame(self.report.account.rows if self.report.account and self.report.account.has_steps else ())
 
     def overview(self) -> Document:
-        """Return the overview of `nvtx-kernels rank`: phases by category, the longest ranges, the accounting."""
+        """Return the overview of `nvtx-kernels rank`: the step as a bar, what to fix first, the slowest ranges."""
         return overview(self.report, found=self.fixes)
 
     @cached_property

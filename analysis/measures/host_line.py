@@ -123,7 +123,7 @@ def window_of(partition: Partition) -> Window:
     if trace.calls is None or not any(trace.calls.names):
         raise Refused(NO_NAMES, record)
     if not partition.has_steps:
-        raise Refused(partition.refusal.rstrip(".") or NO_STEPS, SAY_STEPS)
+        raise _without_steps(partition)
     table, ranges, process = partition.table, attribution.ranges, trace.process_of_thread()
     loop = partition.steps.loops[partition.main_loop]
     rows = np.flatnonzero((trace.work.launch >= 0) & (trace.work.process == loop.process))
@@ -168,6 +168,15 @@ def window_of(partition: Partition) -> Window:
     before = rows[max(first_row - CALLS, 0) : first_row]
     earlier = GpuWork(before, before, *(getattr(trace.work, name)[before] for name in _OF_WORK))
     return Window(host, work, first_call, behind, ends_ns, steps_ns, earlier)
+
+
+def _without_steps(partition: Partition) -> Refused:
+    """Return why there are no steps to replay: what was tried, or what is wrong with those that ranges name."""
+    if tried := partition.attribution.steps.evidence.refused:
+        return Refused(f"{NO_STEPS}: {tried}", SAY_STEPS)
+    if partition.refusal:  # which says what to do
+        return Refused(partition.refusal.rstrip("."))
+    return Refused(NO_STEPS, SAY_STEPS)
 
 
 def _ends(attribution: Attribution, rows: Int64s, launched_ns: Int64s, steps: Int64s) -> Int64s:

@@ -115,7 +115,7 @@ class OperatorRow:
 class WorkShapes:
     """The operators of a part of the work, their calls and what these cost; arrays are per piece of work.
 
-    `call` is a position in `costs` and `calls`, -1 where no operator with known shapes launched the piece.
+    `call` is a position in `costs` and `calls`, -1 where no operator that counts, with known shapes, launched it.
     `instance` tells the calls of operators apart, -1 without an operator.
     """
 
@@ -126,7 +126,8 @@ class WorkShapes:
         launch = trace.work.launch
         self.instance: Int32s = np.append(around.operator, NOBODY)[launch].astype(np.int32)
         self.operators = around.ranges
-        self.call: Int32s = np.append(_recorded_calls(trace, around), NOBODY)[self.instance].astype(np.int32)
+        counted = np.append(around.counted, NOBODY)[launch]
+        self.call: Int32s = np.append(_recorded_calls(trace, around), NOBODY)[counted].astype(np.int32)
 
     @cached_property
     def calls(self) -> list[OperatorCall | None]:

@@ -104,7 +104,7 @@ def _outside_operators(shown: Shown) -> Iterator[dict[str, Any]]:
     )
     strip = Intervals(np.array([shown.first_ns], np.int64), np.array([shown.until_ns], np.int64))
     thread = program_thread(attribution, process, attribution.steps.range[of_process].astype(np.int64))
-    pieces = outside_operators(attribution, thread, strip)
+    pieces = outside_operators(attribution, Paths(attribution), thread, strip)
     if not len(pieces):
         return
     paths, naming = Paths(attribution), naming_of(attribution.trace)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from ..cli import add_range_rules, opened_by, run, say_written, spare
 from ..presenters.output import write
 from ..support.arguments import CommandParser
-from ..views.ranks import RANK_IN_NAME
 
 if TYPE_CHECKING:
     from .reduce import Ranks
@@ -39,6 +38,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
 
 def _summarize(options: argparse.Namespace) -> None:
     from ..summary.file import as_parquet
+    from ..views.ranks import RANK_IN_NAME
 
     path: Path = options.report
     output = options.output or path.with_name(path.name.partition(".")[0] + SUFFIX)

@@ -6,6 +6,7 @@ steps. docs/json.md describes it as `account`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
@@ -244,7 +245,7 @@ class Account:
     @property
     def steps_counted(self) -> int:
         """How many steps count, of one loop."""
-        return max((sum(row.loop == loop for row in self.counted) for loop in self.loops), default=0)
+        return max(Counter(row.loop for row in self.counted).values(), default=0)
 
     @property
     def loops(self) -> list[int]:

@@ -14,7 +14,7 @@ from ..errors import ReportError
 from ..kernel_names.parts import split_name
 from ..kernel_names.short import distinct_short_names, names_by_kernel, short_name
 from ..measures.launch_groups import STEP, Explanation, Group, LaunchGroups
-from ..report import KernelRow, Path, Report, added
+from ..report import KernelRow, Path, Report, added, per_step
 from ..summary.selection import naming_for, renamed, where
 from ..trace import PUSH_POP
 from ..vocabulary import OTHER, PHASES
@@ -56,6 +56,7 @@ def view(subject: Subject) -> Document:
     groups = LaunchGroups(subject.attribution, include_warm_up=report.warm_up_included)
     naming = naming_for(detail, report)
     explained = [groups.explain(*key, report=report, naming=naming) for key in requested[: detail.top]]
+    is_per_step = all(explanation.unit == STEP for explanation in explained) and not detail.whole
     kernels = [kernel for kernel, _ in requested]
     names = kernels if detail.full_names else distinct_short_names(kernels)
     tables = [_table(report, explanation, name) for explanation, name in zip(explained, names, strict=False)]
@@ -68,10 +69,9 @@ def view(subject: Subject) -> Document:
     if subject.kernel:
         notes.append(ncu_command(subject, *requested[0]))
     elif not detail.whole:
-        together = renamed(report, naming)
+        together = renamed(per_step(report) if is_per_step and not report.per_step else report, naming)
         tables = [phases(together), ranges_with_kernels(together, detail), *tables]
-    per_step = all(explanation.unit == STEP for explanation in explained) and not detail.whole
-    accounting = (headings.accounting_per_step if per_step else headings.accounting_of)(report)
+    accounting = (headings.accounting_per_step if is_per_step else headings.accounting_of)(report)
     return headings.answer(report, tables, (*report.notes, *notes), accounting=accounting)
 
 

@@ -32,7 +32,8 @@ def slowest(report: Report) -> Table:
         sum_ns = sum(of_path.values())
         cells = [of_path.get(phase, 0) for phase in phases]
         lines.append(Row((label(path, common), *cells, sum_ns, share(sum_ns, total_ns))))
-    columns = headed(range=f"Slowest ranges, {graphs.counted_time(report)}")
+    over_steps = "" if report.per_step or not report.counted_steps else f" {headings.scope(report)}"
+    columns = headed(range=f"Slowest ranges, {graphs.counted_time(report)}{over_steps}")
     columns += headed(**{f"{phase}_ns": headings.phase(phase) for phase in phases})
     columns += headed(total_ns="sum" if phases else "time", share="%")
     return Table("slowest", "", columns, tuple(lines))

@@ -128,6 +128,8 @@ class Trying:
         if switched and not self.program.launcher:
             self._screen(switched)
         self._confirm()
+        if not (self._blocks_ns or self._runs_ns):  # the program has nothing that could be changed
+            self._base_run()
         for arm in self._arms.values():
             judge(arm, self._bases, self._on)
         together = self._together()

@@ -41,7 +41,7 @@ KEYS = {
     },
     "fix_basis": {
         "replay_error", "refused", "step_ns", "is_unrecorded", "is_upper_limit", "factors", "steps", "silent",
-        "unjudged", "host_times_used", "host_times_error",
+        "unjudged", "host_times_used", "host_times_error", "kind", "reason", "remedy", "per",
     },
 }  # fmt: skip
 
@@ -63,7 +63,7 @@ def as_json(*words):
 
 def test_json_has_the_keys_that_were_promised_and_no_row_lacks_one():
     whole = as_json()
-    assert set(whole) == {"report", "steps", "idle", "idle_on_cpu", *KEYS}
+    assert set(whole) == {"report", "account", "steps", "idle", "idle_on_cpu", *KEYS}
     assert set(whole["totals"]) == KEYS["totals"]
     assert set(whole["fix_basis"]) == KEYS["fix_basis"]
     for name in ("phases", "ranges", "kernels", "busy", "fixes"):
@@ -117,7 +117,7 @@ def test_one_ranking_has_one_table_of_at_most_top_rows(by):
 
 @pytest.mark.parametrize(
     "words",
-    [("rank",), ("rank", "--by", "category"), ("rank", "--by", "range"), ("view", "steps"), ("view", "balance")],
+    [("rank",), ("rank", "--by", "category"), ("rank", "--by", "range"), ("view", "steps"), ("view", "idle")],
 )
 def test_csv_and_parquet_hold_the_same_rows(tmp_path, words):
     table = list(csv.DictReader(io.StringIO(answered(*words, OURS, "--format", "csv"))))
@@ -138,15 +138,15 @@ def test_full_names_are_full_and_wrapped_on_the_screen():
 def test_warm_up_is_left_out_and_said_so_unless_it_is_asked_for(tmp_path):
     ranges = [Range("warm-up", 0, 90), Range("step", 100, 190), Range("forward", 101, 180)]
     report = build(tmp_path, ranges=ranges, **launched((10, 20), (110, 120)))
-    assert "of warm-up (--include-warmup counts it)" in answered("rank", report, "--totals")
-    assert "Left out: 10 ns of warm-up" in answered("rank", report)
-    assert "of warm-up" not in answered("rank", report, "--include-warmup")
+    assert "of warm-up (--include-warmup counts it)" in answered("rank", report, "--kernels", "--totals")
+    assert "Left out: 10 ns of warm-up" in answered("rank", report, "--kernels")
+    assert "of warm-up" not in answered("rank", report, "--kernels", "--include-warmup")
 
 
 def test_a_report_of_warm_up_alone_says_how_to_see_it(tmp_path):
     report = build(tmp_path, ranges=[Range("warm-up", 0, 90)], **launched((10, 20)))
     says = "error: All GPU work is in warm-up and left out; --include-warmup counts it.\n"
-    for words in (["rank"], ["rank", "--per-step"], ["view", "steps"], ["view", "balance"]):
+    for words in (["rank"], ["rank", "--per-step"], ["view", "steps"], ["view", "idle"]):
         assert said(*words, report)[::2] == (1, says)
     assert "warm-up" in answered("rank", report, "--include-warmup")
 
@@ -190,11 +190,12 @@ def test_an_output_file_is_whole_or_untouched(tmp_path):
         (("rank",), 2, "required"),
         (("view",), 2, "required: NAME"),
         (("view", "stpes", OURS), 2, "there is no 'stpes' (did you mean steps?)"),
-        (("view", "balance", OURS, "--range", "ffn"), 2, "there is no --range"),
+        (("view", "fix", OURS, "--range", "ffn"), 2, "there is no --range"),
         (("view", "steps", OURS, "--kernel", "gemm"), 2, "there is no --kernel"),
         (("view", "agreement", OURS, "--timed", "forward=soon"), 2, "forward=19.7ms"),
         (("view", "kernels", OURS, "--kernel", "conv2d"), 1, "No kernel name contains"),
-        (("view", "balance", OURS, COMPILED), 2, "`view balance` takes one report, but 2 were"),
+        (("view", "balance", OURS), 2, "there is no 'balance'; choose from agreement"),
+        (("view", "idle", OURS, COMPILED), 2, "`view idle` takes one report, but 2 were"),
     ],
 )
 def test_what_cannot_be_answered_is_one_line_and_a_status(words, status, says):
@@ -237,7 +238,9 @@ def test_no_number_is_cut_on_a_screen_that_is_too_narrow(words, monkeypatch):
 
 
 def test_shares_of_some_ranges_name_them_as_their_whole():
-    assert "% is of all kernel time in the ranges asked for." in answered("rank", OURS, "--range", "softmax")
+    assert "The ranges asked for take 6.57 ms of kernel time" in answered("rank", OURS, "--range", "softmax")
+    kernels = answered("rank", OURS, "--kernels", "--range", "softmax")
+    assert "% is of all kernel time in the ranges asked for." in kernels
     phase = answered("rank", OURS, "--range", "softmax", "--phase", "forward", "--by", "range")
     assert "% is of the forward phase's kernel time in the ranges asked for." in " ".join(phase.split())
     assert "ranges asked for" not in answered("rank", OURS)

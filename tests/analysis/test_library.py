@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from nvtx_kernels.analysis import compare, kernels, view
 from nvtx_kernels.analysis.agent.answers import Reports
-from nvtx_kernels.analysis.attribution.causes import Rules
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page.contents import contents
@@ -28,15 +27,15 @@ def trace():
     return analysis.read(REPORT)
 
 
-def test_per_step_of_a_report_without_steps_is_refused(trace):
-    with pytest.raises(ReportError, match="no measured step ranges"):
-        analysis.rank(trace, per_step=True, rules=Rules(domains=["CCCL"]))
+def test_per_step_of_a_report_without_steps_is_refused(tmp_path):
+    with pytest.raises(ReportError, match=r"No steps are known: .* Push a range named 'step'"):
+        analysis.rank(build(tmp_path, **launched((10, 20))), per_step=True)
 
 
 def test_notebook_shows_the_ranges_and_escapes_their_names(trace):
     html = analysis.rank(trace)._repr_html_()
-    assert "computing softmax" in html
-    assert "backward &gt; layer * &gt; ffn &gt; down projection" in html
+    assert "layer * &gt; ffn &gt; down projection" in html
+    assert "layer * > ffn" not in html
 
 
 def test_a_path_is_as_good_as_a_trace(trace):
@@ -60,7 +59,7 @@ def test_a_ranking_is_in_total_and_without_warm_up_unless_that_is_asked_for(tmp_
     )
     assert [int(one.kernels["total_ns"].sum()) for one in (total, mean, everything)] == [20, 10, 30]
     assert ["over 2 steps" in repr(one).splitlines()[0] for one in (total, mean)] == [True, False]
-    assert total.step_times["own_ns"].tolist() == [row.own_ns for row in total.report.step_time.rows]
+    assert total.step_times["own_ns"].tolist() == [row.own_ns for row in total.report.account.rows]
     assert total.step_ns == total.step_times["own_ns"][1] == 100
     without = nk.rank(build(tmp_path, **launched((10, 20))))
     assert (repr(without).splitlines()[0][-5:], len(without.step_times), without.step_ns) == ("total", 0, None)
@@ -69,7 +68,7 @@ def test_a_ranking_is_in_total_and_without_warm_up_unless_that_is_asked_for(tmp_
 def test_shown_is_the_overview_of_the_command(trace, capsys):
     analysis.rank(trace, per_step=True).show(width=80)
     shown = capsys.readouterr().out
-    assert kernels.main([str(REPORT), "--per-step"]) == 0
+    assert kernels.main([str(REPORT), "--per-step"], prog="nvtx-kernels rank") == 0
     assert capsys.readouterr().out.startswith(shown)  # and then says what to type next
 
 
@@ -104,18 +103,12 @@ MADE = {"memory": lambda _: with_memory(), "communication": lambda _: communicat
 
 @pytest.mark.parametrize("per_step", [False, True], ids=["totals", "per step"])
 @pytest.mark.parametrize("make", [beyond_steps, lambda _: REPORT, None], ids=["work in no step", "h200", "own"])
-@pytest.mark.parametrize("name", [name for name in VIEWS if name != "idle"])
+@pytest.mark.parametrize("name", VIEWS)
 def test_frames_of_a_view_are_what_the_command_writes_for_machines(name, make, per_step, tmp_path, capsys):
     path = (make or MADE.get(name, beyond_steps))(tmp_path)
     kernel = ["gemm"] if name == "kernels" else []
     words = [name, path, "--per-step" if per_step else "--totals", *(w for k in kernel for w in ("--kernel", k))]
     assert frames_of(name, path, *kernel, per_step=per_step) == tables_of(view, capsys, *words)
-
-
-@pytest.mark.parametrize("per_step", [False, True], ids=["totals", "per step"])
-def test_idle_is_the_table_of_gaps_of_balance(per_step, capsys):
-    tables = tables_of(view, capsys, "balance", REPORT, "--per-step" if per_step else "--totals")
-    assert records({"gaps": nk.idle(REPORT, per_step=per_step)})["gaps"] == tables["gaps"]
 
 
 @pytest.mark.parametrize("per_step", [False, True], ids=["totals", "per step"])
@@ -139,15 +132,15 @@ def test_ranking_is_what_the_command_writes_for_machines(words, tmp_path, capsys
 
 def test_steps_decide_what_library_page_and_agent_count(tmp_path):
     path = beyond_steps(tmp_path)
-    tables = Reports(tmp_path).view(path.name, "balance")["tables"]
-    agent = next(table["rows"] for table in tables if table["key"] == "balance")
+    tables = Reports(tmp_path).view(path.name, "idle")["tables"]
+    agent = next(table["rows"] for table in tables if table["key"] == "limits")
     page = contents([opened(path)]).reports[0]
     assert analysis.rank(path, per_step=None).totals["work_ns"] == page["kernels"]["total_ns"] == 20
-    assert [row[2] for row in agent] == [*nk.balance(path, per_step=None)["balance"]["span_ns"]]
+    assert [row[1] for row in agent] == [*nk.idle(path, per_step=None)["limits"]["time_ns"]]
 
 
 def test_a_notebook_is_told_nothing_to_type_on_a_command_line(trace):
-    for answer in (analysis.rank(trace, per_step=True), nk.balance(trace), nk.agreement(trace)):
+    for answer in (analysis.rank(trace, per_step=True), nk.idle(trace), nk.agreement(trace)):
         assert "--top" not in answer._repr_html_()
         assert "nvtx-kernels view" not in answer._repr_html_()
     assert "the view idle shows why the GPU is idle" in nk.agreement(trace)._repr_html_()

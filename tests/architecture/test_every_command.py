@@ -22,13 +22,14 @@ READING = {
     "summarize": "REPORT -o OUT.parquet",
     "compare": "REPORT REPORT",
     "doctor": "REPORT",
+    "join": "REPORT -o OUT.sqlite",
     "scrub": "REPORT -o OUT",
     "ask": "REPORT",
 }
 #: Those that may say in a sentence why a report has no answer.
-REFUSING = ["ncu REPORT --range backward", *(f"view {view} REPORT" for view in VIEWS)]
+REFUSING = [f"view {view} REPORT" for view in VIEWS]
 #: Those, and those that read no report by themselves.
-OTHERS = {"ncu", "view", "record", "check-machine", "mcp", "skill", "run", "benchmark", "nsys", "precision"}
+OTHERS = {"view", "record", "try", "mcp", "skill", "run", "benchmark", "nsys", "precision"}
 SENTENCE = re.compile(r"error: [^\n]+\n")
 # Most of its time is its own between operators, in the modules of a list.
 PROGRAM = """

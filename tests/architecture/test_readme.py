@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from nvtx_kernels.analysis.scrub import WOULD_LEAK
 
 from nvtx_kernels.__main__ import main
-from nvtx_kernels.analysis.scrub import WOULD_LEAK
 from nvtx_kernels.commands import COMMANDS as MODULES
 from tests.analysis.making.allocated import with_memory
 from tests.analysis.making.communicating import communicating

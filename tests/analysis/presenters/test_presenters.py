@@ -16,7 +16,7 @@ import pytest
 from markdown_it import MarkdownIt
 from nvtx_kernels.analysis.document import FOR_MACHINES, Column, Document, Row, Table, by_key, headed, records
 from nvtx_kernels.analysis.errors import UsageError
-from nvtx_kernels.analysis.presenters import PRESENTERS, as_latex, as_parquet, as_table, presenter
+from nvtx_kernels.analysis.presenters import PRESENTERS, as_csv, as_latex, as_parquet, as_table, presenter
 from nvtx_kernels.analysis.presenters.output import SUFFIXES, format_of, presented, write
 from nvtx_kernels.analysis.support.text import cells
 
@@ -248,3 +248,14 @@ def test_standard_output_is_a_target_also_where_it_is_a_pipe(command):
     done = subprocess.run(words, capture_output=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout) > 1000
+
+
+@pytest.mark.parametrize("name", ["a\rb", "a\r\nb", "a\nb", 'a"\rb', "\r=1+1"])
+def test_csv_keeps_what_may_end_a_line_inside_its_cell(name):
+    document = Document(
+        "", (Table("t", "", (Column("name", "name"), Column("n", "n")), (Row((name, 1)), Row(("c", 2)))),)
+    )
+    text = as_csv.present(document)
+    rows = [*csv.reader(io.StringIO(text, newline=""))]
+    assert [row[1].removeprefix("'") for row in rows] == ["name", name, "c"]
+    assert text.endswith("c,2\n")

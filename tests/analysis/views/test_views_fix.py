@@ -108,25 +108,31 @@ def test_a_time_that_is_none_is_refused(time, tmp_path, capsys):
     assert "is not a time: write 68.9ms" in capsys.readouterr().err
 
 
-def without_steps(report):
-    """Return the report with its steps called otherwise."""
-    return alter(report, "UPDATE NVTX_EVENTS SET text = 'part' WHERE text = 'step'")
+def without_steps(folder):
+    """Return a report of one pass through the program, in which nothing repeats, without a range called step."""
+    return alter(recorded(folder, program, steps=1), "UPDATE NVTX_EVENTS SET text = 'part' WHERE text = 'step'")
 
 
 def test_without_a_replay_every_screen_gives_bounds_and_the_reason(tmp_path, capsys):
-    report = without_steps(recorded(tmp_path, program))
+    report = without_steps(tmp_path)
     page = contents([opened(report)]).reports[0]["fix"]
     for text in (shown(capsys, view, "fix", report), shown(capsys, kernels, report), json.dumps(page)):
         words = " ".join(text.split())
-        assert "Fix first, by the GPU's time alone (the recording has 36.0 ms of GPU work)" in words
-        assert "at most 31.1 ms, 86%" in words
-        assert "Not replayed: the report has no measured steps." in words
+        assert "Fix first, by the GPU's time alone (the recording has 6.00 ms of GPU work)" in words
+        assert "at most 5.19 ms" in words
+    for text in (shown(capsys, view, "fix", report), json.dumps(page)):
+        words = " ".join(text.split())
+        assert "at most 5.19 ms, 86%" in words
+        assert "Not replayed: the report has no measured steps: the kernels repeat, but as layers" in words
     assert "then a step takes" not in shown(capsys, view, "fix", report)
 
 
 def test_a_list_by_the_gpus_time_says_what_was_tried_and_what_only_a_replay_judges(tmp_path, capsys):
-    text = " ".join(shown(capsys, view, "fix", without_steps(recorded(tmp_path, program))).split())
-    assert "Tried: TF32, fused attention, checkpointing, alignment, double precision." in text
+    text = " ".join(shown(capsys, view, "fix", without_steps(tmp_path)).split())
+    assert (
+        "Tried: TF32, fused attention, checkpointing, alignment, double precision, chains of small kernels."
+        in text
+    )
     assert "Only a replay can judge: pauses of the program, reading single numbers," in text
     assert "For a replay: push a range named step around each of them" in text
 
@@ -135,10 +141,11 @@ def test_json_says_what_figures_are_of(tmp_path, capsys):
     report = recorded(tmp_path, program)
     replayed = json.loads(shown(capsys, kernels, report, "--format", "json"))["fix_basis"]
     assert [replayed[key] for key in ("kind", "reason", "remedy", "per")] == ["replay", None, None, "step"]
-    bounded = json.loads(shown(capsys, kernels, without_steps(report), "--format", "json"))
+    bounded = json.loads(shown(capsys, kernels, without_steps(tmp_path), "--format", "json"))
     basis = bounded["fix_basis"]
     assert (basis["kind"], basis["per"]) == ("gpu_time", "recording")
-    assert basis["reason"] == basis["refused"] == "the report has no measured steps"
+    assert basis["reason"] == basis["refused"]
+    assert basis["reason"].startswith("the report has no measured steps: ")
     assert [fix["rule"] for fix in bounded["fixes"]] == ["fp32"]
     assert bounded["fixes"][0]["alone_ns"] <= bounded["fixes"][0]["step_ns"] == basis["step_ns"]
 
@@ -146,8 +153,8 @@ def test_json_says_what_figures_are_of(tmp_path, capsys):
 def test_the_doctor_says_by_what_changes_are_judged(tmp_path):
     report = recorded(tmp_path, program)
     assert any(finding.what == "view fix replays 6 steps" for finding in examine(report))
-    (finding,) = (finding for finding in examine(without_steps(report)) if "view fix has" in finding.what)
-    assert finding.what.endswith("no replay: the report has no measured steps")
+    (finding,) = (finding for finding in examine(without_steps(tmp_path)) if "view fix has" in finding.what)
+    assert "no replay: the report has no measured steps: the kernels repeat" in finding.what
     assert finding.fix.startswith("push a range named step")
 
 

@@ -49,7 +49,7 @@ def test_the_answer_names_the_function_with_half_of_a_cause(traced):
 
 def test_pieces_have_their_function_and_add_up(traced):
     (gpu,), pieces = summarized(traced).account.gpus, nk.idle(traced, pieces=True)
-    assert list(pieces) == ["gpu", "cause", "range", "function", "start_ns", "end_ns", "exposed_by"]
+    assert list(pieces) == ["gpu", "cause", "range", "function", "line", "start_ns", "end_ns", "exposed_by"]
     pieces["ns"] = pieces["end_ns"] - pieces["start_ns"]
     assert pieces.groupby("cause")["ns"].sum().to_dict() == {row.cause: row.total_ns for row in gpu.causes}
     assert pieces[pieces["function"].str.contains("zoom", na=False)]["ns"].sum() == 700 * US

@@ -127,7 +127,7 @@ def test_sides_of_a_comparison_with_different_evidence_are_told(tmp_path, capsys
     paths = [str(report(tmp_path, program, f"{len(program)}.sqlite")) for program in (REPEATED, training(8))]
     compare.main(paths)
     told = " ".join(capsys.readouterr().out.split())
-    assert "Steps of A are known by the repetition of the kernels, those of B by updates" in told
+    assert "A's are known by the repetition of the kernels, B's by updates." in told
 
 
 def test_ranks_in_several_files_take_the_same_evidence(tmp_path, capsys):

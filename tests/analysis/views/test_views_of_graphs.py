@@ -28,7 +28,7 @@ def report(tmp_path):
 
 
 def test_graphs_stand_beside_the_kernels_of_their_phase(report):
-    document = overview(subject(report).report)
+    document = overview(subject(report).report, with_kernels=True)
     rows = by(document, "phases", "category")
     assert [rows[name]["forward_ns"] for name in ("sum", "CUDA graphs", "launches")] == [10, 500, 1]
     assert rows["sum"]["forward_share"] == 1
@@ -36,7 +36,7 @@ def test_graphs_stand_beside_the_kernels_of_their_phase(report):
 
 
 def test_ranges_rank_graphs_among_their_kernels(report):
-    document = overview(subject(report).report)
+    document = overview(subject(report).report, with_kernels=True)
     rows = [(row["name"], row["kernel_ns"], row["count"]) for row in table(document, "ranges")]
     assert rows[:2] == [("forward", 510, 2), ("[CUDA graph]", 500, 1)]
     assert "Slowest ranges, own launches only" in titled(document, "ranges").title
@@ -44,13 +44,13 @@ def test_ranges_rank_graphs_among_their_kernels(report):
 
 def test_phase_that_holds_graphs_alone_is_shown(tmp_path):
     path = build(tmp_path, ranges=RANGES, **launched((20, 30), lasts=500, kind="graph"))
-    document = overview(subject(path).report)
+    document = overview(subject(path).report, with_kernels=True)
     rows = by(document, "phases", "category")
     assert (rows["CUDA graphs"]["forward_ns"], rows["launches"]["forward_ns"]) == (500, 0)
 
 
 def test_report_without_graphs_speaks_of_none(tmp_path):
-    document = overview(subject(build(tmp_path, ranges=RANGES, **launched((20, 30)))).report)
+    document = overview(subject(build(tmp_path, ranges=RANGES, **launched((20, 30)))).report, with_kernels=True)
     assert "CUDA graphs" not in by(document, "phases", "category")
     assert not any("graph" in each.title + each.caption for each in document.tables)
 

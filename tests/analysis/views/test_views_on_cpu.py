@@ -25,9 +25,9 @@ RANGES = [
 ]  # fmt: skip
 ELSEWHERE = re.compile(r"\b(?<!--)(?<!-)(kernels?|launch\w*|GPU|CUDA|grid)\b", re.IGNORECASE)
 # They need a GPU, or what this recording lacks.
-NOT_OF_A_CPU = ("balance", "overlap", "communication", "fix", "efficiency", "memory")
+NOT_OF_A_CPU = ("communication", "fix", "efficiency", "memory")
 OPTIONS = [
-    *(["rank", name] for name in ("--by=kernel", "--by=category", "--by=range", "--every-index")),
+    *(["rank", name] for name in ("--by=kernel", "--by=category", "--by=range", "--every-index", "--kernels")),
     *(["view", name] for name in VIEWS if name not in NOT_OF_A_CPU),
 ]
 
@@ -42,8 +42,8 @@ def recording(tmp_path):
 
 
 def said(capsys):
-    """Return what was printed, without its heading."""
-    return capsys.readouterr().out.split("\n\n", 1)[1]
+    """Return what was printed, without its heading and the commands to copy."""
+    return capsys.readouterr().out.split("\n\n", 1)[1].partition("\nNext:")[0]
 
 
 @pytest.mark.parametrize("per_step", [[], ["--per-step"]], ids=["", "per step"])

@@ -134,7 +134,7 @@ def test_the_states_of_a_step_make_it_up_and_their_means_the_mean():
 
 
 def test_a_report_without_steps_is_refused(tmp_path):
-    with pytest.raises(ReportError, match="no measured step"):
+    with pytest.raises(ReportError, match="No steps are known"):
         viewed("steps", build(tmp_path, ranges=[Range("forward", 0, 90)], **launched((5, 10))))
 
 
