@@ -220,8 +220,10 @@ def of_steps(kernels: Sequence[int]) -> str:
     if not short:
         return ""
     some = ", ".join(f"{step} ({kernels[step]:,})" for step in short[:SHOWN])
-    steps = f"steps {some} have" if len(short) > 1 else f"step {some} has"
-    return f"{steps} far fewer kernels than the others ({usual:,.0f}): cut off by the capture, or other work?"
+    steps, why = f"steps {some} have", "the capture cut them off, or they do other work"
+    if len(short) == 1:
+        steps, why = f"step {some} has", "the capture cut it off, or it does other work"
+    return f"{steps} far fewer kernels than the others ({usual:,.0f}): {why}"
 
 
 def of_arithmetic(run: Mapping[str, Any], launches: Mapping[str, Number]) -> str:

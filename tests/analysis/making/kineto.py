@@ -194,8 +194,9 @@ def rows_of(program):
     return building.Rows(
         ranges=[building.Range(_name_in_nsys(b), b.start, b.end, on(b.thread)) for b in program.blocks],
         launches=[
-            building.Launch(c.correlation, c.start, c.end, on(c.thread), int(c.category == "cuda_driver"))
-            for c in program.calls
+            building.Launch(
+                c.correlation, c.start, c.end, on(c.thread), int(c.category == "cuda_driver"), f"{c.name}_v7000",
+            ) for c in program.calls
         ],
         work=[
             building.Work(

@@ -33,7 +33,6 @@ def summed(rows, *, include_warm_up=False, **rules):
         "kernels": {key: (len(all_), sum(all_), min(all_), max(all_)) for key, all_ in of_row.items()},
         "outside": Counter((a.how, work.kind) for work, a in kept if a.how in ("outside", "ambiguous")),
         "ranges": _ranges(reference, pairs, kept, _homes(reference, include_warm_up)),
-        "steps": _steps(reference, include_warm_up),
     }
 
 
@@ -47,9 +46,10 @@ def _homes(reference, include_warm_up):
     return [home for home in homes if include_warm_up or not any(r.is_called("warmup") for r in home)]
 
 
-def _steps(reference, include_warm_up):
+def steps(rows, *, include_warm_up):
     """Count the outermost ranges `step` whose end was not lost, of threads that do not only copy."""
-    calls = [(launch_of(reference.rows, work), work.kind) for work in reference.rows.work]
+    reference = Reference(rows, operators="hide")
+    calls = [(launch_of(rows, work), work.kind) for work in rows.work]
     working = {call.thread for call, _ in calls if call}
     copying = working - {call.thread for call, kind in calls if call and kind in ("kernel", "graph")}
     homes = [reference.home(r) for r in reference.users if r.is_called("step") and r.thread not in copying]
@@ -132,5 +132,4 @@ def tables(report):
             )
             for r in report.ranges
         },
-        "steps": report.steps,
     }  # fmt: skip

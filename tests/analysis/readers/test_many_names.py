@@ -1,6 +1,7 @@
 """A report with more names than any table shows is answered with the same sums, and says what was joined."""
 
 import json
+from itertools import pairwise
 
 import pytest
 from nvtx_kernels.analysis import kernels
@@ -16,7 +17,8 @@ FEW = 20
 
 def report(folder, count):
     """Write two steps with one forward each, of which each has ranges and kernels of so many names."""
-    ranges = [Range(name, 10**6 * n, 10**6 * (n + 1) - 1) for n in range(2) for name in ("step", "forward")]
+    begins = (0, 1000 + 50 * count, 10**6)
+    ranges = [Range(name, *times) for times in pairwise(begins) for name in ("step", "forward")]
     ranges += [Range(f"part {chr(65 + n % 26)}{n}", 1000 + 100 * n, 1001 + 100 * n + 2 * n) for n in range(count)]
     rows = launched(*((1001 + 100 * n, 1002 + 100 * n) for n in range(count)), name="gemm")
     return build(folder, ranges=ranges, **rows)

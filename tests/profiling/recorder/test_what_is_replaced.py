@@ -182,7 +182,7 @@ def test_a_planted_journal_keeps_the_times_out_and_the_victim_whole(path):
     trained(path, steps=40)
     assert not victim.exists()
     with pytest.raises(
-        NotAReport, match="report.sqlite-journal next to the report is not a regular file. Move it"
+        NotAReport, match=r"report\.sqlite-journal next to the report is not a regular file\. Move it"
     ):
         nk.rank(path)
     journal.unlink()

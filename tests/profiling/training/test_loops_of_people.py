@@ -4,9 +4,11 @@ import threading
 import time
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
-from nvtx_kernels.analysis.opened import Choices, opened
+from nvtx_kernels.analysis.attribution.steps import in_steps, measured_steps
+from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.recorder import record
 from nvtx_kernels.profiling.training import Profile
@@ -255,7 +257,9 @@ def generate(model, tokens=5):
 
 def places(path, operator, per_step=True):
     """Return how often an operator was called, in measured steps or at all, by the innermost range around it."""
-    attribution = opened(path, Choices(per_step=per_step)).counted
+    attribution = opened(path).attribution
+    if per_step:
+        attribution = in_steps(attribution, np.arange(len(measured_steps(attribution))))
     names, work, forest = attribution.trace.names, attribution.trace.work, attribution.forest
     nodes = [attribution.node[row] for row in range(len(work)) if names[work.name_id[row]] == operator]
     ranges = [attribution.ranges.name_id[forest.range[node]] if node >= 0 else -1 for node in nodes]
@@ -340,9 +344,9 @@ def test_prefill_and_decode_divide_a_step_that_generates(kinds, run, calls, toke
         for _ in range(3):
             run(*models)
             profile.step()
-    found = analysis.rank(path, per_step=True).report.step_time
-    assert [(row.decode_calls, row.tokens) for row in found.rows] == [(calls, tokens)] * 3
-    for row in found.rows if calls else ():
+    rows = analysis.rank(path, per_step=True).report.account.rows
+    assert [(row.decode_calls, row.tokens) for row in rows] == [(calls, tokens)] * 3
+    for row in rows if calls else ():
         assert row.prefill_ns + row.decode_ns == row.own_ns
         assert (row.prefill_ns >= least_ms[0] * 1e6, row.decode_ns >= least_ms[1] * 1e6) == (True, True)
 
