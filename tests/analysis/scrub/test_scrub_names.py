@@ -88,7 +88,7 @@ def test_known_kernels_stay():
         ("jdoe_fprop_float_nhwc", "fprop_sgemm_name_1"),
         ("jdoe_sm90_gemm_align2", "gemm_name_1_sm80_align2"),
         ("triton_poi_fused_jdoe_add_3", "triton_poi_fused_name1_add_3"),
-        ("triton_poi_fused_jdoesoftmax_3", "softmax_name_2"),
+        ("triton_poi_fused_jdoesoftmax_3", "softmax_name_2_multi_tensor"),
         ("gemm_name_7", "gemm_name_1"),
     ],
 )
