@@ -18,7 +18,7 @@ from ..report.evidence import NAMED, NONE, StepEvidence
 from ..support.small_numbers import distinct, rows_of_each, summed
 from ..support.units import count_text, time_text
 from ..trace import EVALUATION, KERNEL, NO_GRADIENT, Bools, Int32s, Int64s, Ranges, working_calls
-from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES, is_of_engine, without_marks
+from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES, is_of_engine, without_marks, without_numbers
 from ..vocabulary.step_ends import no_step_text, warm_up_steps
 from .evidence import calls_as_steps, evidence_of, updates_every
 from .places import Attribution, Steps
@@ -235,7 +235,7 @@ def _ranges_called_steps(
     ids, name = np.unique(ranges.name_id[rows], return_inverse=True)
     names = [attribution.trace.names[name_id] for name_id in ids.tolist()]
     titles = [
-        "of the engine" if is_of_engine(title) else f"`{_DIGITS.sub('*', title)}`"
+        "of the engine" if is_of_engine(title) else f"`{without_numbers(title)}`"
         for title in map(without_marks, names)
     ]
     if called:

@@ -34,6 +34,7 @@ from ..trace import Trace
 from ..vocabulary import (
     AUTOGRAD_THREADS,
     BACKWARD_OPERATORS,
+    COPIED_WORD,
     ENGINE_OPERATOR,
     LIBRARY_RANGES,
     NCCL_RANGES,
@@ -49,6 +50,7 @@ from ..vocabulary import (
     is_warm_up,
     opens_phase,
     phase_of,
+    without_numbers,
 )
 from ..vocabulary.loading import loads_data, waits
 from ..vocabulary.served import PATTERNS as SERVED
@@ -83,11 +85,13 @@ VERSION = re.compile(
     r"\d{1,9}(?:\.\d{1,9}){0,4}(?:-\d{1,12}v\d)?(?:(?:a|b|rc|\.dev|\.post)\d{1,9})?(?:\+(?:cu|rocm|cpu)[\d.]{0,6})?"
 )
 # What a copy calls unknown words and kernels: known in a copy, and in no other report.
-_COPIED_WORD, _COPIED_KERNEL = re.compile(r"name[0-9]+", re.IGNORECASE), re.compile(r"_name_[0-9]")
-_NUMBERS = re.compile(r"(?i)(?<=name)[0-9]+|9[0-9]{5}")
+_COPIED_WORD, _COPIED_KERNEL = re.compile(COPIED_WORD, re.IGNORECASE), re.compile(r"_name_[0-9]")
+_NUMBERS = re.compile(r"(?i)(?<=name)[0-9]+(?:num[0-9]+)?|9[0-9]{5}")
 # Numbers that stand for longer ones; they are indices to the analysis, as those are.
 _FIRST_NUMBER, _MOST_NUMBERS = 900_001, 99_999
 _INDEX = re.compile(r"(?<![A-Za-z0-9])(?:\d+|\*)(?![A-Za-z0-9])")
+# Ends a text that is numbered as a whole, and no word.
+WHOLE = "\0"
 # A longer name is replaced as a whole: to look through it would take long.
 LONGEST, LONGEST_CACHED, CACHED_NAMES = 1 << 16, 1 << 10, 1 << 16
 
@@ -156,7 +160,8 @@ class Names:
         self.own, self.of_copy = frozenset(own_words), of_copy
         self._own_tokens = [word for word in self.own if not WORD.fullmatch(word)]  # of several words, as in x0r
         self.kept = [re.compile(translate(pattern), re.DOTALL) for pattern in keep]
-        self.numbers: dict[str, int] = {}  # of unknown words
+        self.numbers: dict[str, int] = {}  # of unknown words, with a star for each number in them
+        self.numbers_in: dict[str, dict[str, int]] = {}  # by these, of the words that differ in numbers
         self.long_numbers: dict[str, int] = {}
         self._cached_range = lru_cache(CACHED_NAMES)(self._range)
         self.rules: dict[Role, Callable[[str], str]] = {
@@ -178,7 +183,8 @@ class Names:
     @property
     def replaced(self) -> int:
         """How many different words were replaced."""
-        return len(self.numbers) + len(self.long_numbers)
+        differing = sum(map(len, self.numbers_in.values())) - len(self.numbers_in)
+        return len(self.numbers) + differing + len(self.long_numbers)
 
     def shared(self, role: Role, text: str) -> str:
         """Return the shareable part of a text; an empty one stays, for it is a name that hides another."""
@@ -265,10 +271,22 @@ class Names:
     def _numbered(self, token: str) -> str:
         """Return the word for an unknown one, in lower case, upper case or capitalized as that is."""
         is_word = bool(WORD.fullmatch(token)) and len(token) <= LONGEST
-        number = self._number_of(token.lower() if is_word else token)
+        text = token.lower() if is_word else token
+        kind = without_numbers(text)
+        number = f"name{self._number_of(kind)}"
+        if kind != text:  # so that words which differ by numbers still do
+            number += f"num{self._number_in(kind, text)}"
         if not is_word or token == token.lower():
-            return f"name{number}"
-        return f"NAME{number}" if token == token.upper() and len(letters(token)) > 1 else f"Name{number}"
+            return number
+        return number.upper() if token == token.upper() and len(letters(token)) > 1 else number.capitalize()
+
+    def _whole(self, text: str) -> str:
+        """Return the word for a text that is replaced as a whole."""
+        return f"name{self._number_of(text + WHOLE)}"
+
+    def _number_in(self, kind: str, text: str) -> int:
+        of_kind = self.numbers_in.setdefault(kind, {})
+        return of_kind.setdefault(text, len(of_kind) + 1)
 
     def _number_of(self, word: str) -> int:
         return self.numbers.setdefault(word, len(self.numbers) + 1)
@@ -335,9 +353,8 @@ class Names:
         in_words = self.in_words(name) if compiled_parts(name) and len(name) <= LONGEST else ""
         if in_words and kernel_meaning(in_words) == needed:
             return in_words
-        number = self._numbered(f"{name}\0").replace("name", "name_")
         # Which operators it fuses is not in a name of its category.
-        return _kernel_form(needed[:-1]).format(number)
+        return _kernel_form(needed[:-1]).format(self._whole(name).replace("name", "name_"))
 
     def fact(self, text: str) -> str:
         """Return a fact of the recording: what wrote it, and its version."""
@@ -367,7 +384,7 @@ class Names:
         """Return the path of a file in known words; where it lies on a machine is one word."""
         folder, slash, name = path.replace("\\", "/").rpartition("/")
         is_of_machine = folder.startswith(("/", "~")) or ":" in folder or not folder
-        folder = self._numbered(f"{folder}\0") if is_of_machine and slash else self.in_words(folder)
+        folder = self._whole(folder) if is_of_machine and slash else self.in_words(folder)
         return folder + slash + self.in_words(name)
 
     def frame(self, name: str) -> str:
@@ -376,7 +393,7 @@ class Names:
         if len(name) > LONGEST or not function or name.startswith((MODULE_CALL, "<")):
             return self.in_words(name) if len(name) <= LONGEST else self._numbered(name)
         in_words = f"{self.file(function['file'])}{function['line']}: {self.in_words(function['name'])}"
-        needed, number = frame_meaning(name), self._numbered(f"{name}\0")
+        needed, number = frame_meaning(name), self._whole(name)
         words = product(_KERNEL_WORDS[needed[0]], ("", *_ALSO))
         imitations = (f"{number}/{word}{also}.py(0): {number}" for word, also in words)
         same = (new for new in chain([in_words], imitations) if frame_meaning(new) == needed)
@@ -387,6 +404,9 @@ class _Unnumbered(Names):
     """Chooses replacements with 1 for every number: of all that copies have, the category is that of this."""
 
     def _number_of(self, _word: str) -> int:
+        return 1
+
+    def _number_in(self, _kind: str, _text: str) -> int:
         return 1
 
     def _number(self, _digits: str) -> str:

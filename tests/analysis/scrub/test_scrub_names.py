@@ -12,7 +12,7 @@ from nvtx_kernels.analysis.kernel_names.category_rules import RULES
 from nvtx_kernels.analysis.scrub import main, names
 from nvtx_kernels.analysis.scrub.names import Names, Role, frame_meaning, kernel_meaning, meaning
 from nvtx_kernels.analysis.scrub.words import TOKEN, WORD, words_of
-from nvtx_kernels.analysis.vocabulary import SETTING_HOOKS, collapsed
+from nvtx_kernels.analysis.vocabulary import SETTING_HOOKS, collapsed, without_numbers
 from nvtx_kernels.analysis.vocabulary.range_names import PHASE_NAMES, STEP_NAMES
 
 from tests.analysis.making.kineto import Program, Work, operator, write_kineto, write_nsys
@@ -38,12 +38,13 @@ def test_names_of_known_words_stay(name):
         ("db.internal.acme.com", "name1.internal.name2.name3"),
         ("//home//jdoe", "//name1//name2"),
         ("user=jdoe", "user=name1"),
-        ("node17:29500", "name1:900001"),
+        ("node17:29500", "name1num1:900001"),
+        ("jdoe7 jdoe8 jdoe anna8", "name1num1 name1num2 name2 name3num1"),
         ("%2Fhome%2Fjdoe", "%2Fname1%2Fname2"),
-        ("%6A%64%6F%65", "%name1%900001%name2%900002"),
-        ("a94a8fe5ccb19ba61c4c0873d391e987982fbbd3", "name1"),
+        ("%6A%64%6F%65", "%name1num1%900001%name2num1%900002"),
+        ("a94a8fe5ccb19ba61c4c0873d391e987982fbbd3", "name1num1"),
         ("10.23.45.67", "900001.900002.900003.900004"),
-        ("4a170c9a-0f4f-c4f1-a51d-5c938aeb3497", "name1-name2-name3-name4-name5"),
+        ("4a170c9a-0f4f-c4f1-a51d-5c938aeb3497", "name1num1-name2num1-name3num1-name4num1-name5num1"),
         ("step 1234567", "step 900001"),
         ("SwishBackward0 JdoeBackward0", "SwishBackward0 Name1Backward0"),
         ("jdoe JDOE Jdoe jdoe", "name1 NAME1 Name1 name1"),
@@ -128,7 +129,8 @@ def test_copies_keep_what_names_mean_and_which_are_equal(names, of_own):
     shared = [sharing.range(name) for name in names]
     assert [meaning(name) for name in shared] == [meaning(name) for name in names]
     assert len(set(shared)) == len(set(names))
-    assert len(set(map(collapsed, shared))) == len(set(map(collapsed, names)))
+    for alike in (collapsed, without_numbers):
+        assert len(set(map(alike, shared))) == len(set(map(alike, names)))
     assert [Names(of_copy=True).range(name) for name in shared] == shared
 
 
