@@ -9,8 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from nvtx_kernels.analysis.kernel_names.categories import MEANINGS, categorize, classify
 from nvtx_kernels.analysis.kernel_names.category_rules import RULES
-from nvtx_kernels.analysis.scrub import main, names
-from nvtx_kernels.analysis.scrub.names import Names, Role, frame_meaning, kernel_meaning, meaning
+from nvtx_kernels.analysis.scrub import main, meanings
+from nvtx_kernels.analysis.scrub.meanings import frame_meaning, kernel_meaning, meaning
+from nvtx_kernels.analysis.scrub.names import Names, Role
 from nvtx_kernels.analysis.scrub.words import TOKEN, WORD, words_of
 from nvtx_kernels.analysis.vocabulary import SETTING_HOOKS, collapsed, without_numbers
 from nvtx_kernels.analysis.vocabulary.range_names import PHASE_NAMES, STEP_NAMES
@@ -204,13 +205,13 @@ def test_a_category_does_not_depend_on_the_numbers_in_a_copy(of_each):
         assert len({*found[first : first + 1 + len(NUMBERS)]}) == 1, numbered[first]
 
 
-@pytest.mark.parametrize("shape", [*names._RANGE_SHAPES, *product(names._LIBRARIES, names._KERNEL_WORDS)])
+@pytest.mark.parametrize("shape", [*meanings.RANGE_SHAPES, *product(meanings.LIBRARIES, meanings.KERNEL_WORDS)])
 def test_a_ranges_meaning_does_not_depend_on_the_numbers_in_a_copy(shape):
     shapes = [shape]
     if isinstance(shape, tuple):
         library, category = shape
         shapes = [
-            f"{library}{word}_{{}}{node}" for word in names._KERNEL_WORDS[category] for node in ("", "Backward0")
+            f"{library}{word}_{{}}{node}" for word in meanings.KERNEL_WORDS[category] for node in ("", "Backward0")
         ]
     for each in shapes:
         for indices in ("", " 1", " 1 1 1"):
@@ -234,9 +235,9 @@ MANY = {
 def test_a_copy_of_thousands_of_unknown_names_is_made_at_once(tmp_path, monkeypatch, what, write):
     role, form = MANY[what]
     asked, named = [], [form.format(number) for number in range(3_000)]
-    monkeypatch.setattr(names, "classify", lambda names: asked.append(len(names)) or classify(names))
-    names._CLASSIFIED.clear()
-    names.meaning.cache_clear()
+    monkeypatch.setattr(meanings, "classify", lambda names: asked.append(len(names)) or classify(names))
+    meanings.CLASSIFIED.clear()
+    meanings.meaning.cache_clear()
     program = Program(
         [operator(name, 9 * n, 9 * n + 8, seq=n) for n, name in enumerate(named) if role is Role.RANGE],
         work=[Work(n, 9 * n, 9 * n + 8, name) for n, name in enumerate(named, 1) if role is Role.KERNEL],
