@@ -78,7 +78,10 @@ VERSION = re.compile(
     r"\d{1,9}(?:\.\d{1,9}){0,4}(?:-\d{1,12}v\d)?(?:(?:a|b|rc|\.dev|\.post)\d{1,9})?(?:\+(?:cu|rocm|cpu)[\d.]{0,6})?"
 )
 # What a copy calls unknown words and kernels: known in a copy, and in no other report.
-_COPIED_WORD, _COPIED_KERNEL = re.compile(COPIED_WORD, re.IGNORECASE), re.compile(r"_name_[0-9]")
+_COPIED_WORD, _COPIED_KERNEL = (
+    re.compile(rf"{COPIED_WORD}(?:num[0-9]+)?", re.IGNORECASE),
+    re.compile(r"_name_[0-9]"),
+)
 # Numbers that stand for longer ones; they are indices to the analysis, as those are.
 _FIRST_NUMBER, _MOST_NUMBERS = 900_001, 99_999
 _INDEX = re.compile(r"(?<![A-Za-z0-9])(?:\d+|\*)(?![A-Za-z0-9])")
@@ -217,7 +220,9 @@ class Names:
         bare = letters(word)
         if hide_own and (bare in self.own or word.lower() in self.own):
             return False
-        return len(bare) <= 1 or (bare in words() and (self.of_copy or not _COPIED_WORD.fullmatch(word)))
+        if _COPIED_WORD.fullmatch(word):
+            return self.of_copy
+        return len(bare) <= 1 or bare in words()
 
     def _numbered(self, token: str) -> str:
         """Return the word for an unknown one, in lower case, upper case or capitalized as that is."""

@@ -40,6 +40,7 @@ def test_names_of_known_words_stay(name):
         ("//home//jdoe", "//name1//name2"),
         ("user=jdoe", "user=name1"),
         ("node17:29500", "name1num1:900001"),
+        ("JDOE7Anna7BobE7Eve7CarolA7", "NAME1NUM1Name2num1Name3E7Name4num1Name5A7"),
         ("jdoe7 jdoe8 jdoe anna8", "name1num1 name1num2 name2 name3num1"),
         ("%2Fhome%2Fjdoe", "%2Fname1%2Fname2"),
         ("%6A%64%6F%65", "%name1num1%900001%name2num1%900002"),
