@@ -19,7 +19,7 @@ from ..report.evidence import NAMED, NONE, StepEvidence
 from ..support.small_numbers import distinct, rows_of_each, summed
 from ..support.units import count_text, time_text
 from ..trace import EVALUATION, KERNEL, NO_GRADIENT, Bools, Int32s, Int64s, Ranges, working_calls
-from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES, is_of_engine, without_marks
+from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES, is_of_engine, without_marks, without_numbers
 from ..vocabulary.step_ends import no_step_text, warm_up_steps
 from .evidence import calls_as_steps, evidence_of, updates_every
 from .places import Attribution, Steps
@@ -334,7 +334,7 @@ def _title_of_group(name: str) -> str:
     title = without_marks(name)
     if is_of_engine(title):
         return "of the engine"
-    return f"`{_DIGITS.sub('*', title)}`"
+    return f"`{without_numbers(title)}`"
 
 
 def _ancestors(above: Int64s, lost: Bools) -> list[Int64s]:

@@ -11,47 +11,42 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from fnmatch import translate
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import chain, product
-from typing import Any
 
 from nvtx_kernels import DOMAIN
 
-from ..attribution.kernel_categories import function_text
-from ..attribution.steps import EVALUATES, UPDATE
-from ..kernel_names.arithmetic import arithmetic_of, is_fp32_convolution
-from ..kernel_names.categories import classify
-from ..kernel_names.parts import compiled_parts, fused_ops
-from ..measures.attention_parts import NAMES as ATTENTION_PARTS
-from ..measures.exchanges import COLLECTIVES
-from ..measures.exchanges import named as collective_of
+from ..kernel_names.parts import compiled_parts
 from ..measures.gpu_peaks import peak_of
-from ..measures.gpu_rules import BEFORE_TF32, FUSED_ALREADY, OF_LOSS, WITH_TF32
-from ..readers.nccl_payloads import EXCHANGES, SHARES
 from ..readers.stack_frames import MODULE as MODULE_CALL
 from ..readers.written import ANNOTATED
 from ..trace import Trace
 from ..vocabulary import (
     AUTOGRAD_THREADS,
-    BACKWARD_OPERATORS,
+    COPIED_WORD,
     ENGINE_OPERATOR,
-    LIBRARY_RANGES,
-    NCCL_RANGES,
     PATH_SEPARATOR,
-    PHASES,
-    RECOMPUTE,
-    SETTING_HOOKS,
     WORKER_THREADS,
     collapsed,
     is_library_domain,
     is_operator,
-    is_step,
-    is_warm_up,
-    opens_phase,
-    phase_of,
+    without_numbers,
 )
-from ..vocabulary.loading import loads_data, waits
 from ..vocabulary.served import PATTERNS as SERVED
+from .meanings import (
+    ALSO,
+    CACHED_NAMES,
+    CLASSIFIED,
+    KERNEL_WORDS,
+    LIBRARIES,
+    RANGE_SHAPES,
+    classified,
+    frame_meaning,
+    kernel_form,
+    kernel_meaning,
+    meaning,
+    of_any_number,
+)
 from .words import JOINED, MOST_DIGITS, PUNCTUATION, TOKEN, WORD, is_plain, letters, own_words, words
 
 
@@ -83,13 +78,17 @@ VERSION = re.compile(
     r"\d{1,9}(?:\.\d{1,9}){0,4}(?:-\d{1,12}v\d)?(?:(?:a|b|rc|\.dev|\.post)\d{1,9})?(?:\+(?:cu|rocm|cpu)[\d.]{0,6})?"
 )
 # What a copy calls unknown words and kernels: known in a copy, and in no other report.
-_COPIED_WORD, _COPIED_KERNEL = re.compile(r"name[0-9]+", re.IGNORECASE), re.compile(r"_name_[0-9]")
-_NUMBERS = re.compile(r"(?i)(?<=name)[0-9]+|9[0-9]{5}")
+_COPIED_WORD, _COPIED_KERNEL = (
+    re.compile(rf"{COPIED_WORD}(?:num[0-9]+)?", re.IGNORECASE),
+    re.compile(r"_name_[0-9]"),
+)
 # Numbers that stand for longer ones; they are indices to the analysis, as those are.
 _FIRST_NUMBER, _MOST_NUMBERS = 900_001, 99_999
 _INDEX = re.compile(r"(?<![A-Za-z0-9])(?:\d+|\*)(?![A-Za-z0-9])")
+# Ends a text that is numbered as a whole, and no word.
+WHOLE = "\0"
 # A longer name is replaced as a whole: to look through it would take long.
-LONGEST, LONGEST_CACHED, CACHED_NAMES = 1 << 16, 1 << 10, 1 << 16
+LONGEST, LONGEST_CACHED = 1 << 16, 1 << 10
 
 # What records reports, and what they hold.
 RECORDERS = ("nsys", "nvtx-kernels recorder", "PyTorch profiler", "rocprofv3", "GPU", "CPU")
@@ -100,47 +99,6 @@ _FUNCTION = re.compile(
     r"(?:.*/(?:(?:site|dist)-packages|lib(?:64)?/python3\.\d+)/)?(?P<file>.+?)(?P<line>\(\d{1,9}\)): (?P<name>.+)",
     re.DOTALL,
 )
-NCCL_OPERATIONS = EXCHANGES.union(SHARES, ("ncclallreduce", "ncclbroadcast", "ncclreduce"))
-
-# Words with which a kernel's name is of a category, and that of an operator, which is one on a CPU.
-_KERNEL_WORDS = {
-    "gemm": ("gemm", "splitk_reduce"),
-    "attention": ("attention",),
-    "convolution": ("fprop", "init_device_workspace"),
-    "elementwise": ("elementwise_kernel",),
-    "reduction": ("reduce_kernel",),
-    "softmax": ("softmax",),
-    "normalization": ("layer_norm",),
-    "copy": ("CatArrayBatchedCopy",),
-    "index": ("index_elementwise",),
-    "rng": ("distribution",),
-    "scan": ("radix_sort",),
-    "linalg": ("cholesky",),
-    "optimizer": ("multi_tensor_apply",),
-    "communication": ("ncclDevKernel",),
-    "other": ("other",),
-}
-# Names of ranges that mean what other names do, whose words alone would not.
-_RANGE_SHAPES = (
-    *(f"{phase}: {{}}" for phase in PHASES),
-    *("warmup {}", "loss: {}", "FSDP::pre_backward ({})", "zero_grad: {}", "range {}", "range {} Backward0"),
-    *("custom::{}", "nccl_custom::{}", "custom::{}Backward0", "{}Backward0", "cub::{}", "cublasGemm_{}"),
-    *("nccl_custom_{}Backward0", "nccl:{}", "ncclGroup_{}"),
-    *(f"nccl:{collective}_{{}}" for collective in COLLECTIVES),
-)
-# Of what libraries' ranges have a category, too, if they are called as operators are.
-_LIBRARIES = ("custom::", "aten::", "cublas_", "cublasLt_", "cub_", "cub::", "nccl_", "nccl:")
-# Words on arithmetic in GEMMs' names, and on collectives in communication kernels' names.
-_ARITHMETICS = ("bf16", "fp16", "e4m3", "tf32", "dgemm", "sgemm", "ffma")
-_KERNEL_DETAILS = ("", *(f"{name}_" for name in (*_ARITHMETICS, *COLLECTIVES)))
-# What names of kernels say besides: for which GPUs they are made, how much they load at a time, what they fuse.
-_KERNEL_MARKS = {
-    "_multi_tensor": re.compile(FUSED_ALREADY, re.IGNORECASE),
-    "_nll_loss": re.compile(OF_LOSS, re.IGNORECASE),
-    "_sm80": WITH_TF32,
-    "_sm70": BEFORE_TF32,
-    **{f"_align{count}": re.compile(rf"_align{count}(?!\d)") for count in (1, 2)},
-}
 
 
 class Names:
@@ -156,7 +114,8 @@ class Names:
         self.own, self.of_copy = frozenset(own_words), of_copy
         self._own_tokens = [word for word in self.own if not WORD.fullmatch(word)]  # of several words, as in x0r
         self.kept = [re.compile(translate(pattern), re.DOTALL) for pattern in keep]
-        self.numbers: dict[str, int] = {}  # of unknown words
+        self.numbers: dict[str, int] = {}  # of unknown words, with a star for each number in them
+        self.numbers_in: dict[str, dict[str, int]] = {}  # by these, of the words that differ in numbers
         self.long_numbers: dict[str, int] = {}
         self._cached_range = lru_cache(CACHED_NAMES)(self._range)
         self.rules: dict[Role, Callable[[str], str]] = {
@@ -178,7 +137,8 @@ class Names:
     @property
     def replaced(self) -> int:
         """How many different words were replaced."""
-        return len(self.numbers) + len(self.long_numbers)
+        differing = sum(map(len, self.numbers_in.values())) - len(self.numbers_in)
+        return len(self.numbers) + differing + len(self.long_numbers)
 
     def shared(self, role: Role, text: str) -> str:
         """Return the shareable part of a text; an empty one stays, for it is a name that hides another."""
@@ -190,16 +150,16 @@ class Names:
         kernels = {text for role, text in texts if role is Role.KERNEL}
         bare = (text.removeprefix(ENGINE_OPERATOR) for role, text in texts if role in (Role.RANGE, Role.DOMAIN))
         names = [*kernels, *(name for name in bare if is_operator(name) and len(name) <= LONGEST)]
-        new = [name for name in dict.fromkeys(names) if _of_any_number(name) not in _CLASSIFIED]
+        new = [name for name in dict.fromkeys(names) if of_any_number(name) not in CLASSIFIED]
         if not new:
             return
         unnumbered = _Unnumbered(own_words=self.own, of_copy=self.of_copy)
         generated = [name for name in new if name in kernels and len(name) <= LONGEST and compiled_parts(name)]
-        _CLASSIFIED.learn([*new, *map(unnumbered.in_words, generated)])
+        CLASSIFIED.learn([*new, *map(unnumbered.in_words, generated)])
         left = [(name, unnumbered.range_candidates(name)) for name in new if name not in kernels]
         while left:
             tried = [(name, pair[1], others) for name, others in left if (pair := next(others, None))]
-            _CLASSIFIED.learn(like for _, like, _ in tried if is_operator(like))
+            CLASSIFIED.learn(like for _, like, _ in tried if is_operator(like))
             left = [(name, others) for name, like, others in tried if meaning(like) != meaning(name)]
 
     def is_known(self, text: str, *, hide_own: bool = True) -> bool:
@@ -260,15 +220,29 @@ class Names:
         bare = letters(word)
         if hide_own and (bare in self.own or word.lower() in self.own):
             return False
-        return len(bare) <= 1 or (bare in words() and (self.of_copy or not _COPIED_WORD.fullmatch(word)))
+        if _COPIED_WORD.fullmatch(word):
+            return self.of_copy
+        return len(bare) <= 1 or bare in words()
 
     def _numbered(self, token: str) -> str:
         """Return the word for an unknown one, in lower case, upper case or capitalized as that is."""
         is_word = bool(WORD.fullmatch(token)) and len(token) <= LONGEST
-        number = self._number_of(token.lower() if is_word else token)
+        text = token.lower() if is_word else token
+        kind = without_numbers(text)
+        number = f"name{self._number_of(kind)}"
+        if kind != text:  # so that words which differ by numbers still do
+            number += f"num{self._number_in(kind, text)}"
         if not is_word or token == token.lower():
-            return f"name{number}"
-        return f"NAME{number}" if token == token.upper() and len(letters(token)) > 1 else f"Name{number}"
+            return number
+        return number.upper() if token == token.upper() and len(letters(token)) > 1 else number.capitalize()
+
+    def _whole(self, text: str) -> str:
+        """Return the word for a text that is replaced as a whole."""
+        return f"name{self._number_of(text + WHOLE)}"
+
+    def _number_in(self, kind: str, text: str) -> int:
+        of_kind = self.numbers_in.setdefault(kind, {})
+        return of_kind.setdefault(text, len(of_kind) + 1)
 
     def _number_of(self, word: str) -> int:
         return self.numbers.setdefault(word, len(self.numbers) + 1)
@@ -309,13 +283,13 @@ class Names:
             yield word, word
         together, alone = self._numbered(f"{collapsed(name)}\0"), self._numbered(f"{name}\0")
         indices = [self.in_words(index) for index in _INDEX.findall(name[:LONGEST])]
-        category = _classified(name)[0]
+        category = classified(name)[0]
         of_category = (
             f"{library}{word}_{{}}{node}"
-            for library, word, node in product(_LIBRARIES, _KERNEL_WORDS[category], ("", "Backward0"))
+            for library, word, node in product(LIBRARIES, KERNEL_WORDS[category], ("", "Backward0"))
         )
-        also = "".join(word for word, means in _ALSO.items() if means(name))
-        for shape, end in product(chain(_RANGE_SHAPES, of_category), dict.fromkeys((also, ""))):
+        also = "".join(word for word, means in ALSO.items() if means(name))
+        for shape, end in product(chain(RANGE_SHAPES, of_category), dict.fromkeys((also, ""))):
             like = shape.format(f"name1{end}")
             yield " ".join([shape.format(together + end), *indices]), like + " 1" * len(indices)
             yield shape.format(alone + end), like
@@ -335,9 +309,8 @@ class Names:
         in_words = self.in_words(name) if compiled_parts(name) and len(name) <= LONGEST else ""
         if in_words and kernel_meaning(in_words) == needed:
             return in_words
-        number = self._numbered(f"{name}\0").replace("name", "name_")
         # Which operators it fuses is not in a name of its category.
-        return _kernel_form(needed[:-1]).format(number)
+        return kernel_form(needed[:-1]).format(self._whole(name).replace("name", "name_"))
 
     def fact(self, text: str) -> str:
         """Return a fact of the recording: what wrote it, and its version."""
@@ -367,7 +340,7 @@ class Names:
         """Return the path of a file in known words; where it lies on a machine is one word."""
         folder, slash, name = path.replace("\\", "/").rpartition("/")
         is_of_machine = folder.startswith(("/", "~")) or ":" in folder or not folder
-        folder = self._numbered(f"{folder}\0") if is_of_machine and slash else self.in_words(folder)
+        folder = self._whole(folder) if is_of_machine and slash else self.in_words(folder)
         return folder + slash + self.in_words(name)
 
     def frame(self, name: str) -> str:
@@ -376,8 +349,8 @@ class Names:
         if len(name) > LONGEST or not function or name.startswith((MODULE_CALL, "<")):
             return self.in_words(name) if len(name) <= LONGEST else self._numbered(name)
         in_words = f"{self.file(function['file'])}{function['line']}: {self.in_words(function['name'])}"
-        needed, number = frame_meaning(name), self._numbered(f"{name}\0")
-        words = product(_KERNEL_WORDS[needed[0]], ("", *_ALSO))
+        needed, number = frame_meaning(name), self._whole(name)
+        words = product(KERNEL_WORDS[needed[0]], ("", *ALSO))
         imitations = (f"{number}/{word}{also}.py(0): {number}" for word, also in words)
         same = (new for new in chain([in_words], imitations) if frame_meaning(new) == needed)
         return next(same, in_words)
@@ -389,97 +362,11 @@ class _Unnumbered(Names):
     def _number_of(self, _word: str) -> int:
         return 1
 
+    def _number_in(self, _kind: str, _text: str) -> int:
+        return 1
+
     def _number(self, _digits: str) -> str:
         return str(_FIRST_NUMBER)
-
-
-# Words in a name that mean something wherever they stand.
-_ALSO: dict[str, Callable[[str], object]] = {"_load_batch": loads_data, "_eval": EVALUATES.search, "_wait": waits}
-
-
-@lru_cache(CACHED_NAMES)
-def meaning(name: str) -> tuple[object, ...]:
-    """Return everything that the analysis reads from the name of a range."""
-    of_operator = is_operator(name)
-    return (
-        phase_of(name),
-        opens_phase(name),
-        is_warm_up(name),
-        is_step(name),
-        name if name in (RECOMPUTE, SETTING_HOOKS) else "",
-        of_operator,
-        bool(BACKWARD_OPERATORS.match(name)),
-        name.startswith("aten::"),
-        bool(LIBRARY_RANGES.match(name)),
-        bool(NCCL_RANGES.match(name)),
-        collective_of(name) if name.startswith("nccl:") else "",
-        name.lower() if name.lower() in NCCL_OPERATIONS else "",
-        _classified(name) if of_operator else None,
-        [part for part, pattern in ATTENTION_PARTS.items() if pattern.fullmatch(name.lstrip(":").strip())],
-        [match.groupdict() for pattern in SERVED if (match := pattern.fullmatch(name))],
-        bool(UPDATE.fullmatch(name)),
-        [bool(means(name)) for means in _ALSO.values()],
-    )
-
-
-@lru_cache(CACHED_NAMES)
-def frame_meaning(name: str) -> tuple[Any, ...]:
-    """Return everything that the analysis reads from the name of a Python function: a category first."""
-    return _classified(function_text(name))[0], loads_data(name), waits(name)
-
-
-class _Classified(dict[str, tuple[str, bool]]):
-    """What `classify` answers by name, a copy's number left aside; many together take hardly longer than one."""
-
-    def learn(self, names: Iterable[str]) -> None:
-        """Classify the names that are not known yet."""
-        new = [name for name in dict.fromkeys(map(_of_any_number, names)) if name not in self]
-        if new and len(self) + len(new) > CACHED_NAMES:
-            self.clear()
-        self.update(zip(new, classify(new) if new else (), strict=True))
-
-    def __missing__(self, name: str) -> tuple[str, bool]:
-        self.learn([name])
-        return self[name]
-
-
-_CLASSIFIED = _Classified()
-
-
-def _classified(name: str) -> tuple[str, bool]:
-    return _CLASSIFIED[_of_any_number(name)]
-
-
-def _of_any_number(name: str) -> str:
-    """Return a name with 1 for numbers of copies; a mangled name counts letters, and stays."""
-    return name if name.startswith("_Z") else _NUMBERS.sub("1", name)
-
-
-def kernel_meaning(name: str) -> tuple[Any, ...]:
-    """Return all that the analysis reads from the name of a kernel: its category first, what it fuses last."""
-    category, is_gemm = _classified(name)
-    arithmetic = arithmetic_of(name) if is_gemm else ""
-    if category == "convolution" and is_fp32_convolution(name):
-        arithmetic = "fp32"
-    collective = collective_of(name) if category == "communication" else ""
-    loop = compiled_parts(name)
-    fused = loop and (loop[0], len(fused_ops(name)))
-    marks = "".join(mark for mark, pattern in _KERNEL_MARKS.items() if pattern.search(name))
-    return category, is_gemm, arithmetic, collective, marks, fused
-
-
-@cache
-def _kernel_form(needed: tuple[Any, ...]) -> str:
-    """Return a name with `{}` for a number that has this category and these details, whatever the number is."""
-    category, marks = needed[0], needed[-1]
-    beginnings = [
-        f"{word}_{detail}".removesuffix("_") for word, detail in product(_KERNEL_WORDS[category], _KERNEL_DETAILS)
-    ]
-    for wanted in dict.fromkeys((marks, "")):
-        for begin in beginnings:
-            if kernel_meaning(f"{begin}_name_1{wanted}")[:-1] == (*needed[:-1], wanted):
-                return f"{begin}_{{}}{wanted}"
-    return f"{category}_{{}}"
 
 
 def thread_name(text: str) -> str:

@@ -17,7 +17,7 @@ from ..kernel_names.category_rules import RULES
 from ..measures.attention_parts import NAMES as ATTENTION_PARTS
 from ..readers.written import ANNOTATED
 from ..trace import Trace
-from ..vocabulary import LIBRARY_DOMAINS, PHASES, PLAIN_WORDS, RECOMPUTE, SETTING_HOOKS
+from ..vocabulary import COPIED_WORD, LIBRARY_DOMAINS, PHASES, PLAIN_WORDS, RECOMPUTE, SETTING_HOOKS
 from ..vocabulary.range_names import PHASE_NAMES, STEP_NAMES
 
 WORDS_FILE = Path(__file__).with_name("words.txt")
@@ -26,8 +26,8 @@ WORDS_FILE = Path(__file__).with_name("words.txt")
 # not ASCII, and control characters, belong to tokens, and make them unknown.
 PUNCTUATION = "%"
 TOKEN = re.compile(r"%(?:20|2[FfCc]|3[ADad]|40|5[Cc])|(?:[A-Za-z0-9\x00-\x1f\x7f]|[^\x00-\x7f–—…·→×“”])+")
-# A word, as camel case and digits divide a token: RMSNorm2 is RMS and Norm2.
-WORD = re.compile(r"(?:[A-Z]+(?![a-z])|[A-Z]?[a-z]+)[0-9]*|[0-9]+")
+# A word, as camel case and digits divide a token: RMSNorm2 is RMS and Norm2; and what copies have for one.
+WORD = re.compile(rf"(?i:{COPIED_WORD}num[0-9]+)|(?:[A-Z]+(?![a-z])|[A-Z]?[a-z]+)[0-9]*|[0-9]+")
 # Several numbers or hexadecimal digits that are joined: addresses, versions, dates, identifiers, ports.
 JOINED = re.compile(
     r"(?<![A-Za-z0-9])(?:[0-9]+(?:\.[0-9]+)+|[0-9A-Fa-f]*(?:[:-]{1,2}[0-9A-Fa-f]+){2,}(?:\.[0-9A-Fa-f]+)*)(?![A-Za-z0-9])"

@@ -79,11 +79,24 @@ _FUNCTION = re.compile(r".+\(\d+\): .+", re.DOTALL)
 # Longer names than this are not those of a phase.
 _LONGEST = 512
 
+#: What copies made by scrub have for an unknown word: its number tells it from others.
+COPIED_WORD = r"name[0-9]+"
+_NUMBER = re.compile(rf"({COPIED_WORD})|\d+", re.IGNORECASE)
+
 FUSED = " + "
 _ITEM = re.compile(r".*?(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 _INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 # Nobody writes a longer list of layers, and one of 100 MB would take seconds each time.
 _LONGEST_COLLAPSED = 1 << 16
+
+
+def without_numbers(name: str) -> str:
+    """Return a name with a star for each number: names that differ by numbers are of one kind.
+
+    >>> without_numbers("request 17 of user4"), without_numbers("request 17 of name4")
+    ('request * of user*', 'request * of name4')
+    """
+    return _NUMBER.sub(lambda match: match[1] or "*", name)
 
 
 def phase_of(name: str) -> str | None:

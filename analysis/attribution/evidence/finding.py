@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +12,6 @@ from ..user_ranges import of_titles
 from .arrays import reach_before
 from .periods import Periods
 from .sequence import Sequence
-
-_DIGITS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +70,3 @@ def outermost(attribution: Attribution, rows: Int64s) -> Bools:
     end_ns = attribution.ranges.end_ns[rows]
     begins_new: Bools = start_ns >= reach_before(end_ns, start_ns[:1])
     return begins_new
-
-
-def titled(name: str) -> str:
-    """Return a name with a star for each number: ranges that differ by numbers are of one kind."""
-    return _DIGITS.sub("*", name)

@@ -15,12 +15,12 @@ import numpy as np
 
 from ...support.small_numbers import medians, ordered, rows_of_each, summed
 from ...trace import EVALUATION, FORWARD_CATEGORIES, NO_CATEGORY, NO_GRADIENT, Bools, Int64s
-from ...vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES
+from ...vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES, without_numbers
 from ..between_calls import BETWEEN_CALLS
 from ..places import Attribution
 from ..user_ranges import AUTOMATIC_PHASES, OWN_DOMAIN
 from .arrays import Floats, sums_before
-from .finding import Finding, Refused, Subject, outermost, ranges_of, titled, wholes
+from .finding import Finding, Refused, Subject, outermost, ranges_of, wholes
 from .periods import Periods, periods_at
 from .repetition import LAYERS_ALONE, refusal
 
@@ -67,7 +67,7 @@ class _Level:
         is_call = np.isin(attribution.ranges.category[rows], FORWARD_CATEGORIES)
         places: dict[tuple[str, bool], Int64s] = {}
         for (name_id, called), some in rows_of_each(attribution.ranges.name_id[rows], is_call):
-            name = titled(attribution.trace.names[name_id])
+            name = without_numbers(attribution.trace.names[name_id])
             key = name, bool(called)
             before = places.get(key, with_work[:0])
             places[key] = np.concatenate([before, with_work[some]])

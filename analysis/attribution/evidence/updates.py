@@ -12,11 +12,11 @@ import numpy as np
 
 from ...support.small_numbers import ordered, rows_of_each
 from ...trace import Int64s
-from ...vocabulary import OPTIMIZER, PHASES
+from ...vocabulary import OPTIMIZER, PHASES, without_numbers
 from ..places import Attribution
 from ..user_ranges import of_titles
 from .arrays import middle
-from .finding import Finding, Refused, Subject, outermost, ranges_of, titled
+from .finding import Finding, Refused, Subject, outermost, ranges_of
 from .periods import Periods, periods_at
 from .sequence import Sequence
 
@@ -118,7 +118,7 @@ def _by_ranges(subject: Subject) -> Iterator[_Updates]:
     behind = np.searchsorted(sequence.start_ns, ranges.end_ns[rows])
     by_title: dict[str, list[Int64s]] = {}
     for (name_id,), some in rows_of_each(ranges.name_id[rows]):
-        title = titled(attribution.trace.names[name_id])
+        title = without_numbers(attribution.trace.names[name_id])
         by_title.setdefault(title, []).append(behind[some])
     for title, parts in by_title.items():
         yield _Updates(_after_work(np.concatenate(parts)), title, is_named=True)

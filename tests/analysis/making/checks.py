@@ -21,7 +21,6 @@ from nvtx_kernels.analysis.presenters.as_csv import FORMULA_STARTS
 from tests.analysis.making.parquet_folders import as_parquet
 
 BY_PATH = {"flops", "bytes"}  # of a run: a number per path
-NOT_COPIED = ("Marks say", "The export's schema", "The bytes of", "The payloads of", "The report's allocations")
 PARTS = ("own_ns", "adopted_ns", "linked_ns", "captured_ns", "outside_ns", "ambiguous_ns", "excluded_ns")
 HARMLESS = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f-\x9f]*")
 SENTENCE = re.compile(r"error: [^\n]+\n")
@@ -77,7 +76,7 @@ def answers_alike(out, folder):
     if sound(report):
         expected, found = (answer(kernels, place, ADDED_UP) for place in (folder, folder / "out"))
         if expected is not None:
-            assert without_names(without_marks(found)) == without_names(without_marks(expected))
+            assert without_names(parsed(found)) == without_names(parsed(expected))
 
 
 def without_names(value):
@@ -185,13 +184,6 @@ def without_file(out):
     """Return an answer in JSON without the name of the report."""
     found = parsed(out)
     del found["report"]["file"]
-    return found
-
-
-def without_marks(out):
-    """Return an answer in JSON without the notes on marks and payloads that do not fit, which no copy has."""
-    found = parsed(out)
-    found["report"]["notes"] = [note for note in found["report"]["notes"] if not note.startswith(NOT_COPIED)]
     return found
 
 

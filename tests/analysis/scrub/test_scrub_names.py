@@ -9,10 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from nvtx_kernels.analysis.kernel_names.categories import MEANINGS, categorize, classify
 from nvtx_kernels.analysis.kernel_names.category_rules import RULES
-from nvtx_kernels.analysis.scrub import main, names
-from nvtx_kernels.analysis.scrub.names import Names, Role, frame_meaning, kernel_meaning, meaning
+from nvtx_kernels.analysis.scrub import main, meanings
+from nvtx_kernels.analysis.scrub.meanings import frame_meaning, kernel_meaning, meaning
+from nvtx_kernels.analysis.scrub.names import Names, Role
 from nvtx_kernels.analysis.scrub.words import TOKEN, WORD, words_of
-from nvtx_kernels.analysis.vocabulary import SETTING_HOOKS, collapsed
+from nvtx_kernels.analysis.vocabulary import SETTING_HOOKS, collapsed, without_numbers
 from nvtx_kernels.analysis.vocabulary.range_names import PHASE_NAMES, STEP_NAMES
 
 from tests.analysis.making.kineto import Program, Work, operator, write_kineto, write_nsys
@@ -38,12 +39,14 @@ def test_names_of_known_words_stay(name):
         ("db.internal.acme.com", "name1.internal.name2.name3"),
         ("//home//jdoe", "//name1//name2"),
         ("user=jdoe", "user=name1"),
-        ("node17:29500", "name1:900001"),
+        ("node17:29500", "name1num1:900001"),
+        ("JDOE7Anna7BobE7Eve7CarolA7", "NAME1NUM1Name2num1Name3E7Name4num1Name5A7"),
+        ("jdoe7 jdoe8 jdoe anna8", "name1num1 name1num2 name2 name3num1"),
         ("%2Fhome%2Fjdoe", "%2Fname1%2Fname2"),
-        ("%6A%64%6F%65", "%name1%900001%name2%900002"),
-        ("a94a8fe5ccb19ba61c4c0873d391e987982fbbd3", "name1"),
+        ("%6A%64%6F%65", "%name1num1%900001%name2num1%900002"),
+        ("a94a8fe5ccb19ba61c4c0873d391e987982fbbd3", "name1num1"),
         ("10.23.45.67", "900001.900002.900003.900004"),
-        ("4a170c9a-0f4f-c4f1-a51d-5c938aeb3497", "name1-name2-name3-name4-name5"),
+        ("4a170c9a-0f4f-c4f1-a51d-5c938aeb3497", "name1num1-name2num1-name3num1-name4num1-name5num1"),
         ("step 1234567", "step 900001"),
         ("SwishBackward0 JdoeBackward0", "SwishBackward0 Name1Backward0"),
         ("jdoe JDOE Jdoe jdoe", "name1 NAME1 Name1 name1"),
@@ -88,7 +91,7 @@ def test_known_kernels_stay():
         ("jdoe_fprop_float_nhwc", "fprop_sgemm_name_1"),
         ("jdoe_sm90_gemm_align2", "gemm_name_1_sm80_align2"),
         ("triton_poi_fused_jdoe_add_3", "triton_poi_fused_name1_add_3"),
-        ("triton_poi_fused_jdoesoftmax_3", "softmax_name_2"),
+        ("triton_poi_fused_jdoesoftmax_3", "softmax_name_2_multi_tensor"),
         ("gemm_name_7", "gemm_name_1"),
     ],
 )
@@ -128,7 +131,8 @@ def test_copies_keep_what_names_mean_and_which_are_equal(names, of_own):
     shared = [sharing.range(name) for name in names]
     assert [meaning(name) for name in shared] == [meaning(name) for name in names]
     assert len(set(shared)) == len(set(names))
-    assert len(set(map(collapsed, shared))) == len(set(map(collapsed, names)))
+    for alike in (collapsed, without_numbers):
+        assert len(set(map(alike, shared))) == len(set(map(alike, names)))
     assert [Names(of_copy=True).range(name) for name in shared] == shared
 
 
@@ -202,13 +206,13 @@ def test_a_category_does_not_depend_on_the_numbers_in_a_copy(of_each):
         assert len({*found[first : first + 1 + len(NUMBERS)]}) == 1, numbered[first]
 
 
-@pytest.mark.parametrize("shape", [*names._RANGE_SHAPES, *product(names._LIBRARIES, names._KERNEL_WORDS)])
+@pytest.mark.parametrize("shape", [*meanings.RANGE_SHAPES, *product(meanings.LIBRARIES, meanings.KERNEL_WORDS)])
 def test_a_ranges_meaning_does_not_depend_on_the_numbers_in_a_copy(shape):
     shapes = [shape]
     if isinstance(shape, tuple):
         library, category = shape
         shapes = [
-            f"{library}{word}_{{}}{node}" for word in names._KERNEL_WORDS[category] for node in ("", "Backward0")
+            f"{library}{word}_{{}}{node}" for word in meanings.KERNEL_WORDS[category] for node in ("", "Backward0")
         ]
     for each in shapes:
         for indices in ("", " 1", " 1 1 1"):
@@ -232,9 +236,9 @@ MANY = {
 def test_a_copy_of_thousands_of_unknown_names_is_made_at_once(tmp_path, monkeypatch, what, write):
     role, form = MANY[what]
     asked, named = [], [form.format(number) for number in range(3_000)]
-    monkeypatch.setattr(names, "classify", lambda names: asked.append(len(names)) or classify(names))
-    names._CLASSIFIED.clear()
-    names.meaning.cache_clear()
+    monkeypatch.setattr(meanings, "classify", lambda names: asked.append(len(names)) or classify(names))
+    meanings.CLASSIFIED.clear()
+    meanings.meaning.cache_clear()
     program = Program(
         [operator(name, 9 * n, 9 * n + 8, seq=n) for n, name in enumerate(named) if role is Role.RANGE],
         work=[Work(n, 9 * n, 9 * n + 8, name) for n, name in enumerate(named, 1) if role is Role.KERNEL],
