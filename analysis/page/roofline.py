@@ -100,11 +100,13 @@ def roofline(rows: Sequence[Row], peak: Peak | None, tree: PathTree) -> dict[str
 def _frame(drawn: Sequence[Row], highest: float, bytes_per_s: float) -> _Frame:
     """Return bounds around all points and the highest roof with its ridge."""
     intensities = [row["flops_per_byte"] for row in drawn]
+    speeds = [row["flops_per_s"] for row in drawn]
+    low = floor(log10(min(speeds)))
     return _Frame(
         floor(log10(min(*intensities, 1.0))),
         ceil(log10(max(*intensities, 1.5 * highest / bytes_per_s))),
-        floor(log10(min(row["flops_per_s"] for row in drawn))),
-        ceil(log10(highest)),
+        low,
+        max(ceil(log10(max(*speeds, highest))), low + 1),  # marks may say more than any GPU does
     )
 
 

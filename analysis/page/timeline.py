@@ -66,7 +66,8 @@ def _median_step(partition: Partition) -> tuple[int, int, int]:
     row = int(counted[by_time[len(counted) // 2]])
     pieces = partition.steps.loops[partition.main_loop].pieces.in_steps()
     pieces = pieces.take(pieces.row == row)
-    return int(table.number[row]), int(pieces.start_ns.min()), int(pieces.end_ns.max())
+    begin_ns = int(pieces.start_ns.min(initial=table.end_ns[row]))  # of a step that takes no time, there is none
+    return int(table.number[row]), begin_ns, int(pieces.end_ns.max(initial=begin_ns))
 
 
 class _Drawn:

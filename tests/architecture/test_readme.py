@@ -108,7 +108,8 @@ def test_every_command_on_reports_answers(command, tmp_path, monkeypatch, capsys
     monkeypatch.chdir(ROOT)
     status = main(analysis_arguments(command, tmp_path))
     printed = capsys.readouterr()
-    assert (status, printed.err) == (WOULD_LEAK if "--check" in command else 0, "")
+    expected = WOULD_LEAK if command.startswith("scrub") and "--check" in command else 0  # it is nsys's own export
+    assert (status, printed.err) == (expected, "")
     assert printed.out
 
 

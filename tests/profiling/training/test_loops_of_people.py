@@ -9,6 +9,7 @@ import pytest
 import torch
 from nvtx_kernels.analysis.attribution.steps import in_steps, measured_steps
 from nvtx_kernels.analysis.opened import opened
+from nvtx_kernels.analysis.vocabulary import PHASES
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.recorder import record
 from nvtx_kernels.profiling.training import Profile
@@ -124,12 +125,18 @@ COMPILED = pytest.param(with_compiled_autograd, marks=pytest.mark.filterwarnings
 PROGRAMS = [preferences, rollouts, scaled, by_task, COMPILED, with_a_lost_end]
 
 
-def products(report):
+def in_measured_steps(path):
+    """Attribute a report, and return it with the work of its measured steps alone."""
+    attribution = opened(path).attribution
+    return in_steps(attribution, np.arange(len(measured_steps(attribution))))
+
+
+def products(path):
     """Return the matrix products of the measured steps by phase."""
-    counts = Counter()
-    for row in report.kernels:
-        counts[row.phase] += row.count if row.kernel in PRODUCTS else 0
-    return {phase: round(count * report.steps) for phase, count in counts.items() if count}
+    attribution = in_measured_steps(path)
+    names, work = attribution.trace.names, attribution.trace.work
+    calls = zip(work.name_id, attribution.phase, strict=True)
+    return Counter(PHASES[phase] for name, phase in calls if names[name] in PRODUCTS)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
@@ -139,7 +146,7 @@ def test_steps_and_products_are_those_of_the_program(program, path):
         for _ in range(5):
             iteration(profile)
     report = analysis.rank(path, per_step=True).report
-    assert (report.steps, products(report)) == (steps, expected)
+    assert (report.steps, products(path)) == (steps, expected)
     assert profile.outcome.measured == steps
 
 
@@ -257,9 +264,7 @@ def generate(model, tokens=5):
 
 def places(path, operator, per_step=True):
     """Return how often an operator was called, in measured steps or at all, by the innermost range around it."""
-    attribution = opened(path).attribution
-    if per_step:
-        attribution = in_steps(attribution, np.arange(len(measured_steps(attribution))))
+    attribution = in_measured_steps(path) if per_step else opened(path).attribution
     names, work, forest = attribution.trace.names, attribution.trace.work, attribution.forest
     nodes = [attribution.node[row] for row in range(len(work)) if names[work.name_id[row]] == operator]
     ranges = [attribution.ranges.name_id[forest.range[node]] if node >= 0 else -1 for node in nodes]
@@ -280,7 +285,7 @@ def test_sampling_is_between_the_models_calls(calls_step, has_gradient, path):
     counted = 10 if calls_step else 15
     assert model.calls == 15
     assert report.steps == (2 if calls_step else 1)
-    assert products(report) == {"forward": 2 * counted}
+    assert products(path) == {"forward": 2 * counted}
     assert places(path, "aten::multinomial")["between the model's calls"] == counted
     assert not places(path, "aten::cos")
 
