@@ -48,15 +48,21 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         version = nvtx_kernels.__version__
         is_installed = version != "unknown"
-        shown = version if is_installed else "(a checkout that is not installed)"
-        parser._print_message(f"{parser.prog} {shown}\n", sys.stdout)
+        number = version if is_installed else "(a checkout that is not installed)"
+        parser._print_message(f"{parser.prog} {number}\n", sys.stdout)
         parser.exit()
 
 
 class _Completion(argparse.Action):
     """Print the completion of all commands, which shtab derives from their parsers."""
 
-    def __call__(self, parser: argparse.ArgumentParser, _: object, shell: Any, option: str | None = None) -> None:
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        _: object,
+        shell: Any,
+        option: str | None = None,
+    ) -> None:
         import shtab
 
         if shell not in shtab.SUPPORTED_SHELLS:

@@ -59,14 +59,16 @@ class _Columns(TraceColumns):
 
     def __init__(self) -> None:
         super().__init__()
-        self.details, self.of_calls = Table(), Table()
+        self.details = Table()
+        self.of_calls = Table()
         self.sizes: Interner[tuple[bytes, bytes]] = Interner()  # of grids and blocks, as written
 
     def _add_work(self, events: list[Any], kind: int) -> None:
         super()._add_work(events, kind)
         of_work = [event.args for event in events]
+        sizes = [(bytes(args.grid), bytes(args.block)) for args in of_work]
         self.details.add(
-            sizes=numbered([(bytes(args.grid), bytes(args.block)) for args in of_work], self.sizes),
+            sizes=numbered(sizes, self.sizes),
             registers=integers([args.registers for args in of_work], 0),
             context=integers([args.context for args in of_work], 0),
             bytes=integers([args.copied for args in of_work], 0),
@@ -94,23 +96,32 @@ def read(path: Path, spans_of: SpansOf | None = None) -> Seen:
         finally:
             escaped.unlink(missing_ok=True)
     base_ns = whole_number(assembly.envelope.base_ns) or 0
-    threads = [
-        (whole_number(tid) or 0, _WRAPPED.sub(r"\1", columns.thread_names.get((pid, tid), "")))
-        for pid, tid in columns.threads
-    ]
+    threads = []
+    for pid, tid in columns.threads:
+        name = columns.thread_names.get((pid, tid), "")
+        threads.append((whole_number(tid) or 0, _WRAPPED.sub(r"\1", name)))
     blocks, self_times = _operators(columns, assembly, threads, base_ns, spans_of)
-    calls, work = _calls(columns, base_ns), _work(columns, base_ns)
+    calls = _calls(columns, base_ns)
+    work = _work(columns, base_ns)
     allocated = {on_gpu: _allocated(columns.memory, base_ns, on_gpu=on_gpu) for on_gpu in (False, True)}
     names = [*columns.names]
-    waits, records = (
-        _synchronized(of(columns.syncs), base_ns) for of in (stream_waits.waits_of, stream_waits.records_of)
+    return Seen(
+        names,
+        threads,
+        calls,
+        work,
+        _synchronized(stream_waits.waits_of(columns.syncs), base_ns),
+        _synchronized(stream_waits.records_of(columns.syncs), base_ns),
+        blocks,
+        self_times,
+        allocated,
+        _lost_from(calls, work, names),
     )
-    lost_ns = _lost_from(calls, work, names)
-    return Seen(names, threads, calls, work, waits, records, blocks, self_times, allocated, lost_ns)
 
 
 def _columns(path: Path) -> tuple[_Columns, Assembly]:
-    file, columns = chrome_events.TraceFile(path, decoder=_EVENTS), _Columns()
+    file = chrome_events.TraceFile(path, decoder=_EVENTS)
+    columns = _Columns()
     for events in file.blocks():
         columns.take(events)
     return columns, Assembly(path, columns, file.envelope)
@@ -120,28 +131,31 @@ def _escape(path: Path, escaped: Path) -> None:
     """Copy a file with what JSON wants escaped in names and paths escaped."""
     with path.open("rb") as lines, escaped.open("wb") as file:
         for line in lines:
-            found = _TEXT.search(line)
-            if found is not None:
-                text = found[2].replace(b"\\", b"\\\\").replace(b'"', b'\\"')
-                line = line[: found.start()] + found[1] + text + found[3] + b"\n"
+            match = _TEXT.search(line)
+            if match is not None:
+                begin, text, end = match.groups()
+                text = text.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+                line = line[: match.start()] + begin + text + end + b"\n"
             file.write(line)
 
 
 def _operators(
-    columns: _Columns, assembly: Assembly, threads: list[tuple[int, str]], base_ns: int, spans_of: SpansOf | None
+    columns: _Columns,
+    assembly: Assembly,
+    threads: list[tuple[int, str]],
+    base_ns: int,
+    spans_of: SpansOf | None,
 ) -> tuple[Blocks, SelfTimes]:
-    ranges, table = assembly.ranges(), columns.ranges
+    ranges = assembly.ranges()
+    table = columns.ranges
+    tids = np.array([*(tid for tid, _ in threads), 0], np.int64)
+    thread = ranges.thread.astype(np.int64)
     blocks = Blocks(
         ranges.start_ns + base_ns,
         ranges.end_ns + base_ns,
-        ranges.thread.astype(np.int64),
+        thread,
         ranges.name_id.astype(np.int64),
-        _sequence(
-            ranges.seq,
-            ranges.thread.astype(np.int64),
-            table,
-            np.array([*(tid for tid, _ in threads), 0], np.int64),
-        ),
+        _sequence(ranges.seq, thread, table, tids),
         table["is_operator"] == 1,
         table["forward"],
     )
@@ -149,10 +163,16 @@ def _operators(
     if columns.work.rows or columns.launches.rows:
         none = np.empty(0, np.int64)
         return blocks, SelfTimes(none, none, none, none, none)
-    work, rows, calls = assembly.self_times(ranges, _on_threads(spans, threads, base_ns) if spans else None)
-    times = (work.start_ns, work.end_ns), (calls.start_ns, calls.end_ns)
-    (start_ns, end_ns), called_ns = (tuple(column + base_ns for column in pair) for pair in times)
-    return blocks, SelfTimes(start_ns, end_ns, rows.astype(np.int64), *called_ns)
+    spots = _on_threads(spans, threads, base_ns) if spans else None
+    work, rows, calls = assembly.self_times(ranges, spots)
+    self_times = SelfTimes(
+        work.start_ns + base_ns,
+        work.end_ns + base_ns,
+        rows.astype(np.int64),
+        calls.start_ns + base_ns,
+        calls.end_ns + base_ns,
+    )
+    return blocks, self_times
 
 
 def _on_threads(spans: Spans, threads: list[tuple[int, str]], base_ns: int) -> Spots:
@@ -170,26 +190,41 @@ def _sequence(joined: Int64s, thread: Column, table: Table, tids: Column) -> Col
     node counts in is not known.
     """
     number = table["sequence"]
+    unknown = len(tids) - 1
+    without_flow = np.where(table["forward"] > 0, unknown, thread)
     place = (joined >> SEQUENCE_BITS) - 1
-    place = np.where(place >= 0, place, np.where(table["forward"] > 0, len(tids) - 1, thread))
-    known = tids[np.minimum(place, len(tids) - 1)]
-    return np.where(number >= 0, (known + 1) << SEQUENCE_BITS | number & ((1 << SEQUENCE_BITS) - 1), -1)
+    place = np.where(place >= 0, place, without_flow)
+    tid = tids[np.minimum(place, unknown)]
+    in_thread = number & ((1 << SEQUENCE_BITS) - 1)
+    with_tid = (tid + 1) << SEQUENCE_BITS | in_thread
+    return np.where(number >= 0, with_tid, -1)
 
 
 def _calls(columns: _Columns, base_ns: int) -> Calls:
-    table, more = columns.launches, columns.of_calls
+    table = columns.launches
+    more = columns.of_calls
     start_ns = table["start"] + base_ns
-    end_ns = np.maximum(table["end"] + base_ns, start_ns)
-    return Calls(start_ns, end_ns, table["place"], more["name"], table["correlation"], more["event_class"])
+    return Calls(
+        start_ns,
+        np.maximum(table["end"] + base_ns, start_ns),
+        table["place"],
+        more["name"],
+        table["correlation"],
+        more["event_class"],
+    )
 
 
 def _work(columns: _Columns, base_ns: int) -> GpuWork:
-    table, more = columns.work, columns.details
+    table = columns.work
+    more = columns.details
+    copies = columns.copies
     start_ns = table["start"] + base_ns
-    written = [(*three_sizes(grid), *three_sizes(block)) for grid, block in columns.sizes]
-    memory = np.full((2, len(start_ns)), UNKNOWN_MEMORY)
-    memory[:, columns.copies["work"]] = columns.copies["from_memory"], columns.copies["to_memory"]
-    sizes = np.array(written, np.int64).reshape(-1, 6)[more["sizes"]]
+    distinct = [(*three_sizes(grid), *three_sizes(block)) for grid, block in columns.sizes]
+    sizes = np.array(distinct, np.int64).reshape(-1, 6)[more["sizes"]]
+    from_memory = np.full(len(start_ns), UNKNOWN_MEMORY)
+    from_memory[copies["work"]] = copies["from_memory"]
+    to_memory = np.full(len(start_ns), UNKNOWN_MEMORY)
+    to_memory[copies["work"]] = copies["to_memory"]
     return GpuWork(
         start_ns,
         np.maximum(table["end"] + base_ns, start_ns),
@@ -204,8 +239,8 @@ def _work(columns: _Columns, base_ns: int) -> GpuWork:
         registers=more["registers"],
         bytes=more["bytes"],
         graph_node=more["graph_node"],
-        from_memory=memory[0],
-        to_memory=memory[1],
+        from_memory=from_memory,
+        to_memory=to_memory,
     )
 
 
@@ -223,22 +258,30 @@ def _synchronized(rows: stream_waits.Synchronized, base_ns: int) -> Synchronized
 
 
 def _allocated(table: Table, base_ns: int, *, on_gpu: bool) -> Allocated:
-    rows = np.flatnonzero((table["device_type"] != 0) == on_gpu)
-    rows = rows[np.argsort(table["start"][rows], kind="stable")]
+    is_of_gpu = table["device_type"] != 0
+    rows = np.flatnonzero(is_of_gpu == on_gpu)
+    by_time = np.argsort(table["start"][rows], kind="stable")
+    rows = rows[by_time]
     return Allocated(
         table["start"][rows] + base_ns,
         table["place"][rows],
         np.maximum(table["device"][rows], 0),
-        *(table[name][rows] for name in ("block", "bytes", "total")),
+        table["block"][rows],
+        table["bytes"][rows],
+        table["total"][rows],
     )
 
 
 def _lost_from(calls: Calls, work: GpuWork, names: list[str]) -> int | None:
     """Return from when on launches have no kernel: the GPU's events have filled the profiler's buffers."""
-    launches = np.array([LAUNCHES_KERNEL in name for name in names] or [False])[calls.name]
-    rows = np.flatnonzero(launches)
-    rows = rows[np.argsort(calls.start_ns[rows], kind="stable")]
-    done = np.isin(calls.correlation[rows], work.correlation[work.kind == KERNEL])
-    last = int(np.flatnonzero(done)[-1]) if done.any() else -1
-    lost = rows[last + 1 :]
-    return int(calls.start_ns[lost[0]]) if done.any() and len(lost) >= MANY_LOST else None
+    launches_kernel = np.array([LAUNCHES_KERNEL in name for name in names] or [False])
+    launches = np.flatnonzero(launches_kernel[calls.name])
+    by_time = np.argsort(calls.start_ns[launches], kind="stable")
+    launches = launches[by_time]
+    kernels = work.correlation[work.kind == KERNEL]
+    has_kernel = np.isin(calls.correlation[launches], kernels)
+    if not has_kernel.any():
+        return None
+    last = int(np.flatnonzero(has_kernel)[-1])
+    lost = launches[last + 1 :]
+    return int(calls.start_ns[lost[0]]) if len(lost) >= MANY_LOST else None

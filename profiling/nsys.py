@@ -23,7 +23,7 @@ def parser(prog: str = "python -m profiling.nsys") -> argparse.ArgumentParser:
     add = options.add_argument
     add_lists(options)
     add_year(options, "--model-preset")
-    presets = "; ".join(f"{name}: {preset.what}" for name, preset in PRESETS.items())
+    presets = "; ".join(f"{name}: {preset.description}" for name, preset in PRESETS.items())
     add("--preset", choices=PRESETS, default="light", help=f"what is captured (default light). {presets}")
     add("--reports", metavar="FOLDER", type=Path, default=Path("reports"), help="folder for reports")
     add("--export", action="store_true", help="export each report to SQLite too")

@@ -111,12 +111,22 @@ class Range:
 
         return annotated
 
-    def _run(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+    def _run(
+        self,
+        function: Callable[..., R],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> R:
         """Call the function inside a range."""
         with Range(self.name, payload=self.payload):
             return function(*args, **kwargs)
 
-    def _traced(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+    def _traced(
+        self,
+        function: Callable[..., R],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> R:
         """Call the function while a compiler traces it."""
         return function(*args, **kwargs)
 
@@ -127,7 +137,8 @@ class Range:
         """Return the entry that this thread opened last, or else any thread's; remove it if `is_over`."""
         if not self._open:
             return None
-        latest_first, thread = self._open[::-1], threading.get_ident()
+        latest_first = self._open[::-1]
+        thread = threading.get_ident()
         entry = next((entry for entry in latest_first if entry[0] == thread), latest_first[0])
         if is_over:
             with suppress(ValueError):  # another thread took it
@@ -162,13 +173,23 @@ class Region(Range):
         if part is not None:
             regions.end(part)
 
-    def _traced(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+    def _traced(
+        self,
+        function: Callable[..., R],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> R:
         tracing.note_entering(self)
         result = function(*args, **kwargs)
         tracing.note_leaving()
         return result
 
-    def _run(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+    def _run(
+        self,
+        function: Callable[..., R],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> R:
         with Region(self.name, payload=self.payload) as region:
             part = region._innermost()
             if part is not None and part.call is not None:

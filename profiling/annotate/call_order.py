@@ -29,13 +29,15 @@ class CallOrder:
 
     def __init__(self, model: nn.Module, path: Path) -> None:
         model = uncompiled(model)
-        self.model, self.path = type(model).__name__, path
+        self.model = type(model).__name__
+        self.path = path
         self._modules = {named.module: named for named in named_modules(model, None)}
         self._hooks: list[Any] = []
         self._open: list[str] = []
         self._calls: dict[tuple[str, str], Named] = {}  # by the caller's path and the module's own
-        defined = [named for named in self._modules.values() if named.parent is not None and not _is_held(named)]
-        self._write([(_caller(named), named) for named in defined], "definition")
+        parts = [named for named in self._modules.values() if named.parent is not None]
+        defined = [(_caller(named), named) for named in parts if not _is_held(named)]
+        self._write(defined, "definition")
 
     def _write(self, modules: list[tuple[str, Named]], order: str) -> None:
         rows = [
@@ -48,7 +50,8 @@ class CallOrder:
             for caller, named in modules
         ]
         content = {"version": VERSION, "model": self.model, "order": order, "modules": rows}
-        self.path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(content, indent=1, ensure_ascii=False)
+        self.path.write_text(f"{text}\n", encoding="utf-8")
 
     def __enter__(self) -> CallOrder:
         for module in self._modules:
@@ -61,7 +64,8 @@ class CallOrder:
             hook.remove()
         self._hooks.clear()
         if self._calls:
-            self._write([(caller, named) for (caller, _), named in self._calls.items()], "calls")
+            called = [(caller, named) for (caller, _), named in self._calls.items()]
+            self._write(called, "calls")
 
     def _begin(self, module: nn.Module, _inputs: object) -> None:
         named = self._modules[module]

@@ -5,6 +5,12 @@ that opens a range around the calls of annotated modules, their own hooks includ
 otherwise it is PyTorch's. So an annotated model runs at full speed while nothing records, its copies and pickles
 are plain, torch.jit.script sees nothing, modules keep the fast paths that hooks would disable, and a call closes
 its range however it ends.
+
+    PyTorch's __call__ ◄─────── nothing receives ranges, or no module is annotated ───────┐
+        │                       (later, where another library's call is over ours)        │
+        └── both do ──► ours ─────────────────────────────────────────────────────────────┘
+                         ├── the module has a plan: range opened ► PyTorch's ► range closed
+                         └── it has none: PyTorch's; compiled from one that has: in the range of that one
 """
 
 from __future__ import annotations
@@ -99,7 +105,8 @@ def remove(plan: Plan) -> None:
 
 def is_annotated(module: nn.Module) -> bool:
     """Return whether calls of a module, or of the one that `torch.compile` made it of, are annotated."""
-    return any(id(getattr(one, "_forward_hooks", None)) in _plans for one in (module, _compiled_from(module)))
+    modules = (module, _compiled_from(module))
+    return any(id(getattr(called, "_forward_hooks", None)) in _plans for called in modules)
 
 
 def _compiled_from(module: nn.Module) -> nn.Module | None:
@@ -190,7 +197,12 @@ def _calls_annotated(compiled: nn.Module) -> bool:
     return any(getattr(method, "__func__", None) is _annotated for method in (called, *wrapped))
 
 
-def _in_ranges(plans: tuple[Plan, ...], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _in_ranges(
+    plans: tuple[Plan, ...],
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
     plan, thread = plans[0], _local.thread
     alive, call = thread.calls, None
     if alive() is None:

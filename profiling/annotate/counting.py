@@ -102,7 +102,10 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, counting: Counting, ranges: _Ranges, until: OpenRange | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.counting, self.thread, self.ranges, self.until = counting, range_stack.here(), ranges, until
+        self.counting = counting
+        self.thread = range_stack.here()
+        self.ranges = ranges
+        self.until = until
         self.is_on = True
 
     @classmethod
@@ -110,7 +113,13 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Let compiled code be compiled and run as without this mode."""
         return True
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: Any = (),
+        kwargs: Any = None,
+    ) -> Any:
         kwargs = kwargs or {}
         if FakeTensor in types or not self.is_on or is_traced() or isinstance(func, HigherOrderOperator):
             out = func(*args, **kwargs)
@@ -170,16 +179,20 @@ class _Ranges:
         if domain != DOMAIN:
             self._own[thread].append((domain, len(thread.ranges), not self.is_counting, name))
             return
-        inside = [opened.label.category in range_stack.FORWARD_CATEGORIES for opened in thread.ranges]
-        if inside and inside[-1] and not any(inside[:-1]) and not in_backward():
-            self._calls[PATH_SEPARATOR.join(opened.label.name for opened in thread.ranges)] += 1
+        are_forward = [opened.label.category in range_stack.FORWARD_CATEGORIES for opened in thread.ranges]
+        is_outermost = bool(are_forward) and are_forward[-1] and not any(are_forward[:-1])
+        if is_outermost and not in_backward():
+            path = PATH_SEPARATOR.join(opened.label.name for opened in thread.ranges)
+            self._calls[path] += 1
 
     def pop(self, domain: str = DOMAIN) -> None:
         """Take the end of the range that began last in a domain on this thread."""
         opened = self._own[range_stack.here()]
-        last = next((index for index in reversed(range(len(opened))) if opened[index][0] == domain), None)
-        if last is not None:
-            del opened[last]
+        for index in reversed(range(len(opened))):
+            domain_of_range, *_ = opened[index]
+            if domain_of_range == domain:
+                del opened[index]
+                return
 
     def mark(self, message: str) -> None:
         """Handle a mark."""
@@ -196,9 +209,13 @@ class _Ranges:
     def path(self, thread: Thread) -> list[str]:
         """Return the names of a thread's open ranges, the program's from before the step if one is called so."""
         names = [opened.label.name for opened in thread.ranges]
-        own = [entry for entry in self._own.get(thread, ()) if entry[-1] and not is_library_domain(entry[0])]
-        with_earlier = any(is_step(name) for *_, name in own)
-        for _, index, is_earlier, name in reversed(own):
+        of_program = [
+            (index, is_earlier, name)
+            for domain, index, is_earlier, name in self._own.get(thread, ())
+            if name and not is_library_domain(domain)
+        ]
+        with_earlier = any(is_step(name) for _, _, name in of_program)
+        for index, is_earlier, name in reversed(of_program):
             if with_earlier or not is_earlier:
                 names.insert(index, name)
         return names
@@ -269,22 +286,29 @@ class Counting:
         """The sum over all paths."""
         return sum(figures.flops.total() for figures in self.of.values())
 
-    def add(self, place: tuple[str, Path], func: Any, call: tuple[Any, Any, Any]) -> None:
+    def add(
+        self,
+        place: tuple[str, Path],
+        func: Any,
+        call: tuple[Any, Any, Any],
+    ) -> None:
         """Take one operator's call: its arguments, its keywords, and what it returned."""
         cost = operator_cost.cost(func, *call)
-        number, moved = cost.flops, int(cost.bytes or 0)
-        if not number and not moved:
+        flops = cost.flops
+        moved = int(cost.bytes or 0)
+        if not flops and not moved:
             return
         with self._lock:
             figures = self.of[place]
             figures.bytes += moved
-            if number:
-                figures.flops[operator_cost.arithmetic(func, call[0], cost.dtype)] += number
-            if number is None:
+            if flops:
+                arguments, _, _ = call
+                arithmetic = operator_cost.arithmetic(func, arguments, cost.dtype)
+                figures.flops[arithmetic] += flops
+            if flops is None:
                 figures.elementwise += cost.elementwise
-                totals = self.uncounted[
-                    str(getattr(func, "_overloadpacket", None) or getattr(func, "_name", func))
-                ]
+                name = str(getattr(func, "_overloadpacket", None) or getattr(func, "_name", func))
+                totals = self.uncounted[name]
                 totals[0] += 1
                 totals[1] += moved
 
@@ -296,24 +320,37 @@ class Counting:
         ranges = []
         for phase, paths in by_phase.items():
             # Paths that differ in indices alone are one where their figures are equal.
-            same = {path: (figures.bytes, *sorted(figures.of_mark.items())) for path, figures in paths.items()}
-            short = collapsed(same, (INDEX, INDEX_ABOVE))
-            number = Counter(short.values())
-            for form, figures in {short[path]: figures for path, figures in paths.items()}.items():
-                ranges.append((phase, form, [number[form], figures.bytes, figures.of_mark]))
-        parts = [ranges[first : first + PATHS_PER_MARK] for first in range(0, len(ranges), PATHS_PER_MARK)] or [[]]
-        most = sorted(self.uncounted.items(), key=lambda entry: -entry[1][1])[:MOST_UNCOUNTED]
-        peaks = known_peaks()
-        head = {"calls": self.calls, "uncounted": dict(most), **({"peaks": peaks} if peaks else {})}
+            comparable = {}
+            for joined, figures in paths.items():
+                comparable[joined] = (figures.bytes, *sorted(figures.of_mark.items()))
+            short = collapsed(comparable, (INDEX, INDEX_ABOVE))
+            count = Counter(short.values())
+            by_form = {short[path]: figures for path, figures in paths.items()}
+            for form, figures in by_form.items():
+                entry = [count[form], figures.bytes, figures.of_mark]
+                ranges.append((phase, form, entry))
+        firsts = range(0, len(ranges), PATHS_PER_MARK)
+        parts = [ranges[first : first + PATHS_PER_MARK] for first in firsts] or [[]]
+        head = self._head()
         texts = []
         for part_number, part in enumerate(parts):
             of_part: dict[str, dict[str, Any]] = {}
             for phase, form, entry in part:
                 of_part.setdefault(phase, {})[form] = entry
-            content = {"version": VERSION, "part": part_number, "parts": len(parts), **head, "ranges": of_part}
-            texts.append(MARK + json_text(content))
+            place = {"version": VERSION, "part": part_number, "parts": len(parts)}
+            text = json_text({**place, **head, "ranges": of_part})
+            texts.append(MARK + text)
             head = {}
         return texts
+
+    def _head(self) -> dict[str, Any]:
+        """Return what the first mark has in addition: the calls, what has no formula, and the GPU's peaks."""
+        by_bytes = sorted(self.uncounted.items(), key=lambda entry: -entry[1][1])
+        head: dict[str, Any] = {"calls": self.calls, "uncounted": dict(by_bytes[:MOST_UNCOUNTED])}
+        peaks = known_peaks()
+        if peaks:
+            head["peaks"] = peaks
+        return head
 
     def send(self) -> None:
         """Put the counts into what is recorded now."""
@@ -399,7 +436,9 @@ class FirstStep(Counting):
 
 def known_peaks() -> dict[str, Any]:
     """Return the measured peaks of the current GPU, or {} without a GPU or measurement."""
-    measured = _kept_peaks().get(torch.cuda.get_device_name()) if torch.cuda.is_available() else None
+    if not torch.cuda.is_available():
+        return {}
+    measured = _kept_peaks().get(torch.cuda.get_device_name())
     return measured if isinstance(measured, dict) else {}
 
 

@@ -50,14 +50,14 @@ def shape_of(value: Any) -> Shape | None:
         return Shape(sizes, value.dtype) if all(type(size) is int for size in sizes) else None
 
 
-def count_values(given: object, depth: int, most: int) -> int:
+def count_values(value: object, depth: int, most: int) -> int:
     """Return the number of values in the plain tensors of a call's arguments; of containers in the first ones."""
-    if isinstance(given, torch.Tensor):
-        shape = shape_of(given)
+    if isinstance(value, torch.Tensor):
+        shape = shape_of(value)
         return prod(shape.sizes) if shape is not None else 0
     if not depth:
         return 0
-    return sum(count_values(part, depth - 1, most) for part in islice(elements_of(given), most))
+    return sum(count_values(part, depth - 1, most) for part in islice(elements_of(value), most))
 
 
 def elements_of(container: Any) -> Iterable[object]:

@@ -46,14 +46,17 @@ class Mark:
 
     def __init__(self, model: str, modules: Iterable[tuple[str, str, str]]) -> None:
         self.model = model
-        class_names, attributes = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+        class_names = defaultdict[str, set[str]](set)
+        attributes = defaultdict[str, set[str]](set)
         for range_path, class_name, attribute in modules:
             class_names[range_path].add(class_name)
             holders, dot, last = attribute.rpartition(".")
             if last.isdigit() and range_path.endswith(f" {last}"):  # the index that the range's name has too
                 attribute = f"{holders}{dot}*"
             attributes[range_path].add(attribute)
-        classes = {path: names.pop() if len(names) == 1 else "" for path, names in class_names.items()}
+        classes = {}
+        for path, names in class_names.items():
+            classes[path] = names.pop() if len(names) == 1 else ""
         called = {path: _joined(of_path) for path, of_path in attributes.items()}
         self._content = {
             "version": VERSION,

@@ -64,7 +64,8 @@ class ModuleAnnotation:
             module, outer = named.module, named.parent
             while outer is not None and id(outer.module) not in chosen_so_far:
                 outer = outer.parent
-            range_path, around = "", tuple[Label, ...]()
+            range_path = ""
+            around = tuple[Label, ...]()
             if outer is not None:
                 outer_path, around = chosen_so_far[id(outer.module)]
                 range_path = f"{outer_path}/{named.name}".lstrip("/")
@@ -78,9 +79,9 @@ class ModuleAnnotation:
         for module, plan in planned:  # at last, for another thread may call the model now
             self._plans.append(calls.add(module, plan))
 
-    def _before_a_call(self, given: object) -> None:
+    def _before_a_call(self, arguments: object) -> None:
         """Handle a call from outside: usually of the model, or of a part that the program calls directly."""
-        optimizers.before_forward(given)
+        optimizers.before_forward(arguments)
         if self.counted is not None:
             self.counted.before_call()
         if self._mark.send() and self.counted is not None:
@@ -174,7 +175,12 @@ def uncompiled(module: nn.Module) -> nn.Module:
     return getattr(module, "_orig_mod", module) if is_wrapper else module
 
 
-def _is_chosen(named: Named, depth: int | None, only: Choice | None, skip: Choice) -> bool:
+def _is_chosen(
+    named: Named,
+    depth: int | None,
+    only: Choice | None,
+    skip: Choice,
+) -> bool:
     module = uncompiled(named.module)
 
     def matches(choice: Choice) -> bool:

@@ -77,8 +77,18 @@ _UNKNOWN_CALL = _Origin(None, 0, None)
 class _Hooked:
     """A pass, while which nodes that it can reach have a hook; `is_whole` runs every node and makes none."""
 
-    def __init__(self, outputs: Iterable[Any], *, is_kept: bool, is_whole: bool, makes_nodes: bool) -> None:
-        self.outputs, self.is_kept, self.is_whole, self.makes_nodes = outputs, is_kept, is_whole, makes_nodes
+    def __init__(
+        self,
+        outputs: Iterable[Any],
+        *,
+        is_kept: bool,
+        is_whole: bool,
+        makes_nodes: bool,
+    ) -> None:
+        self.outputs = outputs
+        self.is_kept = is_kept
+        self.is_whole = is_whole
+        self.makes_nodes = makes_nodes
         self.own = range_stack.here().places
         self.threads = [places for places in everywhere if len(places.table)]
         self.pass_threads: dict[Places, int] = {}
@@ -115,15 +125,16 @@ class _Hooked:
 
     def _remember(self, maker: Places, start: int, gradients: Any) -> None:
         """Remember what a thread made in the pass, and of the nodes that were there before that it did not."""
-        made = Call(maker, start)
+        call = Call(maker, start)
         if len(self.pass_threads) == 1:
-            made.hold(gradients)
-        maker.has_unseen |= not made.is_held  # as where gradients were accumulated
-        own, unknown = self.hooks.get(maker), self.hooks.get(None)
+            call.hold(gradients)
+        maker.has_unseen |= not call.is_held  # as where gradients were accumulated
+        own_hooks = self.hooks.get(maker)
+        unknown_hooks = self.hooks.get(None)
         for node, hooks, _ in self.hooked:
-            if hooks is unknown:
-                note_not_made_by(node, made)
-            elif hooks is not own:
+            if hooks is unknown_hooks:
+                note_not_made_by(node, call)
+            elif hooks is not own_hooks:
                 note_not_made_by(node, maker)
 
     def _hook_nodes(self) -> None:
@@ -134,7 +145,8 @@ class _Hooked:
         elif self.is_whole:
             self.hooked = self._changes()
         else:
-            hooks, part_of = self._hooks_of(self.own), self.own.table.part_of
+            hooks = self._hooks_of(self.own)
+            part_of = self.own.table.part_of
             self.hooked = [(node, hooks, part_of(number)) for number, node in self._of_this_thread()]
         if any(part is not None for _, _, part in self.hooked):
             self._hook()
@@ -148,7 +160,9 @@ class _Hooked:
         """
         bounds, _ = self.own.table.columns
         lowest = 0 if self.makes_nodes else bounds[0] if bounds else LEAF_NUMBER
-        nodes, seen, numbered = [*self.tops], {*self.tops}, []
+        nodes = [*self.tops]
+        seen = {*self.tops}
+        numbered = []
         for node in nodes:
             following_nodes = node.next_functions
             if not following_nodes:  # a leaf, or the end of what PyTorch traces: of no part
@@ -166,8 +180,11 @@ class _Hooked:
         """Return the nodes before which ranges end or begin: they run from the last made to the first."""
         bounds, parts = self.own.table.columns
         numbered = sorted(self._of_this_thread(), key=itemgetter(0), reverse=True)
-        hooks, tops = self._hooks_of(self.own), {*self.tops}
-        changes, place, last = [], len(bounds) - 1, object()
+        hooks = self._hooks_of(self.own)
+        tops = {*self.tops}
+        changes = []
+        place = len(bounds) - 1
+        last = object()
         for number, node in numbered:
             while place >= 0 and bounds[place] > number:
                 place -= 1
@@ -215,7 +232,12 @@ class _Hooked:
                 node._register_hook_dict(_carrier)
             _carry(None)
 
-    def _made_by(self, node: Node, number: int, origin: _Origin | None) -> tuple[Places | None, _Origin | None]:
+    def _made_by(
+        self,
+        node: Node,
+        number: int,
+        origin: _Origin | None,
+    ) -> tuple[Places | None, _Origin | None]:
         """Return the thread that made a node, None if it is not known, and where the walk is from here on.
 
         A node's number does not say whose it is. In this order, the thread is that of
@@ -253,7 +275,8 @@ class _Hooked:
             return
         node: Node = current_node()
         part = part_of(node._sequence_nr())
-        ranges, makes_nodes = _local.thread.ranges, torch.is_grad_enabled()
+        ranges = _local.thread.ranges
+        makes_nodes = torch.is_grad_enabled()
         if ranges and ranges[-1].part is part and ranges[-1].pass_id == number and not makes_nodes:
             return  # as for most nodes
         # Hooks on what a tensor gets also run where `torch.autograd.grad` asks for that, and the node does not.
@@ -275,7 +298,12 @@ def _is_compiled_autograd() -> bool:
 
 
 def _watched_run(
-    tensors: Any, grad_tensors: Any, keep_graph: Any, create_graph: Any, *args: Any, **kwargs: Any
+    tensors: Any,
+    grad_tensors: Any,
+    keep_graph: Any,
+    create_graph: Any,
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
     """Run a backward pass, with hooks on the nodes that it can reach where these are not seen otherwise."""
     run = partial(_run, tensors, grad_tensors, keep_graph, create_graph, *args, **kwargs)
@@ -302,9 +330,13 @@ class _Begun(NamedTuple):
 
 @forgiving("a backward has no ranges")
 def _begin_pass(*, makes_nodes: bool) -> _Begun:
-    is_hooked, part = makes_nodes or not _all_see_nodes(), running_part(range_stack.here())
-    heard = range_stack.pass_listeners
-    return _Begun(is_hooked, [(one, one.pass_begins(part, is_hooked=is_hooked)) for one in heard])
+    is_hooked = makes_nodes or not _all_see_nodes()
+    part = running_part(range_stack.here())
+    listeners = []
+    for listener in range_stack.pass_listeners:
+        token = listener.pass_begins(part, is_hooked=is_hooked)
+        listeners.append((listener, token))
+    return _Begun(is_hooked, listeners)
 
 
 @forgiving("a backward has no end")
@@ -320,7 +352,7 @@ def _all_see_nodes() -> bool:
     """Return whether all that receive ranges see the nodes of the pass that this thread begins."""
     listeners = range_stack.pass_listeners
     is_known = are_numbered and not ranges.looks_around and not range_stack.has_tool
-    return is_known and listeners == range_stack.listeners and all(one.sees_nodes() for one in listeners)
+    return is_known and listeners == range_stack.listeners and all(listener.sees_nodes() for listener in listeners)
 
 
 def _hear(is_heard: bool) -> None:

@@ -17,8 +17,9 @@ nvtx: Any = _nvtx
 
 def domain(name: str | None = None) -> Any:
     """Return NVTX's domain of this name, or its default domain, if a tool listens; else None."""
-    found = nvtx.get_domain(name) if nvtx is not None and nvtx.enabled() else None
-    return found if hasattr(found, "handle") else None  # without a tool, nvtx returns a dummy without a handle
+    nvtx_domain = nvtx.get_domain(name) if nvtx is not None and nvtx.enabled() else None
+    has_handle = hasattr(nvtx_domain, "handle")  # without a tool, nvtx returns a dummy without one
+    return nvtx_domain if has_handle else None
 
 
 def require_nvtx(variables: Mapping[str, str]) -> None:

@@ -22,20 +22,34 @@ FREE = frozenset(
 )
 
 
-def cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: object) -> Cost:
+def cost(
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    out: object,
+) -> Cost:
     """Return what an operator computed and moved; `flops` is None where there is no formula for it."""
     call = _call(func, args, kwargs, out)
-    known = operators.cost_of(call)
+    figures = operators.cost_of(call)
     rule = operators.rule_of(call.name)
     if rule is None or rule.flops is None:
-        known = known._replace(flops=_registered(func, args, kwargs, out))
+        figures = figures._replace(flops=_registered(func, args, kwargs, out))
     first = next(iter(call.written or ()), None)
-    if rule is None and first and first.dtype.is_float and torch.Tag.pointwise in getattr(func, "tags", ()):
-        known = known._replace(elementwise=first.elements)
-    return known._replace(bytes=0) if _moves_nothing(func) else known
+    if rule is None and first and first.dtype.is_float and _is_pointwise(func):
+        figures = figures._replace(elementwise=first.elements)
+    return figures._replace(bytes=0) if _moves_nothing(func) else figures
 
 
-def _registered(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: object) -> int | None:
+def _is_pointwise(func: Any) -> bool:
+    return torch.Tag.pointwise in getattr(func, "tags", ())
+
+
+def _registered(
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    out: object,
+) -> int | None:
     """Return FLOPs by a formula of PyTorch's registry; None where there is none, or it fails."""
     registry = flop_counter.flop_registry
     formula = registry.get(getattr(func, "_overloadpacket", func))
@@ -60,28 +74,41 @@ def arithmetic(func: Any, args: tuple[Any, ...], dtype: str) -> str:
     return "tf32" if takes_tf32 else dtype
 
 
-def _call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: object) -> OperatorCall:
+def _call(
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    out: object,
+) -> OperatorCall:
     """Return a call as the table knows it."""
     schema = getattr(func, "_schema", None)
     results = _tensors(out)
     if schema is None:  # of a higher order
         name = str(getattr(func, "_name", func))
+        tensors = _tensors((args, kwargs))
         return OperatorCall(
-            name, tuple(map(_argument, _tensors((args, kwargs)))), (), tuple(map(_described, results))
+            name,
+            tuple(map(_argument, tensors)),
+            (),
+            tuple(map(_described, results)),
         )
-    values = {**dict(zip((argument.name for argument in schema.arguments), args, strict=False)), **kwargs}
+    names = [argument.name for argument in schema.arguments]
+    values = dict(zip(names, args, strict=False)) | kwargs
     taken = [values.get(argument.name) for argument in schema.arguments if not argument.is_out]
-    changed = [
-        each
-        for argument in schema.arguments
-        if argument.alias_info is not None and argument.alias_info.is_write
-        for each in _tensors(values.get(argument.name))
-    ]
-    if schema.returns and all(returned.alias_info for returned in schema.returns):
-        results = []
-    written = {id(each): each for each in (*changed, *results)}.values()
-    texts = tuple("" if value is None or isinstance(value, Tensor) else str(value) for value in taken)
-    return OperatorCall(schema.name, tuple(map(_argument, taken)), texts, tuple(map(_described, written)))
+    written: list[Tensor] = []
+    for argument in schema.arguments:
+        if _is_changed(argument):
+            written += _tensors(values.get(argument.name))
+    if not _returns_views(schema):
+        written += results
+    distinct = {id(each): each for each in written}.values()
+    texts = ["" if value is None or isinstance(value, Tensor) else str(value) for value in taken]
+    return OperatorCall(
+        schema.name,
+        tuple(map(_argument, taken)),
+        tuple(texts),
+        tuple(map(_described, distinct)),
+    )
 
 
 def _moves_nothing(func: Any) -> bool:
@@ -89,9 +116,19 @@ def _moves_nothing(func: Any) -> bool:
     schema = getattr(func, "_schema", None)
     if schema is None:
         return False
-    changes = any(each.alias_info is not None and each.alias_info.is_write for each in schema.arguments)
-    is_view = bool(schema.returns) and all(returned.alias_info for returned in schema.returns) and not changes
-    return is_view or schema.name.rpartition("::")[2] in FREE
+    changes = any(map(_is_changed, schema.arguments))
+    name = schema.name.rpartition("::")[2]
+    return (_returns_views(schema) and not changes) or name in FREE
+
+
+def _is_changed(argument: Any) -> bool:
+    """Return whether an operator writes to an argument, given as its schema describes it."""
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def _returns_views(schema: Any) -> bool:
+    """Return whether all that an operator returns is memory of its arguments."""
+    return bool(schema.returns) and all(returned.alias_info for returned in schema.returns)
 
 
 def _argument(value: object) -> Argument:
@@ -108,5 +145,6 @@ def _described(value: Tensor) -> operators.Tensor:
 
 
 def _tensors(value: object) -> list[Tensor]:
-    distinct = {id(leaf): leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)}
+    tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+    distinct = {id(tensor): tensor for tensor in tensors}
     return list(distinct.values())

@@ -50,7 +50,7 @@ _is_compiling = torch.compiler.is_compiling
 class Guide(Protocol):
     """Draws the steps instead of this module; is notified of models' calls and of every optimizer's updates."""
 
-    def before_forward(self, given: object) -> None:
+    def before_forward(self, arguments: object) -> None:
         """Handle that an annotated model is about to be called with these arguments."""
 
     def after_forward(self) -> None:
@@ -116,20 +116,24 @@ _training = _Training()
 
 def _numbered(name: str, taken: Collection[str]) -> str:
     """Return a name, with a number from the second on, that is not taken."""
-    return name if name not in taken else next(n for i in count(2) if (n := f"{name}#{i}") not in taken)
+    if name not in taken:
+        return name
+    numbered = (f"{name}#{number}" for number in count(2))
+    return next(candidate for candidate in numbered if candidate not in taken)
 
 
 def model_name(model: nn.Module) -> str:
     """Return the name that an annotated model has already, or that of its class, numbered if another has that."""
     if names := _training.models.get(model):
         return next(iter(names))
-    return _numbered(type(model).__name__, {name for names in _training.models.values() for name in names})
+    taken = {name for names in _training.models.values() for name in names}
+    return _numbered(type(model).__name__, taken)
 
 
-def named(given: Sequence[Optimizer]) -> tuple[str, ...]:
+def named(optimizers: Sequence[Optimizer]) -> tuple[str, ...]:
     """Return the names by which marks speak of these optimizers; the first of each class from now on."""
     _training.names.clear()
-    return tuple(map(_training.name, given))
+    return tuple(map(_training.name, optimizers))
 
 
 def name_of(optimizer: Optimizer) -> str:
@@ -187,15 +191,15 @@ def unwatch(model: nn.Module, name: str) -> None:
 
 
 @forgiving("a step has no beginning")
-def before_forward(given: object = ()) -> None:
+def before_forward(arguments: object = ()) -> None:
     """End what a failed update left open, and begin to draw a step where one is due.
 
-    `given` are the arguments of the model that is about to be called.
+    `arguments` are the arguments of the model that is about to be called.
     """
     thread = range_stack.here()
     _close(thread, "optimizer")
     if _training.guide is not None:
-        _training.guide.before_forward(given)
+        _training.guide.before_forward(arguments)
         return
     if thread.step is not None and thread.step.ended:
         thread.step = None
@@ -235,7 +239,12 @@ def _before_update(optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, A
 
 
 @forgiving("an update has no range")
-def _begin_update(optimizer: Optimizer, args: Any, kwargs: Any, hook: FrameType) -> tuple[Any, Any] | None:
+def _begin_update(
+    optimizer: Optimizer,
+    args: Any,
+    kwargs: Any,
+    hook: FrameType,
+) -> tuple[Any, Any] | None:
     """Open the range of an update, whose hooks this frame calls; return its arguments if its closure changes."""
     if _is_inside_another(hook) or not _training.holds(optimizer):
         return None
@@ -289,7 +298,10 @@ def _finish_update(optimizer: Optimizer, hook: FrameType) -> None:
 
 
 def _run_compiled_update(
-    optimizer: Callable[[], Optimizer | None], works_before: bool, code: Callable[..., Any], *args: Any
+    optimizer: Callable[[], Optimizer | None],
+    works_before: bool,
+    code: Callable[..., Any],
+    *args: Any,
 ) -> Any:
     """Run compiled code in which an optimizer updates: in its range, unless other work comes before it there."""
     updating = optimizer()
@@ -368,7 +380,9 @@ def _close(thread: Thread, attribute: str) -> None:
 def _following_graphs() -> list[tuple[Any, str, Any]]:
     """Return the replacements of methods that follow captures and replays of CUDA graphs."""
     graph: Any = torch.cuda.CUDAGraph
-    begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
+    begin = graph.capture_begin
+    end = graph.capture_end
+    replay = graph.replay
 
     @functools.wraps(begin)
     def capture_begin(this: Any, *args: Any, **kwargs: Any) -> None:

@@ -40,7 +40,12 @@ _CAN_PUSH = hasattr(torch._C, "_nvtx")
 class Hearer(Protocol):
     """Receives the program's own ranges, on the thread where they happen."""
 
-    def push(self, name: str, payload: int | float | None = None, domain: str = ...) -> None:
+    def push(
+        self,
+        name: str,
+        payload: int | float | None = None,
+        domain: str = ...,
+    ) -> None:
         """Handle the start of a range."""
 
     def pop(self, domain: str = ...) -> None:

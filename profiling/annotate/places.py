@@ -155,7 +155,9 @@ class Call:
     __slots__ = ("__weakref__", "is_held", "places", "start")
 
     def __init__(self, places: Places, start: int) -> None:
-        self.places, self.start, self.is_held = places, start, False
+        self.places = places
+        self.start = start
+        self.is_held = False
 
     def note_given(self, arguments: object) -> None:
         """Note of what the call is given that another thread made it, unless this one is known to have."""

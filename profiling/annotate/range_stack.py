@@ -398,7 +398,7 @@ def _set_listeners(new: tuple[Listener, ...]) -> None:
     global listeners, pass_listeners, active, _asked_for
     _asked_for = () if off else new
     listeners = () if _is_silent else _asked_for
-    pass_listeners = tuple(one for one in listeners if isinstance(one, PassListener))
+    pass_listeners = tuple(listener for listener in listeners if isinstance(listener, PassListener))
     was, active = active, has_tool or bool(listeners)
     if was != active:
         for observer in observers:

@@ -67,16 +67,30 @@ class Part:
 
     __slots__ = ("call", "depth", "label", "opened", "parent", "recomputation", "running", "thread")
 
-    def __init__(self, label: Label, parent: Part | None, opened: OpenRange, thread: Thread | None) -> None:
-        self.label, self.parent, self.running = label, parent, True
+    def __init__(
+        self,
+        label: Label,
+        parent: Part | None,
+        opened: OpenRange,
+        thread: Thread | None,
+    ) -> None:
+        self.label = label
+        self.parent = parent
+        self.running = True
         self.depth: int = parent.depth + 1 if parent is not None else 0
+        self.opened = opened
         # The thread whose nodes are its; None where no gradients are recorded.
-        self.opened, self.thread = opened, thread
+        self.thread = thread
         self.call: Call | None = None
         self.recomputation: Recomputation | None = None
 
 
-def begin(labels: Names, opened: OpenRange, thread: Thread, around: Sequence[Label] = ()) -> Part:
+def begin(
+    labels: Names,
+    opened: OpenRange,
+    thread: Thread,
+    around: Sequence[Label] = (),
+) -> Part:
     """Open a region's forward range; autograd's nodes are its from now on.
 
     `around` are the labels of the backward of regions known to be around it, from the inside, also where these do
@@ -158,18 +172,20 @@ def reach(part: Part | None, number: int, is_sure: bool = False) -> None:
     if last is None:
         range_stack.drop_over()
     # Up from both, until they are the same: what is open is closed, and what is not is opened.
-    outer, parts_to_open, kept = part, [], len(ranges)
+    outer = part
+    still_open = len(ranges)
+    parts_to_open = []
     while True:
-        last = ranges[kept - 1].part if kept and ranges[kept - 1].pass_id == number else None
+        last = ranges[still_open - 1].part if still_open and ranges[still_open - 1].pass_id == number else None
         if last is outer:
             break
         if outer is None or (last is not None and last.depth >= outer.depth):
-            kept -= 1
+            still_open -= 1
             continue
         if not outer.running:
             parts_to_open.append(outer)
         outer = outer.parent
-    while len(ranges) > kept:
+    while len(ranges) > still_open:
         range_stack.pop(ranges)
     if parts_to_open:
         alive = _alive(thread, number)
@@ -182,7 +198,12 @@ class BackwardRange(AutomaticRange):
 
     __slots__ = ("part", "pass_id")
 
-    def __init__(self, part: Part, pass_id: int, alive: Callable[[], Any] | None) -> None:
+    def __init__(
+        self,
+        part: Part,
+        pass_id: int,
+        alive: Callable[[], Any] | None,
+    ) -> None:
         self.label, self.alive = part.label, alive  # not by the base class, which would take as long again
         self.ended = self.in_tool = False
         self.listeners = ()
@@ -237,12 +258,15 @@ class Recomputation:
 
     def __init__(self, label: Label, around: Sequence[Label]) -> None:
         """Begin, given the label of the region's backward, and those of the regions around it, from the inside."""
-        ranges, self._pass = range_stack.stack(), pass_id()
+        ranges = range_stack.stack()
+        self._pass = pass_id()
         range_stack.drop_over()
         base = _base_of_pass(ranges, self._pass)
         labels = [opened.label for opened in ranges[base:]]
-        outside = [labels.index(outer) + (outer is not label) for outer in (label, *around) if outer in labels]
-        self._kept = base + (outside[0] if outside else 0)
+        self._kept = base
+        innermost = next((outer for outer in (label, *around) if outer in labels), None)
+        if innermost is not None:
+            self._kept += labels.index(innermost) + (innermost is not label)
         self._interrupted = ranges[self._kept :]
         range_stack.shrink(self._kept)
         self._opened = range_stack.push(OpenRange(_recompute(label, *around)))

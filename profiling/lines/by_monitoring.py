@@ -28,8 +28,15 @@ _monitoring: Any = getattr(sys, "monitoring", None)
 class ByMonitoring:
     """Logs lines from `begin` until `end`, or until it ends itself, of which it tells `over` the reason."""
 
-    def __init__(self, log: LineLog, until_ns: int, over: Callable[[str], None]) -> None:
-        self._log, self._until_ns, self._over = log, until_ns, over
+    def __init__(
+        self,
+        log: LineLog,
+        until_ns: int,
+        over: Callable[[str], None],
+    ) -> None:
+        self._log = log
+        self._until_ns = until_ns
+        self._over = over
         self._stack: list[Context] = []
         self._heard: dict[int, CodeType] = {}
         self._tool: int | None = None

@@ -23,21 +23,28 @@ Trace = Callable[[FrameType, str, Any], Any]
 class BySettrace:
     """Logs lines from `begin` until `end`, or until it ends itself, of which it tells `over` the reason."""
 
-    def __init__(self, log: LineLog, until_ns: int, over: Callable[[str], None]) -> None:
-        self._log, self._until_ns, self._over = log, until_ns, over
+    def __init__(
+        self,
+        log: LineLog,
+        until_ns: int,
+        over: Callable[[str], None],
+    ) -> None:
+        self._log = log
+        self._until_ns = until_ns
+        self._over = over
         self._global: Trace = self._called
         self._traces: set[Trace] = set()
 
     @staticmethod
     def is_free(frame: FrameType) -> bool:
         """Return whether nothing else traces this thread."""
-        return sys.gettrace() is None and all(one.f_trace is None for one in frames_above(frame))
+        return sys.gettrace() is None and all(outer.f_trace is None for outer in frames_above(frame))
 
     def begin(self, frame: FrameType) -> None:
         """Begin to log, below this frame and in it."""
         frames = of_the_user(self._log, frames_above(frame))
-        for one, context in zip(frames, self._log.enter(frames), strict=True):
-            one.f_trace = self._trace_of(context)
+        for user_frame, context in zip(frames, self._log.enter(frames), strict=True):
+            user_frame.f_trace = self._trace_of(context)
         self._log.note((time_ns(), self._log.current))
         sys.settrace(self._global)
 
@@ -75,9 +82,12 @@ class BySettrace:
     def _trace_of(self, context: Context) -> Trace:
         """Return the function that traces frames of a context."""
         if context.trace is not None:
-            made: Trace = context.trace
-            return made
-        log, rows, note, nodes = self._log, self._log.rows, self._log.note, context.nodes
+            trace_of_context: Trace = context.trace
+            return trace_of_context
+        log = self._log
+        rows = self._log.rows
+        note = self._log.note
+        nodes = context.nodes
 
         def trace(frame: FrameType, event: str, argument: Any) -> Trace | None:  # noqa: ARG001
             try:

@@ -41,7 +41,9 @@ class Context:
     __slots__ = ("_log", "caller", "code", "nodes", "trace")
 
     def __init__(self, log: LineLog, caller: int, code: CodeType) -> None:
-        self._log, self.caller, self.code = log, caller, code
+        self._log = log
+        self.caller = caller
+        self.code = code
         self.nodes: dict[int | None, int] = {}
         self.trace: Any = None
 
@@ -58,7 +60,8 @@ class LineLog:
     """The log of one thread. `current` is the node that runs, `context` what a function is where it is called."""
 
     def __init__(self, packages: Collection[str] = ()) -> None:
-        self.thread, self.ident = threading.get_native_id(), threading.get_ident()
+        self.thread = threading.get_native_id()
+        self.ident = threading.get_ident()
         self.current = NOWHERE
         self.stacks: list[tuple[Line, ...]] = []  # of each node, innermost first
         self.rows = array("q")  # pairs of a time and a node

@@ -89,9 +89,13 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         lines: bool = True,
         quiet: bool = False,
     ) -> None:
-        self._wants_lines, self._lines = lines, StepLines(is_wanted=False)
+        self._wants_lines = lines
+        self._lines = StepLines(is_wanted=False)
         self._bounds = Bounds.of(warmup, steps)
-        self._path, self._operators, self._memory, self._quiet = Path(path), operators, memory, quiet
+        self._path = Path(path)
+        self._operators = operators
+        self._memory = memory
+        self._quiet = quiet
         self._on_gpu = torch.cuda.is_available() if device is None else device == "cuda"
         self._recording: Recording | None = None
         self._trace: TraceFile | None = None
@@ -106,7 +110,8 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         self.measured: Callable[[Recording, str], Content] = self._measured
         self._termination = Termination(lambda: self.terminate())
         # What a recording takes of its process, and what it listens to.
-        self._process, self._listening = ExitStack(), ExitStack()
+        self._process = ExitStack()
+        self._listening = ExitStack()
         self._after = ExitStack()  # what holds from the report to the end of the block
 
     def __enter__(self) -> Recording:
@@ -121,7 +126,10 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
 
     @Surely
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         held = Held(f"{self._path} is being written; Ctrl-C again abandons it", self._abandon)
         with held, self._after:
@@ -293,7 +301,8 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
 @contextmanager
 def _before_each_call(act: Callable[[], None]) -> Iterator[None]:
     """Act before each call of a module: a global hook would be compiled with a model compiled in place."""
-    call, is_over = torch.nn.Module.__call__, threading.Event()
+    call = torch.nn.Module.__call__
+    is_over = threading.Event()
 
     @functools.wraps(call)
     def after_it(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:

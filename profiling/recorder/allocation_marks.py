@@ -72,17 +72,25 @@ class AllocationMarks:
             mark(_text(data, part=part, parts=count))
 
 
-def parts(of: Allocated) -> Iterator[tuple[str, int, int]]:
+def parts(allocated: Allocated) -> Iterator[tuple[str, int, int]]:
     """Yield data, number and how many of the marks that hold these; at least LEAST_MARKS."""
     numbers: dict[tuple[int, int], int] = {}
-    places = zip(of.device.tolist(), of.address.tolist(), strict=True)
+    places = zip(allocated.device.tolist(), allocated.address.tolist(), strict=True)
     block = np.array([numbers.setdefault(place, len(numbers)) for place in places], np.int64)
-    at_ns = np.diff(of.at_ns, prepend=0)
-    columns = np.stack([at_ns, of.thread, of.device, block, of.bytes, of.total_bytes]).astype("<i8")
-    data = base64.b64encode(zlib.compress(columns.tobytes(), 6)).decode()
+    columns = (
+        np.diff(allocated.at_ns, prepend=0),
+        allocated.thread,
+        allocated.device,
+        block,
+        allocated.bytes,
+        allocated.total_bytes,
+    )
+    table = np.stack(columns).astype("<i8")
+    data = base64.b64encode(zlib.compress(table.tobytes(), 6)).decode()
     length = min(LETTERS_PER_MARK, -(-len(data) // LEAST_MARKS))
     pieces = [data[start : start + length] for start in range(0, len(data), length)]
-    yield from ((piece, number, len(pieces)) for number, piece in enumerate(pieces))
+    for number, piece in enumerate(pieces):
+        yield piece, number, len(pieces)
 
 
 def _text(data: str, *, part: int, parts: int) -> str:

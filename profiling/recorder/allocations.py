@@ -25,6 +25,13 @@ def allocations_of(session: Session, *, on_gpu: bool) -> Allocated:
     with tempfile.TemporaryDirectory() as folder:
         session.stop(path := Path(folder) / "session.pt.trace.json")
         seen = nvtx_kernels.session_reader()(path, None)
-    of = seen.allocated[on_gpu]
+    allocated = seen.allocated[on_gpu]
     threads = np.array([number for number, _ in seen.threads] or [0], np.int64)
-    return Allocated(of.at_ns, threads[of.thread], of.device, of.address, of.bytes, of.total_bytes)
+    return Allocated(
+        allocated.at_ns,
+        threads[allocated.thread],
+        allocated.device,
+        allocated.address,
+        allocated.bytes,
+        allocated.total_bytes,
+    )

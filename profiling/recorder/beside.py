@@ -42,6 +42,8 @@ LEFT_AFTER_EMPTIED = 2
 FIRST_TIMED = 2
 #: What marks hold of a step's shape, and of steps; how deep, and in how many parts, input values are looked for.
 MOST_LETTERS, MOST_STEPS, DEEP, LONG = 1000, 1000, 4, 100
+#: Of optimizers' updates in a step's shape; the last one is of all further optimizers.
+LETTERS = "ABCDEFGH"
 COMPILED, CAPTURED, SEVERAL_CLOCKS = "compiled", "captured", "several clocks"
 OTHER_SHAPE, UNSETTLED, COLD = "shape", "unsettled", "cold"
 
@@ -64,7 +66,10 @@ class Step:
 
     def has_passed(self) -> bool:
         """Return whether the device has finished the step."""
-        return not self.moments or isinstance(end := self.moments[-1][1], int) or bool(end.query())
+        if not self.moments:
+            return True
+        _, end = self.moments[-1]
+        return isinstance(end, int) or bool(end.query())
 
     def read(self) -> None:
         """Read the times of its phases, whose sum is the step's, from the moments."""
@@ -95,16 +100,19 @@ class Follower:
         self.timing = self.emptying = self.whole = False
         self.autocast = ""
         self.steps: list[Step] = []
-        self._step, self._phase = Step(), OTHER
+        self._step = Step()
+        self._phase = OTHER
         self._letters: dict[str, str] = {}
-        self._allocated, self._compiled, self._entered_ns = _allocated(), _compiled(), 0
+        self._allocated = _allocated()
+        self._compiled = _compiled()
+        self._entered_ns = 0
 
-    def forward(self, given: object) -> None:
+    def forward(self, arguments: object) -> None:
         """Follow that a model is called from outside, with these arguments."""
         if self.whole:
             return
         self.autocast = self.autocast or _autocast()
-        self._step.sizes += count_values(given, DEEP, LONG)
+        self._step.sizes += count_values(arguments, DEEP, LONG)
         self._enter(FORWARD, "f" if torch.is_grad_enabled() else "n")
 
     def backward(self) -> None:
@@ -117,7 +125,9 @@ class Follower:
 
     def updated(self, name: str) -> None:
         """Follow that an optimizer of this name has updated."""
-        self._note_letter(self._letters.setdefault(name, "ABCDEFGH"[min(len(self._letters), 7)]))
+        next_letter = LETTERS[min(len(self._letters), len(LETTERS) - 1)]
+        letter = self._letters.setdefault(name, next_letter)
+        self._note_letter(letter)
 
     def leave(self) -> None:
         """Follow that a phase has ended, and none begins."""
@@ -125,8 +135,11 @@ class Follower:
 
     def keep(self, *, timing: bool = False) -> None:
         """Keep the steps from here on, and time them if asked to."""
-        self.steps, self.timing, self.emptying = [], timing, False
-        self._allocated, self._compiled = _allocated(), _compiled()
+        self.steps = []
+        self.timing = timing
+        self.emptying = False
+        self._allocated = _allocated()
+        self._compiled = _compiled()
         self._begin()
 
     def empty(self) -> None:
@@ -136,7 +149,9 @@ class Follower:
 
     def time_whole(self) -> None:
         """Time whole steps from the one that has just begun on, and follow nothing else."""
-        self.timing, self.emptying, self.whole = True, False, True
+        self.timing = True
+        self.emptying = False
+        self.whole = True
         self._begin()
 
     def mark(self, where: str, dropped: Mapping[str, int]) -> str:
@@ -164,7 +179,9 @@ class Follower:
         if not self.whole:
             before, self._allocated = self._allocated, _allocated()
             if before is not None and self._allocated is not None:
-                step.allocations = (self._allocated[0] - before[0], self._allocated[1] - before[1])
+                count_before, bytes_before = before
+                count, size = self._allocated
+                step.allocations = (count - count_before, size - bytes_before)
         compiled, self._compiled = self._compiled, _compiled()
         if compiled != self._compiled:
             step.trouble = COMPILED
@@ -251,7 +268,8 @@ class Settling:
 
     def _time_whole(self) -> None:
         """Time whole steps from here on, unless steps differ: nothing would say of which shape one is."""
-        self.is_over = len({step.shape for step in self._timed()[:TIMED]}) > 1
+        shapes = {step.shape for step in self._timed()[:TIMED]}
+        self.is_over = len(shapes) > 1
         if not self.is_over:
             self._whole_from = len(self._follower.steps)
             self._follower.time_whole()
@@ -261,9 +279,11 @@ class Settling:
         wait_for_gpu()
         self._read()
         timed = self._timed()
-        whole = self._known[self._whole_from + LEFT_AFTER_EMPTIED :] if self._whole_from is not None else []
+        whole_steps: Sequence[Step] = ()
+        if self._whole_from is not None:
+            whole_steps = self._known[self._whole_from + LEFT_AFTER_EMPTIED :]
         dropped = {UNSETTLED: len(self._known) - len(timed)}
-        return mark(timed[:TIMED], self._follower.steps, "after", dropped, whole)
+        return mark(timed[:TIMED], self._follower.steps, "after", dropped, whole_steps)
 
     def _read(self) -> None:
         while len(self._known) < len(self._follower.steps):
@@ -278,7 +298,9 @@ class Settling:
         for row in range(LEAST_LEFT - 1, len(self._known)):
             pair = self._known[row - 1 : row + 1]
             times_ns = [step.spans_ns.total() for step in pair]
-            if all(step.is_timed for step in pair) and max(times_ns) - min(times_ns) <= AGREEMENT * max(times_ns):
+            slower, faster = max(times_ns), min(times_ns)
+            agree = slower - faster <= AGREEMENT * slower
+            if agree and all(step.is_timed for step in pair):
                 return self._known[row + 1 :]
         return []
 
@@ -288,43 +310,53 @@ def mark(
     followed: Sequence[Step],
     where: str,
     dropped: Mapping[str, int],
-    whole: Sequence[Step] = (),
+    whole_steps: Sequence[Step] = (),
 ) -> str:
     """Return the text of the mark of timed steps, "" where there are none: those of the most frequent shape.
 
-    If enough steps were timed as a `whole`, the times of steps and phases are scaled so that the median step is
+    If enough `whole_steps` were timed, the times of steps and phases are scaled so that the median step is
     theirs: nobody saw what each of these did, and one may hold an evaluation. The host's times are those of the
     last step of this shape that was followed and emptied.
     """
     timed = [step for step in steps if step.is_timed]
-    shape = next((shape for shape, _ in Counter(step.shape for step in timed).most_common(1)), "")
-    alike = [step for step in timed if step.shape == shape]
-    if not alike:
+    if not timed:
         return ""
+    shapes = Counter(step.shape for step in timed)
+    [(shape, _)] = shapes.most_common(1)
+    alike = [step for step in timed if step.shape == shape]
     reasons = Counter(step.trouble for step in steps if step.trouble) + Counter(dropped)
     reasons[OTHER_SHAPE] += len(timed) - len(alike)
-    host_ns = [step.host_ns for step in followed if step.host_ns and step.shape == shape and not step.trouble]
     phases = dict.fromkeys(phase for step in alike for phase in step.spans_ns)
     if [*phases] == [OTHER]:  # of steps whose phases were not timed
         phases = {}
     steps_ns = [step.spans_ns.total() for step in alike]
-    whole_ns = [step.spans_ns.total() for step in whole if step.is_timed]
-    share = median(whole_ns) / median(steps_ns) if len(whole_ns) >= TIMED and median(steps_ns) else 1.0
+    whole_ns = [step.spans_ns.total() for step in whole_steps if step.is_timed]
+    share = 1.0
+    if len(whole_ns) >= TIMED and median(steps_ns):
+        share = median(whole_ns) / median(steps_ns)
+    spans_ns = {}
+    for phase in phases:
+        spans_ns[phase] = [round(share * step.spans_ns[phase]) for step in alike]
+    emptied = [step for step in followed if step.host_ns and step.shape == shape and not step.trouble]
+    host_ns = emptied[-1].host_ns if emptied else {}
     facts = {
         "version": 1,
         "clock": "gpu" if torch.cuda.is_initialized() else "cpu",  # type: ignore[no-untyped-call]
         "step_ns": [round(share * ns) for ns in steps_ns],
-        "span_ns": {phase: [round(share * step.spans_ns[phase]) for step in alike] for phase in phases},
-        "host_ns": {phase: ns for phase, ns in host_ns[-1].items() if ns} if host_ns else {},
+        "span_ns": spans_ns,
+        "host_ns": {phase: ns for phase, ns in host_ns.items() if ns},
         "shape": shape,
         "where": where,
         "is_detached": where == "after" and detaches(),
         "dropped": {reason: count for reason, count in reasons.items() if count},
     }
-    if any(sizes := [step.sizes for step in alike]):
+    sizes = [step.sizes for step in alike]
+    if any(sizes):
         facts["sizes"] = round(median(sizes))
-    if allocations := [step.allocations for step in alike if step.allocations is not None]:
-        facts["allocations"] = [round(median(of_step[n] for of_step in allocations)) for n in range(2)]
+    allocations = [step.allocations for step in alike if step.allocations is not None]
+    if allocations:
+        counts, byte_counts = zip(*allocations, strict=True)
+        facts["allocations"] = [round(median(counts)), round(median(byte_counts))]
     return UNRECORDED + json_text(facts)
 
 
@@ -386,4 +418,6 @@ def _autocast() -> str:
 def _compiled() -> int:
     """Return how many graphs Dynamo has compiled."""
     dynamo = sys.modules.get("torch._dynamo.utils")
-    return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo is not None else 0
+    if dynamo is None:
+        return 0
+    return int(dynamo.counters["stats"]["unique_graphs"])

@@ -173,7 +173,13 @@ def _rows(lines: StepLines, stacks: _Stacks, seen: Seen | None) -> Iterator[Row]
         yield from _merged(thread, logged, of_thread, is_main=thread == log.thread)
 
 
-def _merged(thread: int, logged: Sequence[Row], nodes: Sequence[_Node], *, is_main: bool) -> Iterator[Row]:
+def _merged(
+    thread: int,
+    logged: Sequence[Row],
+    nodes: Sequence[_Node],
+    *,
+    is_main: bool,
+) -> Iterator[Row]:
     """Yield the rows of a thread: what the main one logged, and in which node of autograd it was meanwhile.
 
     Python that runs in a node of the main thread, as in a function of the user's, is at its own line.

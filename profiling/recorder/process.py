@@ -64,7 +64,8 @@ class Termination:
     """
 
     def __init__(self, before: Callable[[], None]) -> None:
-        self._before, self._process = before, os.getpid()
+        self._before = before
+        self._process = os.getpid()
         self._handler = _LikeDefault(self._end)
 
     def begin(self) -> None:

@@ -250,7 +250,8 @@ class RangeLog:
     def _taken(self, log: _Log, close_ns: int | None) -> list[Event]:
         domains = {number: name for name, number in self.domains.items()}
         pairs = log.pairs[: len(log.pairs) // 2 * 2]
-        numbers, times = pairs[::2], pairs[1::2]
+        numbers = pairs[::2]
+        times = pairs[1::2]
         events = []
         for number, at_ns in zip(numbers, times, strict=True):
             if number >= 0:

@@ -59,11 +59,25 @@ BUFFERS_FULL = "the GPU's events had filled PyTorch's buffers"
 class Recording:
     """A report being recorded, by the thread that made it.
 
+        ┌─► recording ──► saving: memory has grown, and a step ends ──────────────────────┐
+        │    │   │   └──► paused: a profiler of the program's own runs ───────────────────┤
+        └────┼───┼────────────────────────────────────────────────────────────────────────┘
+             │   └──► ended early: no session any more, as the disk, memory or buffers are full
+             ▼                │
+            over ◄────────────┘ by `finish`, which writes; by `leave`, which says why not; by `give_up`
+
     `ended_early` is the reason why recording stopped before the program did, or empty; `is_over` says whether
     nothing more is written, `is_written` whether the report is in place, `began_ns` when recording began.
     """
 
-    def __init__(self, trace: TraceFile, *, on_gpu: bool, operators: bool = False, memory: bool = False) -> None:
+    def __init__(
+        self,
+        trace: TraceFile,
+        *,
+        on_gpu: bool,
+        operators: bool = False,
+        memory: bool = False,
+    ) -> None:
         self.ended_early = ""
         self.is_over = self.is_written = False
         self._trace = trace
@@ -133,8 +147,8 @@ class Recording:
         """Return a sentence on what was written, what is missing, and the next command for this path."""
         old = self.about_old(path)
         if not self.works:
-            what = f"No report was written: no work was seen. {old}" if old else f"{path} is {NO_WORK}."
-            return f"{what} Next: {IN_BLOCK}"
+            outcome = f"No report was written: no work was seen. {old}" if old else f"{path} is {NO_WORK}."
+            return f"{outcome} Next: {IN_BLOCK}"
         steps = self.ranges.steps
         counted = f"{steps} step{'' if steps == 1 else 's'}" if steps else "no range `step`"
         command = f"nvtx-kernels rank {shlex.quote(str(path))}"
@@ -228,13 +242,13 @@ class Recording:
         heap.trim()
         content, self.is_over = measured(), True
         self._trace.commit(self._metadata(interrupted_by, self.ended_early, content))
-        wanted = self._trace.path
-        if not self.works and content_of(wanted) is not None:
-            self._old = wanted
+        wanted_path = self._trace.path
+        if not self.works and content_of(wanted_path) is not None:
+            self._old = wanted_path
             self._trace.discard()
             return
         self._trace.publish(content)
-        self._old = wanted if self._trace.path != wanted else None
+        self._old = wanted_path if self._trace.path != wanted_path else None
         self.is_written = True
 
     def leave(self, error: TraceFileError) -> None:
@@ -335,9 +349,9 @@ class Recording:
         )
 
         def all_spans(texts: list[str], threads: list[tuple[int, str]], blocks: Blocks) -> Spans:
-            made = backward.of(nodes_of(texts, threads, blocks)) if backward else []
-            self._rows.add_ranges(made, self.ranges)
-            return spans_of([*taken, *made])
+            backward_ranges = backward.of(nodes_of(texts, threads, blocks)) if backward else []
+            self._rows.add_ranges(backward_ranges, self.ranges)
+            return spans_of([*taken, *backward_ranges])
 
         while self._saved:
             try:
@@ -348,9 +362,9 @@ class Recording:
                 raise
             except Exception as error:
                 cause = (error.__cause__ if isinstance(error, TraceFileError) else None) or error
-                kept = f"What PyTorch recorded is in {self._saved[0]}, which nvtx-kernels rank reads"
+                where = f"What PyTorch recorded is in {self._saved[0]}, which nvtx-kernels rank reads"
                 raise TraceFileError(
-                    f"cannot write {self.path}: {_why(cause).rstrip('.')}. {kept}, without our ranges."
+                    f"cannot write {self.path}: {_why(cause).rstrip('.')}. {where}, without our ranges."
                 ) from cause
             self._saved.pop(0).unlink(missing_ok=True)
             count += len(seen.blocks) + len(seen.work) + len(seen.calls)
@@ -398,7 +412,8 @@ class Recording:
         for number, name in sorted(self._rows.threads.items()):
             if self._is_new("thread", number):
                 name_id = self._trace.text_id(name or thread_name(number))
-                self._trace.add("ThreadNames", [{"nameId": name_id, "globalTid": global_tid(os.getpid(), number)}])
+                row: Row = {"nameId": name_id, "globalTid": global_tid(os.getpid(), number)}
+                self._trace.add("ThreadNames", [row])
 
     def _is_new(self, kind: str, name: str | int) -> bool:
         is_new = (kind, name) not in self._named
@@ -412,7 +427,8 @@ class Recording:
             "NVTX_KERNELS_RANGES_DROPPED": self.ranges.dropped,
             "NVTX_KERNELS_UNRECORDED_NS": self._unrecorded_ns,
         }
-        about = {**export_metadata(on_gpu=self._on_gpu), **{name: n for name, n in outcome.items() if n}}
+        about: dict[str, object] = {**export_metadata(on_gpu=self._on_gpu)}
+        about |= {name: value for name, value in outcome.items() if value}
         about |= content.metadata()
         return [{"name": name, "value": str(value)} for name, value in about.items()]
 
@@ -453,12 +469,15 @@ def reason_of(error: TraceFileError) -> str:
 def _is_cut(seen: Seen) -> bool:
     """Return whether an operator or block was still running at the session's end: its last one is inside it."""
     blocks = seen.blocks
-    last = [row for row, name in enumerate(blocks.name.tolist()) if seen.texts[name] == LAST]
-    return any(
-        bool(((blocks.thread == blocks.thread[row]) & (blocks.start_ns < blocks.start_ns[row])
-              & (blocks.end_ns >= blocks.end_ns[row])).any())
-        for row in last
-    )  # fmt: skip
+    for row, name in enumerate(blocks.name.tolist()):
+        if seen.texts[name] != LAST:
+            continue
+        on_thread = blocks.thread == blocks.thread[row]
+        began_before = blocks.start_ns < blocks.start_ns[row]
+        ended_after = blocks.end_ns >= blocks.end_ns[row]
+        if (on_thread & began_before & ended_after).any():
+            return True
+    return False
 
 
 def _is_alone() -> bool:

@@ -75,7 +75,14 @@ class Rows:
     number that links backward to forward. `works` counts the work written.
     """
 
-    def __init__(self, trace: TraceFile, origin_ns: int, *, on_gpu: bool, operators: bool = False) -> None:
+    def __init__(
+        self,
+        trace: TraceFile,
+        origin_ns: int,
+        *,
+        on_gpu: bool,
+        operators: bool = False,
+    ) -> None:
         self.threads: dict[int, str] = {}
         self.works = 0
         self._trace = trace
@@ -111,7 +118,13 @@ class Rows:
         self._add_allocations(seen, thread_ids)
 
     def _add_calls(
-        self, start_ns: Column, end_ns: Column, thread: Column, number: Column, name: Any, kind: Any
+        self,
+        start_ns: Column,
+        end_ns: Column,
+        thread: Column,
+        number: Column,
+        name: Any,
+        kind: Any,
     ) -> None:
         self._trace.add_columns(
             RUNTIME,
@@ -200,7 +213,13 @@ class Rows:
         times = {"start": start_ns - self._origin_ns, "end": end_ns - self._origin_ns}
         self.works += self._trace.add_columns(table, **times, globalPid=global_tid(self._pid, 0), **columns)
 
-    def _add_blocks(self, seen: Seen, names: list[str], thread_ids: Column, log: RangeLog) -> None:
+    def _add_blocks(
+        self,
+        seen: Seen,
+        names: list[str],
+        thread_ids: Column,
+        log: RangeLog,
+    ) -> None:
         """Write blocks, but none that only repeats a range `optimizer` of ours, and operators if asked for."""
         blocks = seen.blocks
         is_last = np.isin(blocks.name, _begins(names, LAST))

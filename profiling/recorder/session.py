@@ -148,7 +148,12 @@ class Session:
     """
 
     def __init__(
-        self, *, on_gpu: bool, all_threads: bool = False, memory: bool = False, kernels: bool = True
+        self,
+        *,
+        on_gpu: bool,
+        all_threads: bool = False,
+        memory: bool = False,
+        kernels: bool = True,
     ) -> None:
         if torch._C._autograd._profiler_enabled() or torch.autograd.profiler._is_profiler_enabled:
             raise RuntimeError("another profiler of PyTorch is already running")
@@ -179,7 +184,8 @@ class Session:
             results: Any = self._profile.profiler.kineto_results  # type: ignore[union-attr]
         except RuntimeError as error:
             # PyTorch waits for the GPU before it ends its profiler, which must not outlive this session.
-            results, failure = torch._C._autograd._disable_profiler(), str(error).partition("\n")[0]
+            results = torch._C._autograd._disable_profiler()
+            failure = str(error).partition("\n")[0]
         # torch.profiler's object is in a cycle of references, and would keep 2 kB an event until it is collected.
         self._profile.profiler = None
         if path is not None:

@@ -40,7 +40,13 @@ class Bounds(NamedTuple):
     fewest: int
 
     @classmethod
-    def of(cls, warmup: int | None, steps: int | None, *, is_watched: bool = False) -> Self:
+    def of(
+        cls,
+        warmup: int | None,
+        steps: int | None,
+        *,
+        is_watched: bool = False,
+    ) -> Self:
         """Return the bounds asked for, or the usual warm-up for None; raises ValueError for impossible ones."""
         if (warmup is not None and warmup < 0) or (steps is not None and steps < 1):
             raise ValueError(f"warmup must be ≥ 0 and steps ≥ 1, not {warmup} and {steps}")
@@ -71,13 +77,24 @@ class StepCount:
     no model: neither the forward nor its inputs.
     """
 
-    def __init__(self, bounds: Bounds, ended: Callable[[], None], done: Callable[[], None]) -> None:
-        self._bounds, self._ended, self._done = bounds, ended, done
-        self._ranges, self._updates, self._moments = 0, dict[str, list[int]](), 0
-        self._follower, self._ended_by = Follower(has_phases=False), ""
+    def __init__(
+        self,
+        bounds: Bounds,
+        step_ended: Callable[[], None],
+        all_ended: Callable[[], None],
+    ) -> None:
+        self._bounds = bounds
+        self._ended = step_ended
+        self._done = all_ended
+        self._ranges = 0
+        self._updates = dict[str, list[int]]()
+        self._moments = 0
+        self._follower = Follower(has_phases=False)
+        self._ended_by = ""
         self._settling: Settling | None = None
         self._is_recorded = True
-        self._hearing, self._following = ExitStack(), ExitStack()
+        self._hearing = ExitStack()
+        self._following = ExitStack()
         self._last: Callable[[], Optimizer | None] = lambda: None
 
     def hear(self) -> None:

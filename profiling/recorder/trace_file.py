@@ -131,7 +131,8 @@ def creating(table: str) -> str:
     """Return SQL that creates a table of `TABLES`, with the types of nsys's schema."""
     columns = []
     for name in TABLES[table].split():
-        column, is_text = name.rstrip("*"), (table, name.rstrip("*")) not in INTEGER_EXCEPTIONS
+        column = name.rstrip("*")
+        is_text = (table, name.rstrip("*")) not in INTEGER_EXCEPTIONS
         kind = "REAL" if column in REAL_COLUMNS else "TEXT" if column in TEXT_COLUMNS and is_text else "INTEGER"
         columns.append(f"{column} {kind}{' NOT NULL' * name.endswith('*')}")
     key = ", PRIMARY KEY (id)" * (table == "StringIds")
@@ -158,7 +159,8 @@ class TraceFile:
 
     def __init__(self, path: str | Path) -> None:
         # The program may go to another folder, or fork, before the file is published.
-        self.path, self._pid = Path(path).absolute(), os.getpid()
+        self.path = Path(path).absolute()
+        self._pid = os.getpid()
         self._strings: dict[str, int] = {}
         self._strings_written = 0
         self._tables: set[str] = set()
@@ -192,20 +194,31 @@ class TraceFile:
         added, remaining = 0, iter(rows)
         while batch := list(itertools.islice(remaining, BATCH)):
             names = list(dict.fromkeys(name for row in batch for name in row))
-            added += self._insert(table, names, [tuple(row.get(name) for name in names) for row in batch])
+            values = [tuple(map(row.get, names)) for row in batch]
+            added += self._insert(table, names, values)
         return added
 
     def add_columns(self, table: str, **columns: Any) -> int:
         """Append rows given as columns, arrays or lists, or one whole number for all rows; return how many."""
-        lists = {name: of.tolist() if hasattr(of, "tolist") else of for name, of in columns.items()}
-        alike = {name: lists.pop(name) for name, of in columns.items() if isinstance(of, int)}
-        count, remaining = len(next(iter(lists.values()))), zip(*lists.values(), strict=True)
+        lists: dict[str, Any] = {}
+        alike: dict[str, int] = {}
+        for name, column in columns.items():
+            if isinstance(column, int):
+                alike[name] = column
+            else:
+                lists[name] = column.tolist() if hasattr(column, "tolist") else column
+        count = len(next(iter(lists.values())))
+        remaining = zip(*lists.values(), strict=True)
         while batch := list(itertools.islice(remaining, BATCH)):
             self._insert(table, [*lists], batch, alike)
         return count
 
     def _insert(
-        self, table: str, names: list[str], rows: list[tuple[Any, ...]], alike: Mapping[str, int] = NONE_ALIKE
+        self,
+        table: str,
+        names: list[str],
+        rows: list[tuple[Any, ...]],
+        alike: Mapping[str, int] = NONE_ALIKE,
     ) -> int:
         """Append rows; what is alike in all of them is a part of the statement, which takes less time."""
         if self.is_abandoned:
@@ -265,7 +278,8 @@ class TraceFile:
 
     def _leftovers(self) -> Iterator[tuple[int, Path]]:
         """Yield the unfinished files of this report that other processes, running or killed, have written."""
-        beginning, ours = f"{self._file.target.name}{UNFINISHED}", {trace._file.path for trace in _locked}
+        beginning = f"{self._file.target.name}{UNFINISHED}"
+        ours = {trace._file.path for trace in _locked}
         for file in self._file.target.parent.iterdir():
             ending = NUMBER_AND_TOKEN.fullmatch(file.name.removeprefix(beginning))
             is_other = file.name.startswith(beginning) and file not in ours

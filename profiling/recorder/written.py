@@ -25,7 +25,9 @@ class Written:
     """A report as it is now at this path."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._version, self._process = path, _version(path), os.getpid()
+        self._path = path
+        self._version = _version(path)
+        self._process = os.getpid()
 
     def add_times(self, mark: str) -> None:
         """Add the mark of steps that were timed after the recording, if there is one; say so where that fails."""
@@ -57,7 +59,7 @@ class Written:
 def _version(path: Path) -> tuple[int, int, int] | None:
     """Return what tells one file at this path from another, None without one."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns

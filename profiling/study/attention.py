@@ -67,10 +67,20 @@ def cases_of(options: Mapping[str, Any]) -> list[Case]:
     """Return the grid that a command's options ask for, completed by the device's."""
     device = options["device"] or default_device()
     check_device(device)
-    grid = {name: options[name] or default for name, default in GRID_OF_DEVICE[device.partition(":")[0]].items()}
+    kind_of_device, _, _ = device.partition(":")
+    defaults = GRID_OF_DEVICE[kind_of_device]
+    grid = {name: options[name] or default for name, default in defaults.items()}
     shared = {name: options[name] for name in ("batch_size", "warmup")}
     return [
-        Case(d=d, length=length, kind=kind, dtype=dtype, steps=grid["steps"], device=device, **shared)
+        Case(
+            d=d,
+            length=length,
+            kind=kind,
+            dtype=dtype,
+            steps=grid["steps"],
+            device=device,
+            **shared,
+        )
         for kind, dtype, d, length in itertools.product(
             options["kinds"], options["dtypes"], grid["dims"], grid["lengths"]
         )

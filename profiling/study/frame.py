@@ -50,6 +50,7 @@ ORDER: Mapping[str, Sequence[Any]] = {
     "phase": PHASES,
 }
 STATISTICS = ("n", "mean_ms", "std_ms", "cv_percent", "min_ms", "median_ms", "max_ms")
+OF_FAILURE = ("status", "phase", "requested_bytes", "message")
 # Columns that a frame has even if no line has a value.
 COLUMNS = (
     *CONFIGURATION,
@@ -67,32 +68,41 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
     for row in rows:
         pooled.setdefault(tuple(configuration(row).values()), []).append(row)
     lines = pd.DataFrame([line for group in pooled.values() for line in _lines(group)])
-    lines = lines.reindex(columns=list(dict.fromkeys((*COLUMNS, *lines.columns))))
-    return lines.sort_values(list(CONFIGURATION), kind="stable", key=places, ignore_index=True)
+    columns = dict.fromkeys((*COLUMNS, *lines.columns))
+    lines = lines.reindex(columns=list(columns))
+    return lines.sort_values(
+        list(CONFIGURATION),
+        kind="stable",
+        key=places,
+        ignore_index=True,
+    )
 
 
 def place(name: str, value: Any) -> tuple[Any, ...]:
     """Return the sort key of a setting's value: the order of ORDER, None first, else their own."""
     order = ORDER.get(name, ())
-    if value is None or value in order:
-        return (-1 if value is None else order.index(value),)
+    if value is None:
+        return (-1,)
+    if value in order:
+        return (order.index(value),)
     return (len(order), value)
 
 
 def places(values: pd.Series) -> pd.Series:
     """Return each value's place among those of its setting, for sorting."""
-    ordered = sorted(set(values.dropna()), key=lambda value: place(str(values.name), value))
-    return values.map({value: index for index, value in enumerate(ordered)}).fillna(-1)
+    name = str(values.name)
+    ordered = sorted(set(values.dropna()), key=lambda value: place(name, value))
+    indices = {value: index for index, value in enumerate(ordered)}
+    return values.map(indices).fillna(-1)
 
 
 def configuration(row: Row) -> dict[str, Any]:
     """Return the settings that distinguish a row's configuration from others."""
-    values = {
-        **row["cell"],
-        "capture": results.capture_of(row),
-        "device_name": row["state"].get("device_name"),
-        "torch": row["state"].get("torch"),
-    }
+    state = row["state"]
+    values = dict(row["cell"])
+    values["capture"] = results.capture_of(row)
+    values["device_name"] = state.get("device_name")
+    values["torch"] = state.get("torch")
     if row["kind"] == results.MODEL:
         values["size"] = name_of(row["cell"])
         values["memory_fraction"] = values["memory_fraction"] or ALL_MEMORY
@@ -101,38 +111,60 @@ def configuration(row: Row) -> dict[str, Any]:
 
 def _lines(group: list[Row]) -> Iterator[Row]:
     """Yield a line per phase of rows of one configuration, or what went wrong with it."""
-    state = group[0]["state"]
-    shared = {**configuration(group[0]), **{name: state.get(name) for name in STATE}}
-    shared["started"] = " ".join(sorted(str(row["started"]) for row in group if row.get("started")))
+    first = group[0]
+    shared = configuration(first)
+    shared |= {name: first["state"].get(name) for name in STATE}
+    started = [str(row["started"]) for row in group if row.get("started")]
+    shared["started"] = " ".join(sorted(started))
     failure = next((row for row in group if row["status"] != "ok"), None)
     if failure is not None:
-        yield {**shared, **{name: failure.get(name) for name in ("status", "phase", "requested_bytes", "message")}}
+        yield {**shared, **{name: failure.get(name) for name in OF_FAILURE}}
         return
-    first = group[0]
     peaks = dict(first.get("phase_peak_bytes") or {})
     peaks["step"] = max(peaks.values(), default=None)
+    clocks = first.get("clocks") or {}
     for phase in PHASES:
-        times = [step[phase] for row in group for step in row["measured"] if phase in step]
+        steps = [step for row in group for step in row["measured"]]
+        times = [step[phase] for step in steps if phase in step]
         if not times:
             continue
-        mean, std = statistics.fmean(times), statistics.stdev(times) if len(times) > 1 else None
-        spread = (std, std and 100 * std / mean, min(times), statistics.median(times), max(times))
-        first_steps = [
-            next(step[phase] for step in row["warmup"] + row["measured"] if phase in step) for row in group
-        ]
+        figures = _statistics(times)
+        first_times = [_first_time(row, phase) for row in group]
         yield {
             **shared,
             "status": "ok",
             "phase": phase,
             "parameters": first.get("parameters"),
             "processes": len(group),
-            **dict(zip(STATISTICS, (len(times), mean, *spread), strict=True)),
-            "first_ms": statistics.fmean(first_steps),
-            **_rates(first, phase, mean),
+            **figures,
+            "first_ms": statistics.fmean(first_times),
+            **_rates(first, phase, figures["mean_ms"]),
             "peak_bytes": peaks.get(phase),
             "held_bytes": first.get("held_bytes") if phase == "forward" else None,
-            "sm_mhz": (first.get("clocks") or {}).get("sm_mhz"),
+            "sm_mhz": clocks.get("sm_mhz"),
         }
+
+
+def _statistics(times: Sequence[float]) -> dict[str, Any]:
+    """Return STATISTICS of some times, ms; a single one has no spread."""
+    mean = statistics.fmean(times)
+    std = statistics.stdev(times) if len(times) > 1 else None
+    return {
+        "n": len(times),
+        "mean_ms": mean,
+        "std_ms": std,
+        "cv_percent": std and 100 * std / mean,
+        "min_ms": min(times),
+        "median_ms": statistics.median(times),
+        "max_ms": max(times),
+    }
+
+
+def _first_time(row: Row, phase: str) -> float:
+    """Return how long a phase took in the first step that had it, ms."""
+    steps = row["warmup"] + row["measured"]
+    times: Iterator[float] = (step[phase] for step in steps if phase in step)
+    return next(times)
 
 
 def _rates(row: Row, phase: str, mean_ms: float) -> dict[str, float | None]:
@@ -140,12 +172,13 @@ def _rates(row: Row, phase: str, mean_ms: float) -> dict[str, float | None]:
     cell = row["cell"]
     if row["kind"] != results.MODEL:
         return {}
+    batch_size, length = cell["batch_size"], cell["context_length"]
     phases = [name for name in row["measured"][0] if phase in ("step", name) and name != "step"]
-    flops = matmul_flops(config_of(cell), cell["batch_size"], cell["context_length"])
-    flops *= sum(FORWARDS_OF_PHASE[name] for name in phases)
+    forwards = sum(FORWARDS_OF_PHASE[name] for name in phases)
+    flops = forwards * matmul_flops(config_of(cell), batch_size, length)
     tflops = flops / mean_ms / 1e9 if flops else None
     peak = peak_tflops(row["state"]["device_name"], cell["dtype"])
-    tokens = cell["batch_size"] * cell["context_length"]
+    tokens = batch_size * length
     return {
         "tokens_per_s": tokens / mean_ms * 1e3 if phase == "step" else None,
         "tflops": tflops,
@@ -161,11 +194,13 @@ def peak_tflops(device_name: str, dtype: str) -> float | None:
 
 def sessions(started: Iterable[str]) -> list[tuple[datetime, datetime]]:
     """Return the first and last moment of every session, APART or more from the next; texts may join several."""
+    texts = [text for joined in started for text in joined.split()]
+    moments = [datetime.fromisoformat(text.replace("Z", "+00:00")) for text in texts]
     spans: list[tuple[datetime, datetime]] = []
-    moments = (text.replace("Z", "+00:00") for texts in started for text in texts.split())
-    for moment in sorted(map(datetime.fromisoformat, moments)):
-        if spans and moment - spans[-1][1] < APART:
-            spans[-1] = (spans[-1][0], moment)
+    for moment in sorted(moments):
+        first, last = spans[-1] if spans else (moment, moment)
+        if spans and moment - last < APART:
+            spans[-1] = (first, moment)
         else:
             spans.append((moment, moment))
     return spans
@@ -178,8 +213,8 @@ def varying(lines: pd.DataFrame) -> list[str]:
 
 def constant(lines: pd.DataFrame) -> dict[str, Any]:
     """Return the configuration that all lines share, without what none of them has."""
-    shared = {name: lines[name].dropna().unique() for name in CONFIGURATION if lines[name].nunique() == 1}
-    return {name: values[0] for name, values in shared.items()}
+    shared = [name for name in CONFIGURATION if lines[name].nunique() == 1]
+    return {name: lines[name].dropna().unique()[0] for name in shared}
 
 
 def word(value: Any) -> str:

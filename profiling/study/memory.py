@@ -90,7 +90,8 @@ def phase_peaks(workload: Workload) -> dict[str, int]:
     with _allocations() as changes:
         # The profiler sees no end of what was allocated before it: let a step replace all that a step does.
         run_phases(workload, noting_span)
-        held_bytes, began_ns = sum(_bytes_of(held_tensors(workload)).values()), time.time_ns()
+        held_bytes = sum(_bytes_of(held_tensors(workload)).values())
+        began_ns = time.time_ns()
         run_phases(workload, noting_span)
     for phase, (phase_ns, ended_ns) in span_of_phase.items():
         before = held_bytes + sum(change for at_ns, change in changes if began_ns <= at_ns < phase_ns)

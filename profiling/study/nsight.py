@@ -11,7 +11,7 @@ from nvtx_kernels import DOMAIN
 class Preset:
     """What is captured: nsys's flags, and the options the watched program needs for it."""
 
-    what: str
+    description: str
     flags: tuple[str, ...]
     program_options: tuple[str, ...] = ()
 
@@ -39,7 +39,12 @@ MEASURED_STEPS: Mapping[str, tuple[str, ...]] = {
 
 
 def profile_command(
-    nsys: str, program: Sequence[str], report: Path, *, preset: str = "light", flags: Sequence[str] = ()
+    nsys: str,
+    program: Sequence[str],
+    report: Path,
+    *,
+    preset: str = "light",
+    flags: Sequence[str] = (),
 ) -> list[str]:
     """Return the arguments that run a program under nsys; `flags` come last, so that they win."""
     output = (f"--output={report}", "--force-overwrite=true")

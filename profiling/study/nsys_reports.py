@@ -33,7 +33,8 @@ def capture(options: Mapping[str, Any]) -> int:
     """Capture every requested cell, or print the commands for that, and return the exit status."""
     format_of(options["format"], options["output"])
     cells = product(lists_of(options, STUDIES["times"]), captures=[f"{NSYS}{options['preset']}"])
-    folder, index = options["reports"], options["reports"] / INDEX
+    folder = options["reports"]
+    index = options["reports"] / INDEX
     if options["print_command"]:
         try:
             nsys = find_nsys()
@@ -42,15 +43,18 @@ def capture(options: Mapping[str, Any]) -> int:
         for cell in cells:
             device = cell.settings.device
             gpu = str(gpu_facts(device)["device_name"]) if device.startswith("cuda") else "CPU"
-            words, report = [*RUN, *cell.options(str(folder))], folder / name_of(cell.key, gpu)
+            words = [*RUN, *cell.options(str(folder))]
+            report = folder / name_of(cell.key, gpu)
             print_text(f"{shlex.join(under_nsys(cell, nsys, words, report, options['flags']))}\n")
         return 0
 
-    nsys, reports, failures = find_nsys(), [], []
+    nsys = find_nsys()
+    reports = []
+    failures = []
 
     def keep_report(report: Path, row: Row) -> None:
         """Move a report to its folder under its name, and export it if that is asked for."""
-        path = folder / (name_of(row["cell"], row["state"]["device_name"]) + report.suffix)
+        path = folder / f"{_name_of_row(row)}{report.suffix}"
         with report.open("rb") as source, replacing(path) as target:
             shutil.copyfileobj(source, target)
         report.unlink()
@@ -63,12 +67,14 @@ def capture(options: Mapping[str, Any]) -> int:
                 sys.stderr.write(f"profiling.nsys: {path} could not be exported: {reason}\n")
 
     limits = {"longest_s": options["longest"], "nsys_flags": options["flags"]}
-    measure, budget_s = partial(measured, **limits, keep_report=keep_report), options["budget"]
+    measure = partial(measured, **limits, keep_report=keep_report)
+    budget_s = options["budget"]
     keys = [cell.key for cell in cells]
-    captured = [row for row in results.of_cells(results.rows_in([index]), keys) if row["status"] == "ok"]
-    names = [(row["cell"], name_of(row["cell"], row["state"]["device_name"])) for row in captured]
-    lost = [key for key, name in names if not any(folder.glob(f"{name}.*rep"))]
-    sweep([cell for cell in cells if cell.key in lost], index, measure, again=True, budget_s=budget_s)
+    rows = results.of_cells(results.rows_in([index]), keys)
+    captured = [row for row in rows if row["status"] == "ok"]
+    lost = [row["cell"] for row in captured if not any(folder.glob(f"{_name_of_row(row)}.*rep"))]
+    lost_cells = [cell for cell in cells if cell.key in lost]
+    sweep(lost_cells, index, measure, again=True, budget_s=budget_s)
     sweep(cells, index, measure, again=options["again"], budget_s=budget_s)
     rows = results.of_cells(results.rows_in([index]), keys)
     show(rows, options, {"by": "phase"})
@@ -77,9 +83,14 @@ def capture(options: Mapping[str, Any]) -> int:
     return int(any(row["status"] == "failed" for row in rows) or bool(failures))
 
 
+def _name_of_row(row: Row) -> str:
+    return name_of(row["cell"], row["state"]["device_name"])
+
+
 def name_of(cell: Mapping[str, Any], gpu: str) -> str:
     """Return a report's name without ending: size, context, mode, dtype, GPU, and what is unusual. It sorts."""
-    plain_gpu = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-").removeprefix("nvidia-").removeprefix("geforce-")
+    plain_gpu = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")
+    plain_gpu = plain_gpu.removeprefix("nvidia-").removeprefix("geforce-")
     words = [cell["size"], f"ctx{cell['context_length']:05d}", cell["mode"], cell["dtype"]]
     words.append("cpu" if gpu.startswith("CPU") else plain_gpu)
     for setting in UNUSUAL:

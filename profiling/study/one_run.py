@@ -84,7 +84,9 @@ def measure(workload: Workload, capture: Capture) -> tuple[Row, Recording | None
     of the whole `step`, and the peak of memory in bytes: that of tensors while measuring on a GPU, of the whole
     process on a CPU.
     """
-    settings, counting, follower = workload.settings, Counting(), Follower()
+    settings = workload.settings
+    counting = Counting()
+    follower = Follower()
     on_gpu = settings.device_type == "cuda"
     with ExitStack() as warming:
         if capture.record_to is not None:
@@ -138,7 +140,8 @@ def warmed_up(workload: Workload, steps: int, follower: Follower) -> tuple[list[
     """
     is_later = watcher(os.environ) and captures_a_range()
     cold = min(FIRST_TIMED, steps) if is_later else steps
-    times, left = list(timed_steps(workload, cold)), steps - cold
+    times = list(timed_steps(workload, cold))
+    left = steps - cold
     if not left:
         return times, ""
     emptied = int(left > 2)
@@ -300,7 +303,7 @@ def less_work(options: Mapping[str, Any], settings: Settings) -> Iterator[str]:
     """Yield a sentence on the assignment's defaults that are reduced on a CPU, where the options name none."""
     reduced = [name for name in LESS_ON_CPU if options.get(name) is None]
     if reduced and settings.device_type == "cpu":
-        values = ((name.replace("_", " "), getattr(settings, name), getattr(Settings, name)) for name in reduced)
+        values = [(name.replace("_", " "), getattr(settings, name), getattr(Settings, name)) for name in reduced]
         parts = (f"{name} {less} not {usual}" for name, less, usual in values)
         yield f"Reduced because this is a CPU: {', '.join(parts)}."
 

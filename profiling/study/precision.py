@@ -137,7 +137,8 @@ def layer_norm(device: str) -> Table:
 
 def effect_on_norm(line: Mapping[str, Any], dtype: torch.dtype) -> str:
     """Return a sentence on the effect of a computed variance on the normalized row, and its cause."""
-    limits, exact = torch.finfo(dtype), line["variance"]
+    limits = torch.finfo(dtype)
+    exact = line["variance"]
     if line["largest_square"] == float("inf"):
         return f"squares exceed {limits.max:,.0f}: the row becomes 0"
     if abs(line["summed_in_fp32"] / exact - 1) > TOLERANCE:

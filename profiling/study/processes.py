@@ -80,20 +80,27 @@ class Cell:
             self.capture: self.capture != "none",
             f"repeat {self.repeat + 1}": self.repeat > 0,
         }
-        return " ".join([*words, *(word for word, applies in extras.items() if applies)])
+        words += [word for word, applies in extras.items() if applies]
+        return " ".join(words)
 
     def options(self, folder: str) -> list[str]:
         """Return the options with which `profiling.run` measures this cell, files going to `folder`."""
         values = self.settings.by_name()
         compiles = values.pop("compile")
-        words = [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        words = []
+        for name, value in values.items():
+            words += [f"--{name.replace('_', '-')}", str(value)]
         if compiles:
             words += ["--compile"] if compiles is True else ["--compile", compiles]
         if self.memory_fraction is not None:
             words += ["--memory-fraction", str(self.memory_fraction)]
-        is_nsys = self.capture.startswith(NSYS)
-        watching = PRESETS[self.capture.removeprefix(NSYS)].program_options if is_nsys else CAPTURES[self.capture]
-        return [*words, *(word.format(folder=folder) for word in watching)]
+        if self.capture.startswith(NSYS):
+            preset = PRESETS[self.capture.removeprefix(NSYS)]
+            watching = preset.program_options
+        else:
+            watching = CAPTURES[self.capture]
+        words += [word.format(folder=folder) for word in watching]
+        return words
 
 
 def product(
@@ -112,7 +119,8 @@ def product(
         if capture not in names:
             raise SettingsError(f"capture must be one of {', '.join(names)}, not {capture}")
     cells: dict[tuple[Any, ...], Cell] = {}
-    for repeat, values, capture in itertools.product(range(repeats), itertools.product(*lists.values()), captures):
+    combinations = itertools.product(*lists.values())
+    for repeat, values, capture in itertools.product(range(repeats), combinations, captures):
         settings = with_defaults(dict(zip(lists, values, strict=True)))
         cell = Cell(settings, capture, memory_fraction, repeat)
         cells.setdefault(tuple(cell.key.items()), cell)
@@ -161,11 +169,18 @@ def announce(sentence: str) -> None:
 def missing(cells: Sequence[Cell | Case], path: Path, kind: str = results.MODEL) -> list[Cell | Case]:
     """Return the cells without a result of this machine in a file of results; failures are tried again."""
     rows, _ = results.read(path, kind)
-    final = {results.identity(row["cell"], row["state"]) for row in rows if row["status"] in results.FINAL}
+    final = [row for row in rows if row["status"] in results.FINAL]
     if not final:
         return list(cells)
-    states = {device: state_of(device) for device in {cell.key["device"] for cell in cells}}
-    return [cell for cell in cells if results.identity(cell.key, states[cell.key["device"]]) not in final]
+    measured_before = {results.identity(row["cell"], row["state"]) for row in final}
+    devices = {cell.key["device"] for cell in cells}
+    states = {device: state_of(device) for device in devices}
+    remaining = []
+    for cell in cells:
+        state = states[cell.key["device"]]
+        if results.identity(cell.key, state) not in measured_before:
+            remaining.append(cell)
+    return remaining
 
 
 def state_of(device: str) -> Row:
@@ -186,7 +201,13 @@ def measured(
 
     It is ended after `longest_s`. `nsys_flags` are added to nsys's own, and `keep_report` is given nsys's report.
     """
-    row = {"version": results.VERSION, "kind": results.MODEL, "cell": cell.key, "state": {}, "status": "failed"}
+    row = {
+        "version": results.VERSION,
+        "kind": results.MODEL,
+        "cell": cell.key,
+        "state": {},
+        "status": "failed",
+    }
     with tempfile.TemporaryDirectory() as folder:
         words = [*RUN, *cell.options(folder), "--quiet", "--json", f"{folder}/{ROW}"]
         if not cell.capture.startswith(NSYS):
@@ -197,14 +218,21 @@ def measured(
             except NsysError as error:
                 return {**row, "message": str(error)}
         # The process knows neither which repeat it is nor that nsys runs it.
-        row |= {**row_of(words, folder, longest_s, cold=cell.settings.warmup == 0), "cell": cell.key}
+        row |= row_of(words, folder, longest_s, cold=cell.settings.warmup == 0)
+        row["cell"] = cell.key
         for report in Path(folder).glob(f"{REPORT}.*"):
             if keep_report is not None and row["status"] == "ok":
                 keep_report(report, row)
     return row
 
 
-def under_nsys(cell: Cell, nsys: str, words: Sequence[str], report: Path, flags: Sequence[str]) -> list[str]:
+def under_nsys(
+    cell: Cell,
+    nsys: str,
+    words: Sequence[str],
+    report: Path,
+    flags: Sequence[str],
+) -> list[str]:
     """Return the command line that captures a program's measured steps with a cell's nsys preset.
 
     Warm-up is captured, too, if kernels of CUDA graphs are asked for: the model's graphs are made there.
@@ -220,18 +248,31 @@ def empty_caches(folder: str) -> dict[str, str]:
     return {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
 
 
-def row_of(words: Sequence[str], folder: str, longest_s: float | None, *, cold: bool = False) -> Row:
+def row_of(
+    words: Sequence[str],
+    folder: str,
+    longest_s: float | None,
+    *,
+    cold: bool = False,
+) -> Row:
     """Run a program that leaves its row in a folder, and return it, or how the program ended.
 
     Its standard input stays open as long as this process, and it never outlives the call. A `cold` program finds
     nothing that an earlier one compiled: Inductor's and Triton's caches are in the folder.
     """
-    log, environment = Path(folder, "output.txt"), dict(os.environ)
+    log = Path(folder, "output.txt")
+    environment = dict(os.environ)
     if cold:
         environment |= empty_caches(folder)
     with log.open("wb") as output:
-        options: dict[str, Any] = {"env": environment, "stdin": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        process = subprocess.Popen(words, start_new_session=True, stdout=output, **options)
+        process = subprocess.Popen(
+            words,
+            start_new_session=True,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
     with process:
         try:
             status = process.wait(longest_s)

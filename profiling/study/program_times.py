@@ -63,13 +63,15 @@ class Timed(NamedTuple):
 
 
 class _Clock:
-    """Hears the ranges of phases on this thread, and keeps their times; raises EnoughError after `wanted` steps.
+    """Hears the ranges of phases on this thread, and keeps their times.
 
-    A step's end shows when the next range begins.
+    Raises EnoughError after `step_count` steps. A step's end shows when the next range begins.
     """
 
-    def __init__(self, phases: Phases, wanted: int) -> None:
-        self._of_training, self._wanted, self._thread = phases, wanted, threading.get_ident()
+    def __init__(self, phases: Phases, step_count: int) -> None:
+        self._of_training = phases
+        self._wanted = step_count
+        self._thread = threading.get_ident()
         self._open: list[tuple[str, int]] = []  # a name for the outermost phase, and none for the ranges in it
         self._phases: list[_Phase] = []
         self._ends: list[int] = []  # after how many phases steps ended
@@ -102,7 +104,11 @@ class _Clock:
         pass
 
     def call(
-        self, call: Callable[..., Any], module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        call: Callable[..., Any],
+        module: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         """Time the call of a model, for programs that only call one."""
         if self._is_more or threading.get_ident() != self._thread:
@@ -142,10 +148,10 @@ def _times(phases: list[_Phase]) -> dict[str, float]:
     return {**times_ms, "step": (phases[-1].ended_ns - phases[0].began_ns) / 1e6}
 
 
-def timed(program: Callable[[], int], wanted: int) -> Timed:
-    """Run a program, given as a function that returns its exit status, until `wanted` steps are timed."""
+def timed(program: Callable[[], int], step_count: int) -> Timed:
+    """Run a program, given as a function that returns its exit status, until `step_count` steps are timed."""
     phases = Phases(Capture(flops=False, memory=False, facts=dict), Bounds.of(0, None), ())
-    clock, status = _Clock(phases, wanted), None
+    clock, status = _Clock(phases, step_count), None
     with ExitStack() as watching:
         # The range in whose push the program was stopped is nobody's.
         watching.callback(range_stack.shrink, len(range_stack.stack()))
@@ -163,7 +169,8 @@ def show_times(options: Mapping[str, Any], run: Callable[[], int]) -> int:
 
     Raises CommandError where nothing was measured.
     """
-    program, began = options["program"], datetime.now(UTC)
+    program = options["program"]
+    began = datetime.now(UTC)
     format_of(options["format"], options["output"])
     warm_ups = sorted(set(options["warmup"] or [WARM_UP]))
     count = (options["steps"] or [STEPS])[0]
@@ -188,7 +195,8 @@ def show_times(options: Mapping[str, Any], run: Callable[[], int]) -> int:
         for warm_up in warm_ups
         if len(times.steps) > warm_up
     ]
-    script, plural = program[0], "" if len(times.steps) == 1 else "s"
+    script = program[0]
+    plural = "" if len(times.steps) == 1 else "s"
     if not times.steps:
         raise CommandError(
             f"{script} called no model and updated no optimizer in this process: there is nothing to time"
@@ -202,6 +210,7 @@ def show_times(options: Mapping[str, Any], run: Callable[[], int]) -> int:
     if missing := warm_ups[len(rows) :]:
         sentences.append(f"Too few steps for --warmup {', '.join(map(str, missing))}.")
     by = options["by"] or ("phase" if len(rows) == 1 else "warmup")
-    groups, phases = options["columns"] or ("times", "first"), options["phases"] or ()
+    groups = options["columns"] or ("times", "first")
+    phases = options["phases"] or ()
     show(rows, options, {"by": by, "groups": groups, "phases": phases, "sentences": sentences})
     return times.status or 0

@@ -62,27 +62,36 @@ def latest(rows: list[Row]) -> list[Row]:
 
     A failure counts only while its configuration has no result.
     """
-    final = {identity(row["cell"], {}) for row in rows if row["status"] in FINAL}
-    counted = [row for row in rows if row["status"] in FINAL or identity(row["cell"], {}) not in final]
-    return list({identity(row["cell"], row["state"]): row for row in counted}.values())
+    final = {_configuration(row) for row in rows if row["status"] in FINAL}
+    counted = [row for row in rows if row["status"] in FINAL or _configuration(row) not in final]
+    by_identity = {identity(row["cell"], row["state"]): row for row in counted}
+    return list(by_identity.values())
 
 
 def of_cells(rows: list[Row], cells: Iterable[Mapping[str, Any]]) -> list[Row]:
     """Return the latest rows of configurations, given by what identifies them."""
     identities = {identity(cell, {}) for cell in cells}
-    return [row for row in latest(rows) if identity(row["cell"], {}) in identities]
+    return [row for row in latest(rows) if _configuration(row) in identities]
+
+
+def _configuration(row: Row) -> str:
+    """Return a key of what a row measures, on any machine."""
+    return identity(row["cell"], {})
 
 
 def identity(cell: Mapping[str, Any], state: Mapping[str, Any]) -> str:
     """Return a key that rows share if they measure the same on the same machine, both profiled or neither."""
     machine = {name: state.get(name) for name in MACHINE}
     watcher = _uninvited(cell, state)
-    return json.dumps([cell, {**machine, "watched_by": watcher} if watcher else machine], sort_keys=True)
+    if watcher:
+        machine["watched_by"] = watcher
+    return json.dumps([cell, machine], sort_keys=True)
 
 
 def capture_of(row: Row) -> str:
     """Return how a row's steps were watched: by its configuration's capture, and by a profiler around it all."""
-    capture, watcher = str(row["cell"].get("capture", "none")), _uninvited(row["cell"], row["state"])
+    capture = str(row["cell"].get("capture", "none"))
+    watcher = _uninvited(row["cell"], row["state"])
     if watcher is None:
         return capture
     return watcher if capture == "none" else f"{watcher}, {capture}"
@@ -114,7 +123,8 @@ def appending(path: Path) -> Iterator[Callable[[Row], None]]:
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY, 0o644)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY
+        descriptor = os.open(path, flags, 0o644)
     except OSError as error:
         raise ResultsError(f"{path} cannot be written: {error.strerror}") from error
     try:

@@ -110,10 +110,10 @@ def with_defaults(options: Mapping[str, Any]) -> Settings:
     device = options.get("device") or default_device()
     defaults = LESS_ON_CPU if device.partition(":")[0] == "cpu" else {}
     names = {field.name for field in fields(Settings)}
-    given = {name: value for name, value in options.items() if name in names and value is not None}
-    if "size" in given:
-        given["size"] = size_in(options.get("year"), given["size"])
-    return Settings(**{**defaults, **given, "device": device})
+    chosen = {name: value for name, value in options.items() if name in names and value is not None}
+    if "size" in chosen:
+        chosen["size"] = size_in(options.get("year"), chosen["size"])
+    return Settings(**{**defaults, **chosen, "device": device})
 
 
 def apply_precision(settings: Settings) -> None:

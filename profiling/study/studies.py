@@ -15,7 +15,13 @@ KINDS = ("reference", "compiled", "sdpa")
 COMPILE = {"on": True, "off": False, "reduce-overhead": "reduce-overhead"}
 # What `--by` compares, and the setting that it is.
 BY = {
-    **{name: name for name in ("phase", "mode", "warmup", "capture", "compile", "attention", "dtype")},
+    "phase": "phase",
+    "mode": "mode",
+    "warmup": "warmup",
+    "capture": "capture",
+    "compile": "compile",
+    "attention": "attention",
+    "dtype": "dtype",
     "optimizer": "optimizer",
     "context": "context_length",
     "batch": "batch_size",
@@ -62,14 +68,22 @@ def add_year(options: argparse.ArgumentParser, *removed: str) -> None:
 def add_lists(options: argparse.ArgumentParser) -> None:
     """Add the options that are lists of settings."""
     for name, setting in SETTINGS.items():
-        option, text = setting.lists or f"--{name.replace('_', '-')}", setting.help or ", ".join(setting.choices)
+        option = setting.lists or f"--{name.replace('_', '-')}"
+        text = setting.help or ", ".join(setting.choices)
         read = COMPILE.__getitem__ if name == "compile" else str if setting.least is None else int
-        options.add_argument(option, metavar="LIST", dest=name, type=list_of(read), help=text)
+        options.add_argument(
+            option,
+            metavar="LIST",
+            dest=name,
+            type=list_of(read),
+            help=text,
+        )
 
 
 def lists_of(options: Mapping[str, Any], study: Study) -> dict[str, Sequence[Any]]:
     """Return the requested lists of settings, completed by a study's, with our names of sizes."""
-    lists = {**study.lists, **{name: options[name] for name in SETTINGS if options[name]}}
+    lists = dict(study.lists)
+    lists |= {name: options[name] for name in SETTINGS if options[name]}
     if "size" in lists:
         lists["size"] = [size_in(options["year"], size) for size in lists["size"]]
     return lists

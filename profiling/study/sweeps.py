@@ -20,7 +20,8 @@ def benchmark(options: Mapping[str, Any]) -> int:
     study = STUDIES[options["study"]]
     format_of(options["format"], options["output"])
     for name in options["size"] or ():
-        if (own_name := size_in(options["year"], name)) != name:
+        own_name = size_in(options["year"], name)
+        if own_name != name:
             parameters = CONFIGS[own_name].parameters
             _say(f"{name} of {options['year']} is {own_name} here, {parameters:,} parameters")
     if options["results"]:
@@ -28,7 +29,8 @@ def benchmark(options: Mapping[str, Any]) -> int:
     else:
         from .processes import measured, product, sweep
 
-        path, captures = options["into"], options["captures"] or study.captures
+        path = options["into"]
+        captures = options["captures"] or study.captures
         limits = {"repeats": options["repeats"], "memory_fraction": options["memory_fraction"]}
         cells = product(lists_of(options, study), captures=captures, **limits)
         measure = partial(measured, longest_s=options["longest"])
@@ -37,7 +39,8 @@ def benchmark(options: Mapping[str, Any]) -> int:
         if left:
             _say(f"the budget of {options['budget']:g} s is spent; run the same command again to continue")
         rows = results.of_cells(_read(path), (cell.key for cell in cells))
-    groups, phases = options["columns"] or study.columns, options["phases"] or study.phases
+    groups = options["columns"] or study.columns
+    phases = options["phases"] or study.phases
     show(rows, options, {"by": options["by"] or study.by, "groups": groups, "phases": phases})
     return 1 if any(row["status"] == "failed" for row in rows) else 0
 
@@ -45,7 +48,10 @@ def benchmark(options: Mapping[str, Any]) -> int:
 def _selected(options: Mapping[str, Any], study: Study) -> list[Row]:
     """Return the latest rows of files that have one of the values that options or the study list for a setting."""
     lists = lists_of(options, study)
-    if captures := options["captures"] or (study.captures if len(study.captures) > 1 else None):
+    captures = options["captures"]
+    if not captures and len(study.captures) > 1:
+        captures = study.captures
+    if captures:
         lists["capture"] = captures
 
     def value(row: Row, name: str) -> Any:
@@ -54,8 +60,11 @@ def _selected(options: Mapping[str, Any], study: Study) -> list[Row]:
         # Rows watched by an external nsys do not match `--captures none`.
         return results.capture_of(row) if name == "capture" else row["cell"][name]
 
-    rows = results.latest([row for path in options["results"] for row in _read(path)])
-    return [row for row in rows if all(value(row, name) in (*values, None) for name, values in lists.items())]
+    def is_listed(row: Row) -> bool:
+        return all(value(row, name) in (*values, None) for name, values in lists.items())
+
+    rows = [row for path in options["results"] for row in _read(path)]
+    return [row for row in results.latest(rows) if is_listed(row)]
 
 
 def _read(path: Path) -> list[Row]:

@@ -55,10 +55,18 @@ def setting(heading: str, name: str) -> Shown:
     return Shown(heading, "text", lambda line: None if line[name] is None else word(line[name]))
 
 
-def of_frame(key: str, title: str, lines: pd.DataFrame, columns: Sequence[Shown]) -> Table:
+def of_frame(
+    key: str,
+    title: str,
+    lines: pd.DataFrame,
+    columns: Sequence[Shown],
+) -> Table:
     """Return a table with all columns of a frame for programs, and the given ones for people."""
     plain: list[Any] = lines.astype(object).where(lines.notna(), None).to_dict("records")
-    rows = [Line((*line.values(), *(column.value(line) for column in columns))) for line in plain]
+    rows = []
+    for line in plain:
+        values = [column.value(line) for column in columns]
+        rows.append(Line((*line.values(), *values)))
     for_programs = [Column(str(name), str(name), seen_by="programs") for name in lines.columns]
     for_people = [Column(column.heading, column.heading, column.kind, seen_by="people") for column in columns]
     return Table(key, title, (*for_programs, *for_people), tuple(rows))
@@ -104,7 +112,10 @@ def compared(lines: pd.DataFrame, setting_name: str) -> pd.DataFrame:
 
 
 def table(
-    lines: pd.DataFrame, by: str = "phase", groups: Sequence[str] = ("times",), phases: Sequence[str] = ()
+    lines: pd.DataFrame,
+    by: str = "phase",
+    groups: Sequence[str] = ("times",),
+    phases: Sequence[str] = (),
 ) -> Table:
     """Return the table of these lines, by one of BY, with groups of columns, of some phases or all."""
     setting_name = BY[by]
@@ -133,7 +144,9 @@ def table(
     if len(sessions(lines["started"].dropna())) > 1:
 
         def minutes(line: Mapping[str, Any]) -> str | None:
-            return ", ".join(dict.fromkeys(text[11:16] for text in (line["started"] or "").split())) or None
+            started = (line["started"] or "").split()
+            minutes = dict.fromkeys(text[11:16] for text in started)
+            return ", ".join(minutes) or None
 
         columns.append(Shown("at, UTC", "text", minutes))
     if (lines["status"] != "ok").any():
@@ -165,28 +178,43 @@ def document(
         accounting.append(FIRST)
     if "memory" in groups:
         accounting.append(PEAKS)
-    if (most := lines["processes"].max()) > 1:
+    most = lines["processes"].max()
+    if most > 1:
         accounting.append(
             f"Steps of the same configuration in several processes are pooled: up to {most:g}, by n."
         )
-    if (count := len(sessions(lines["started"].dropna()))) > 1:
+    count = len(sessions(lines["started"].dropna()))
+    if count > 1:
         accounting.append(
             f"Measured in {count} sessions: launch-bound times may differ between them with the host's pace."
         )
     if "rates" in groups:
-        pairs = lines[["device_name", "dtype"]].dropna().drop_duplicates().itertuples(index=False)
-        peaks = {f"{name} {dtype} {peak:g}" for name, dtype in pairs if (peak := peak_tflops(name, dtype))}
-        accounting += [
-            FLOPS,
-            f"Dense peak by NVIDIA's data sheets, TFLOP/s: {', '.join(sorted(peaks)) or 'not known'}.",
-        ]
+        accounting += [FLOPS, _peaks(lines)]
     answer = table(lines, by, groups, phases)
-    machine = ", ".join(
-        f"{name.removesuffix('_name').replace('_', ' ')} {' and '.join(sorted(values))}"
-        for name in VERSIONS
-        if (values := {str(row["state"][name]) for row in rows if row["state"].get(name)})
-    )
-    return Document(machine, (answer,), tuple(accounting), tuple(_warnings(rows, lines, by)))
+    warnings = tuple(_warnings(rows, lines, by))
+    return Document(_machine(rows), (answer,), tuple(accounting), warnings)
+
+
+def _peaks(lines: pd.DataFrame) -> str:
+    """Return a sentence on the peaks of the GPUs for the dtypes of the lines."""
+    pairs = lines[["device_name", "dtype"]].dropna().drop_duplicates()
+    peaks = set()
+    for name, dtype in pairs.itertuples(index=False):
+        peak = peak_tflops(name, dtype)
+        if peak:
+            peaks.add(f"{name} {dtype} {peak:g}")
+    return f"Dense peak by NVIDIA's data sheets, TFLOP/s: {', '.join(sorted(peaks)) or 'not known'}."
+
+
+def _machine(rows: Sequence[Row]) -> str:
+    """Return the machines and versions that the rows were measured with."""
+    facts = []
+    for name in VERSIONS:
+        values = {str(row["state"][name]) for row in rows if row["state"].get(name)}
+        if values:
+            label = name.removesuffix("_name").replace("_", " ")
+            facts.append(f"{label} {' and '.join(sorted(values))}")
+    return ", ".join(facts)
 
 
 def _state(rows: Sequence[Row], lines: pd.DataFrame) -> Iterator[str]:
@@ -194,7 +222,8 @@ def _state(rows: Sequence[Row], lines: pd.DataFrame) -> Iterator[str]:
     shared = []
     for name, value in constant(lines).items():
         if name == "compile":
-            shared.append({"False": "eager", "True": "torch.compile"}.get(str(value), f"torch.compile {value}"))
+            mode = {"False": "eager", "True": "torch.compile"}.get(str(value))
+            shared.append(mode or f"torch.compile {value}")
         elif name == "size" and value in YEARS_OF_SIZE:
             shared.append(f"size {value} ({YEARS_OF_SIZE[value]})")
         elif name not in VERSIONS:
@@ -202,17 +231,18 @@ def _state(rows: Sequence[Row], lines: pd.DataFrame) -> Iterator[str]:
     if lines["parameters"].nunique() == 1:
         shared.append(f"{lines['parameters'].max():,.0f} parameters")
     yield f"Same in every line: {', '.join(shared)}."
-    states = {
-        (row["cell"]["dtype"], row["state"]["tf32"], row["state"]["autocast"])
-        for row in rows
-        if "autocast" in row["state"]
-    }
+    states = set()
+    for row in rows:
+        state = row["state"]
+        if "autocast" in state:
+            tf32 = "allowed" if state["tf32"] else "off"
+            states.add(f"{row['cell']['dtype']}: TF32 {tf32}, autocast {state['autocast']}")
     if states:
-        parts = (f"{dtype}: TF32 {'allowed' if tf32 else 'off'}, autocast {cast}" for dtype, tf32, cast in states)
-        yield f"{'; '.join(sorted(parts))}."
+        yield f"{'; '.join(sorted(states))}."
     clocks = lines["sm_mhz"].dropna()
     if not clocks.empty:
-        low, high = clocks.min(), clocks.max()
+        low = clocks.min()
+        high = clocks.max()
         yield f"SM clock under load {low:g}{'' if low == high else f' to {high:g}'} MHz."
 
 
@@ -224,7 +254,8 @@ def _warnings(rows: Sequence[Row], lines: pd.DataFrame, by: str) -> Iterator[str
     captures = {capture_of(row) for row in rows}
     if "bare" in captures:
         yield "capture none: ranges are on and nothing watches; bare: ranges are off."
-    if watched := sorted(captures - set(UNWATCHED)):
+    watched = sorted(captures - set(UNWATCHED))
+    if watched:
         yield f"Under {', '.join(watched)} the program is slower than alone, and so are these times."
     if by == "mode" and (compared(lines, "mode")["difference_ms"] < 0).any():
         yield "A mode that does more took less time, in another process: the difference is no backward."
@@ -235,16 +266,16 @@ def steps_of(row: Row) -> Iterator[str]:
 
     In mode forward a step is its forward, and not listed again.
     """
-    cell, phases = row["cell"], list(row["measured"][0])
+    cell = row["cell"]
+    phases = list(row["measured"][0])
     words = [f"mode: {cell['mode']}", cell["dtype"], f"{cell['attention']} attention"]
     words.append("compiled" if cell["compile"] else "eager")
     if cell["optimizer"]:
         words.append(f"{cell['optimizer']} AdamW")
     yield from ("=" * 60, f"{name_of(cell).upper()} MODEL", "=" * 60)
     yield f"Parameters: {row['parameters']:,}"
-    yield f"Context length: {cell['context_length']}, batch size: {cell['batch_size']}, {', '.join(words)}, " + (
-        f"capture {capture_of(row)}"
-    )
+    sizes = f"Context length: {cell['context_length']}, batch size: {cell['batch_size']}"
+    yield f"{sizes}, {', '.join(words)}, capture {capture_of(row)}"
     mean_s = {}
     for phase in phases[:1] if phases == ["forward", "step"] else phases:
         yield from ("", f"{phase.capitalize()}:")

@@ -42,9 +42,13 @@ class NoMemoryError(Exception):
 
     def __init__(self, phase: str, reason: str) -> None:
         request = re.search(rf"allocate ([\d.]+) ({'|'.join(BYTES_OF)})", reason)
-        size = None if request is None else round(float(request[1]) * BYTES_OF[request[2]])
+        size = None
+        words = ""
+        if request is not None:
+            amount, unit = request.groups()
+            size = round(float(amount) * BYTES_OF[unit])
+            words = f": could not allocate another {size / (1 << 30):.2f} GiB"
         self.row = {"status": "oom", "phase": phase, "requested_bytes": size}
-        words = "" if size is None else f": could not allocate another {size / (1 << 30):.2f} GiB"
         super().__init__(f"out of memory in {phase}{words}")
 
 
@@ -66,7 +70,8 @@ class ReferenceAdamW(Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
-                state, gradient = self.state[parameter], parameter.grad.data
+                state = self.state[parameter]
+                gradient = parameter.grad.data
                 t = state.get("t", 1)
                 m = state.get("m", torch.zeros_like(gradient))
                 v = state.get("v", torch.zeros_like(gradient))
@@ -168,11 +173,15 @@ def in_memory(phase: str) -> Iterator[None]:
 
 @contextmanager
 def timed_phase(
-    workload: Workload, times: dict[str, float], phase: str, follower: Follower | None = None
+    workload: Workload,
+    times: dict[str, float],
+    phase: str,
+    follower: Follower | None = None,
 ) -> Iterator[None]:
     """Open a phase's range, wait for its work and note its time in ms; tell it to a follower."""
     followed = nullcontext() if follower is None else _followed(workload, follower, phase)
-    with followed, annotate.range(phase), timed(workload.settings.device, phase, times), in_memory(phase):
+    device = workload.settings.device
+    with followed, annotate.range(phase), timed(device, phase, times), in_memory(phase):
         yield
 
 

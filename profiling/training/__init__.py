@@ -103,7 +103,8 @@ class Profile:
         bounds = bounds._replace(fewest=0) if self._capture.is_later else bounds  # all of warm-up is uncaptured
         names = optimizers.named(self._optimizers)
         self._phases = Phases(self._capture, bounds, names, self._say_goes_on, self._is_settled)
-        self._ranges, self._is_leaving = ExitStack(), False
+        self._ranges = ExitStack()
+        self._is_leaving = False
 
     @property
     def outcome(self) -> Outcome:
@@ -116,7 +117,8 @@ class Profile:
             steps = f"no measured step, {phases.warmed} of warm-up"
         path, size, report = Path("what nsys records"), 0, "REPORT.nsys-rep"
         if not capture.is_watched:
-            path, report = self.path, shlex.quote(str(self.path))
+            path = self.path
+            report = shlex.quote(str(self.path))
             size = path.stat().st_size if path.exists() else 0
         command = f"nvtx-kernels rank {report}"
         if capture.recording is None or not capture.recording.ended_early:
@@ -141,7 +143,15 @@ class Profile:
             remarks.append(f"The report has no memory by range: {capture.allocations.trouble}.")
         if capture.recording is not None and capture.recording.shortfall:
             remarks.append(capture.recording.shortfall)
-        return Outcome(path, size, phases.warmed, phases.measured, steps, tuple(filter(None, remarks)), command)
+        return Outcome(
+            path,
+            size,
+            phases.warmed,
+            phases.measured,
+            steps,
+            tuple(filter(None, remarks)),
+            command,
+        )
 
     def step(self) -> None:
         """End a step; where this is called, no optimizer's updates do."""
@@ -169,7 +179,10 @@ class Profile:
 
     @Surely
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._is_leaving = True
         with Held():
@@ -231,7 +244,12 @@ class Profile:
         return facts | pytorch_settings() | costly_settings() | versions()
 
 
-def _several(value: T | Iterable[T] | None, kind: type[T], sentence: str, remedy: str) -> list[T]:
+def _several(
+    value: T | Iterable[T] | None,
+    kind: type[T],
+    sentence: str,
+    remedy: str,
+) -> list[T]:
     """Return the models or optimizers given; raise TypeError, with a remedy, for anything else."""
     if value is None:
         return []

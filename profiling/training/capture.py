@@ -32,7 +32,12 @@ class Capture:
     """Records a block; `facts` describe the run in the report, and `counting` counts FLOPs if asked for."""
 
     def __init__(
-        self, *, flops: bool, memory: bool, facts: Callable[[], dict[str, Any]], lines: bool = False
+        self,
+        *,
+        flops: bool,
+        memory: bool,
+        facts: Callable[[], dict[str, Any]],
+        lines: bool = False,
     ) -> None:
         self.is_watched = bool(watcher(os.environ))  # nsys records, and we do not
         self.is_later = self.is_watched and captures_a_range()  # but not yet in warm-up
@@ -45,9 +50,15 @@ class Capture:
         self.packages: set[str] = set()  # whose modules the models are made of
         self.lines = StepLines(is_wanted=lines and not self.is_watched, packages=lambda: self.packages)
         self._memory, self._facts = memory, facts
-        self.allocations, self.block = AllocationMarks(), ExitStack()
+        self.allocations = AllocationMarks()
+        self.block = ExitStack()
 
-    def start(self, path: Path, terminate: Callable[[], None], measured: Callable[[], Content]) -> Path:
+    def start(
+        self,
+        path: Path,
+        terminate: Callable[[], None],
+        measured: Callable[[], Content],
+    ) -> Path:
         """Start to record unless nsys does; return the path, with the rank or process in its name.
 
         SIGTERM then calls `terminate` before it ends the process, unless the program handles it. When the report
@@ -66,7 +77,10 @@ class Capture:
         return path.with_name(self.recording.path.name)
 
     def stop(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Write the report if that is not done; raises TraceFileError if it could not be written."""
         self.block.__exit__(kind, error, trace)

@@ -45,53 +45,80 @@ FROM_FIRST_CALL = "all from the first call of a model on, in which nothing ended
 class Phases:
     """Emits training marks for one block of a program, and counts its steps as far as they are known.
 
+        warm-up ── its steps have ended, or the program's own range `warmup` ──► measuring
+           │                                                                         │ all steps have ended,
+           └── the block ends ──► over ◄─────────────────────────────────────────────┘ or the block ends
+                                   │
+                                   └── the report is written ──► settling: more steps are timed ──► settled
+
     `bounds` has the numbers of warm-up steps and of measured steps; FLOPs are counted in the last step of warm-up
-    if asked for. `given` are the names of the optimizers given. `when_written` is called once the report is
-    written and the program goes on without a profiler: nothing listens from then on, and annotation stays;
-    `when_settled` once the steps after it were timed.
+    if asked for. `given_optimizers` are the names of the optimizers given. `when_written` is called once the
+    report is written and the program goes on without a profiler: nothing listens from then on, and annotation
+    stays; `when_settled` once the steps after it were timed.
     """
 
     def __init__(
         self,
         capture: Capture,
         bounds: Bounds,
-        given: tuple[str, ...],
+        given_optimizers: tuple[str, ...],
         when_written: Callable[[], None] = lambda: None,
         when_settled: Callable[[], None] = lambda: None,
     ) -> None:
-        self._capture, self._bounds, self._given = capture, bounds, given
-        self._when_written, self._when_settled = when_written, when_settled
-        # What follows the phases, and times steps that nobody records: the mark of these, once they were.
-        self._follower, self._unheard = Follower(), ExitStack()
-        self._until_written, self._until_timed = ExitStack(), ExitStack()  # what is heard of the program
-        self._settling: Settling | None = None
-        self._ended_by = (False, "")  # whether calls of step() end steps, else which optimizer
-        self.unrecorded = ""
-        # The moments of updates by optimizer, and of calls of step(): how many of both there were before.
+        self._capture = capture
+        self._bounds = bounds
+        self._given = given_optimizers
+        self._when_written = when_written
+        self._when_settled = when_settled
+
+        # What is known of steps. The moments of updates by optimizer, and of calls of step(): how many of both
+        # there were before.
         self._moments = count(1)
         self._updates: dict[str, list[int]] = {}
         self._calls: list[int] = []
+        self._own = OwnSteps()
+        self._own_warmed = 0  # the steps in the program's own ranges of warm-up
+        self._is_own_warm_up = False
+        self._ended_by = (False, "")  # whether calls of step() end steps, else which optimizer
+        self._seen: set[str] = set()  # the optimizers that updated
+        self._inside: set[str] = set()  # those that updated in a backward
+        self._has_begun = False
+        self._trains = False
+        self.calls_by = ""  # who calls `step()` where the program does not: a trainer
+
+        # Where the block is.
         self._stage = ExitStack()  # warm-up, or the measured steps
+        self._is_measuring = False
+        self.is_over = False
+        self._is_whole = False  # it is over, and nothing ended a step in it
+        self._is_left = False
+        self.error = ""  # that ended the block
+
+        # What is open.
         self._step: object = None
         self._forward: OpenRange | None = None
         self._backwards = 0
-        self._inside: set[str] = set()  # the optimizers that updated in a backward
-        self._own, self._own_warmed, self._is_own_warm_up = OwnSteps(), 0, False
-        self._seen: set[str] = set()  # the optimizers that updated
-        self._updated_in_backward = self._has_begun = self._trains = False
-        self._is_measuring = self._is_whole = self.is_over = self._is_left = False
-        self.error = ""  # that ended the block
-        self.calls_by = ""  # who calls `step()` where the program does not: a trainer
+        self._updated_in_backward = False
+
+        # What follows the phases, and times steps that nobody records: the mark of these, once they were.
+        self._follower = Follower()
+        self._settling: Settling | None = None
+        self.unrecorded = ""
+        self._unheard = ExitStack()
+        self._until_written = ExitStack()  # what is heard of the program
+        self._until_timed = ExitStack()
 
     @property
     def counted_by(self) -> str:
         """Return the name of the event that ends the steps, as far as it is known, or "" before the first."""
         if self._calls:
             return f"steps of {self.calls_by}" if self.calls_by else BY_HAND
-        if name := self._own_steps[1]:
+        _, name = self._own_steps
+        if name:
             return f"ranges `{name}`"
         if not self._updates:
-            return (WHOLE_BLOCK if self._trains else FROM_FIRST_CALL) if self._is_whole else ""
+            whole_block = WHOLE_BLOCK if self._trains else FROM_FIRST_CALL
+            return whole_block if self._is_whole else ""
         optimizer = self._ending_optimizer()
         return BY_BACKWARD if optimizer == IN_BACKWARD else f"steps of {optimizer}"
 
@@ -105,22 +132,30 @@ class Phases:
         """Return how many steps were warm-up."""
         if self._own_warmed:
             return self._own_warmed
+        warmup = self._bounds.warmup
+        fewest = self._bounds.fewest
+        own_count, _ = self._own_steps
+        if own_count:
+            warm_up = warm_up_steps(warmup, {}, range(own_count), fewest)
+            return min(own_count, warm_up)
         ends = self._ends()
-        if count := self._own_steps[0]:
-            return min(count, warm_up_steps(self._bounds.warmup, {}, range(count), self._bounds.fewest))
-        return min(len(ends), warm_up_steps(self._bounds.warmup, self._updates, ends, self._bounds.fewest))
+        warm_up = warm_up_steps(warmup, self._updates, ends, fewest)
+        return min(len(ends), warm_up)
 
     @property
     def measured(self) -> int:
         """Return how many steps were measured."""
-        own, own_warmed = self._own_steps[0], self._own_warmed
-        return 1 if self._is_whole else (own or len(self._ends())) - (0 if own_warmed else self.warmed)
+        if self._is_whole:
+            return 1
+        own_count, _ = self._own_steps
+        count = own_count or len(self._ends())
+        return count if self._own_warmed else count - self.warmed
 
     @property
     def content(self) -> Content:
         """Return how many steps were measured, and whether these are as many as were asked for."""
-        is_wanted = not self.error or (self._bounds.steps is None and not self._is_whole)
-        return Content(self.measured, self.measured > 0 and is_wanted)
+        is_complete = not self.error or (self._bounds.steps is None and not self._is_whole)
+        return Content(self.measured, self.measured > 0 and is_complete)
 
     @property
     def _own_steps(self) -> tuple[int, str]:
@@ -135,7 +170,10 @@ class Phases:
     @property
     def unused(self) -> list[str]:
         """Return the optimizers of the program that have not updated, where no optimizer has."""
-        return [] if self._seen else [*dict.fromkeys((*self._given, *optimizers.never_updated()))]
+        if self._seen:
+            return []
+        names = (*self._given, *optimizers.never_updated())
+        return [*dict.fromkeys(names)]
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -173,17 +211,18 @@ class Phases:
         if self.is_over:
             self._timed_step_ended(BY_HAND)
         else:
-            optimizers.tell("step", **({"by": self.calls_by} if self.calls_by else {}))
+            caller = {"by": self.calls_by} if self.calls_by else {}
+            optimizers.tell("step", **caller)
             if self._has_begun and not self._is_in_own_warm_up(ends=True):  # one before all work ends nothing
                 self._calls.append(next(self._moments))
                 self._step_ended()
 
     @forgiving("a forward has no range")
-    def before_forward(self, given: object) -> None:
+    def before_forward(self, arguments: object) -> None:
         """Begin the phase."""
         if in_backward():
             return
-        self._follower.forward(given)
+        self._follower.forward(arguments)
         if self.is_over:
             return
         self._capture.loaders.note_forward()
@@ -259,12 +298,15 @@ class Phases:
 
     def _may_go_on(self, name: str) -> bool:
         """Return whether another optimizer, yet to update (again), may turn out to end this step."""
-        given, moments = self._given, self._updates[name]
-        if given:
-            later = given[given.index(name) + 1 :] if name in given else ()
-            return len(moments) == 1 and any(other not in {*self._updates, *self._inside} for other in later)
-        others = self._updates.values()
-        return len(moments) > 1 and any(len(other) == 1 and other[0] > moments[-2] for other in others)
+        moments = self._updates[name]
+        if self._given:
+            later = self._given[self._given.index(name) + 1 :] if name in self._given else ()
+            updated = {*self._updates, *self._inside}
+            return len(moments) == 1 and any(other not in updated for other in later)
+        if len(moments) < 2:
+            return False
+        before_last = moments[-2]
+        return any(len(other) == 1 and other[0] > before_last for other in self._updates.values())
 
     def _ending_optimizer(self) -> str:
         return ending_optimizer(self._updates, self._given, self._inside)
@@ -301,10 +343,11 @@ class Phases:
 
     def _is_done(self) -> bool:
         """Return whether as many steps are measured as were asked for."""
-        own, steps = self._own_steps[0], self._bounds.steps
+        steps = self._bounds.steps
         if not self._is_measuring or self.is_over or steps is None:
             return False
-        ends, updates = (range(own), {}) if own else (self._ends(), self._updates)
+        own_count, _ = self._own_steps
+        ends, updates = (range(own_count), {}) if own_count else (self._ends(), self._updates)
         warm_up = 0 if self._own_warmed else warm_up_steps(self._bounds.warmup, updates, ends)
         return len(ends) - warm_up >= steps
 
@@ -332,12 +375,15 @@ class Phases:
     def _timed_before(self) -> str:
         """Stop to time steps, and return the mark of those that were, "" without any."""
         self._unheard.close()
-        return self._follower.mark("before", {COLD: FIRST_TIMED}) if self._capture.is_later else ""
+        if not self._capture.is_later:
+            return ""
+        return self._follower.mark("before", {COLD: FIRST_TIMED})
 
     def _is_written(self) -> None:
         """Time the steps that follow the recording."""
         self._until_written.close()
-        if not self._is_left and ends_are_known(self._own_steps[0], len(self._ends())):
+        own_count, _ = self._own_steps
+        if not self._is_left and ends_are_known(own_count, len(self._ends())):
             self._settling = Settling(self._follower)
             self._unheard.enter_context(telling_roots(is_told=calls.is_annotated))
         else:
@@ -346,14 +392,18 @@ class Phases:
 
     def _timed_step_ended(self, by: str) -> None:
         """Handle what may end a step after the recording: a call of step(), or an update."""
-        if self._settling is not None and by == (BY_HAND if self._calls else self._ending_optimizer()):
-            self._follower.end()
-            self._settling.step_ended()
-            if self._settling.is_over:
-                self._settled()
-                self._when_settled()
-            elif self._settling.is_whole:
-                self._unheard.close()
+        if self._settling is None:
+            return
+        ended_by = BY_HAND if self._calls else self._ending_optimizer()
+        if by != ended_by:
+            return
+        self._follower.end()
+        self._settling.step_ended()
+        if self._settling.is_over:
+            self._settled()
+            self._when_settled()
+        elif self._settling.is_whole:
+            self._unheard.close()
 
     def _settled(self) -> None:
         """Hear no more of the program, and take the mark of the steps that were timed."""
@@ -391,15 +441,19 @@ class Phases:
     def _finish(self) -> None:
         if self.is_over:
             return
-        self.is_over, self._is_whole = True, not self._ends() and self._has_begun
+        self._is_whole = not self._ends() and self._has_begun
+        self.is_over = True
         self._end_step()
         if not self._is_measuring and self.measured and not self.error:  # too few steps for the whole warm-up
             self._stage.close()
             self._measure()
-        unused = {"unused": self.unused} if self._is_whole and self.unused else {}
-        if self._is_measuring and self._follower.steps and (self._bounds.steps or self._capture.is_later):
+        are_compared = self._bounds.steps or self._capture.is_later
+        if self._is_measuring and self._follower.steps and are_compared:
             range_stack.mark(recorded(self._follower.steps))
-        optimizers.tell("end", **({"error": self.error} if self.error else {}), **unused)
+        facts: dict[str, object] = {"error": self.error} if self.error else {}
+        if self._is_whole and self.unused:
+            facts["unused"] = self.unused
+        optimizers.tell("end", **facts)
         self._stage.close()
         if self.measured and not self.error:  # else the block's end writes, and raises what went wrong
             self._capture.write_when_safe(self._is_written)
@@ -427,7 +481,12 @@ class Phases:
             yield
 
     @forgiving("a backward has no range")
-    def _backward_begins(self, outputs: Any, args: tuple[Any, ...], options: dict[str, Any]) -> _Backward | None:
+    def _backward_begins(
+        self,
+        outputs: Any,
+        args: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> _Backward | None:
         """Tell of a run of the engine, by a range unless the program or a backward around it has one.
 
         Tensor.backward ends a forward; torch.autograd.grad hands out gradients, which may become part of a loss.
@@ -441,7 +500,7 @@ class Phases:
             return None
         # Gradients of weights end it, too: what is done with them is no part of a loss.
         inputs = args[_INPUTS] if kind == BACKWARD and len(args) > _INPUTS else ()
-        of_weights = any(isinstance(one, torch.nn.Parameter) for one in inputs)
+        of_weights = any(isinstance(tensor, torch.nn.Parameter) for tensor in inputs)
         if (stores or of_weights) and range_stack.here().calls() is None:
             self._end_forward()
         self._has_begun = self._trains = True

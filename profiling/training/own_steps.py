@@ -41,7 +41,8 @@ class OwnSteps:
 
     def pop(self, domain: str = "") -> None:
         """Handle the end of the range that began last in a domain on this thread."""
-        if opened := self._open.get((threading.get_ident(), domain)):
+        opened = self._open.get((threading.get_ident(), domain))
+        if opened:
             opened.pop()
 
     def block_began(self, name: str) -> None:
@@ -58,10 +59,10 @@ class OwnSteps:
 
     def note(self, *, updates: bool) -> None:
         """Count the step that this thread is inside, if it is new, and whether it `updates`."""
-        found = self._outermost(STEP)
-        if found is None:
+        outermost = self._outermost(STEP)
+        if outermost is None:
             return
-        opened, name = found
+        opened, name = outermost
         if updates:
             self._training.add(name)
         if all(opened is not other for other, _ in self._steps[-2:]):
@@ -72,16 +73,19 @@ class OwnSteps:
         """Return how many steps there were, and their name without numbers."""
         names = (name for opened, name in self._steps if not getattr(opened, "has_lost_end", False))
         counts = Counter(name for name in names if name in self._training or not self._training)
-        return next(((count, name) for name, count in counts.most_common(1)), (0, ""))
+        if not counts:
+            return 0, ""
+        [(name, count)] = counts.most_common(1)
+        return count, name
 
     def _outermost(self, meaning: str) -> tuple[object, str] | None:
         """Return this thread's outermost range that means this, and its name without numbers."""
-        own = optimizers.own_range(meaning)
-        if own is not None:
-            return own, collapsed(own.label.name)
+        own_range = optimizers.own_range(meaning)
+        if own_range is not None:
+            return own_range, collapsed(own_range.label.name)
         here = threading.get_ident()
         for (thread, _), opened in [*self._open.items()]:
-            for one in opened:
-                if thread == here and not one.has_lost_end and meaning in meanings_of(one.name):
-                    return one, collapsed(one.name)
+            for candidate in opened:
+                if thread == here and not candidate.has_lost_end and meaning in meanings_of(candidate.name):
+                    return candidate, collapsed(candidate.name)
         return None

@@ -35,13 +35,15 @@ def _is_inner(thread: _Thread) -> bool:
 
 
 @contextmanager
-def annotating_roots(told: Callable[[nn.Module], None] = lambda _: None, **choice: Any) -> Iterator[None]:
+def annotating_roots(on_root: Callable[[nn.Module], None] = lambda _: None, **choice: Any) -> Iterator[None]:
     """Annotate each module with parameters whose call is in no other module's, from its first call on.
 
-    `told` is called with each such module then. What is called in a backward is no model: checkpoints call parts
-    of one there again.
+    `on_root` is called with each such module then. What is called in a backward is no model: checkpoints call
+    parts of one there again.
     """
-    call, thread, is_over = nn.Module.__call__, _Thread(), threading.Event()
+    call = nn.Module.__call__
+    thread = _Thread()
+    is_over = threading.Event()
     annotated: weakref.WeakSet[nn.Module] = weakref.WeakSet()
     entered = ExitStack()
 
@@ -50,7 +52,7 @@ def annotating_roots(told: Callable[[nn.Module], None] = lambda _: None, **choic
         if module in annotated or not _has_parameters(module):
             return False
         annotated.add(module)
-        told(module)
+        on_root(module)
         entered.enter_context(annotate.annotate_modules(module, **choice))
         return True
 
@@ -74,7 +76,12 @@ def annotating_roots(told: Callable[[nn.Module], None] = lambda _: None, **choic
 Caller = Callable[[Callable[..., Any], nn.Module, tuple[Any, ...], dict[str, Any]], Any]
 
 
-def _made(call: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _made(
+    call: Callable[..., Any],
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
     return call(module, *args, **kwargs)
 
 
@@ -83,7 +90,9 @@ def telling_roots(
     make_call: Caller = _made, is_told: Callable[[nn.Module], bool] = _has_parameters
 ) -> Iterator[None]:
     """Tell the phases of the calls of such modules, which `make_call` makes, without annotating these."""
-    call, thread, is_over = nn.Module.__call__, _Thread(), threading.Event()
+    call = nn.Module.__call__
+    thread = _Thread()
+    is_over = threading.Event()
     is_model = forgiving("a model is not known")(is_told)
 
     def seen(self: nn.Module, *args: Any, **kwargs: Any) -> Any:

@@ -38,8 +38,17 @@ class Count:
     `extra` is how many more steps warm up, which the program decides.
     """
 
-    def __init__(self, warm_up: int, steps: int, extra: Callable[[], int], warmed: Callable[[], None]) -> None:
-        self._warm_up, self._steps, self._extra, self._warmed = warm_up, steps, extra, warmed
+    def __init__(
+        self,
+        warm_up: int,
+        steps: int,
+        extra: Callable[[], int],
+        warmed: Callable[[], None],
+    ) -> None:
+        self._warm_up = warm_up
+        self._steps = steps
+        self._extra = extra
+        self._warmed = warmed
         self._moments: list[Any] = []
         self._ends_s: list[float] = []
 
@@ -91,10 +100,14 @@ class Screen:
         write: Callable[[Block], None],
     ) -> None:
         self._warm_up, self._until_s = warm_up, until_s
-        self._make_plan, self._switch, self._write = plan, switch, write
+        self._make_plan = plan
+        self._switch = switch
+        self._write = write
         self._plan: list[str] = []
         self._state: Callable[[float], bool] = self._warming
-        self._number, self._began_s, self._last_s = 0, 0.0, 0.0
+        self._number = 0
+        self._began_s = 0.0
+        self._last_s = 0.0
         self._arm, self._steps = "", LEAST_STEPS
         self._settling_s: list[float] = []
         self._moments: list[Any] = []

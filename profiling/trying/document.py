@@ -31,10 +31,15 @@ MEMORY_FROM = 0.05
 MOST_REASON = 60
 
 
-def document_of(answer: Answer, program: str, unjoined: Sequence[Suggestion], notes: Sequence[str]) -> Document:
+def document_of(
+    answer: Answer,
+    program: str,
+    unjoined: Sequence[Suggestion],
+    notes: Sequence[str],
+) -> Document:
     """Show what was tried: the answer, the table, the lines to write, and what was left out."""
     arms = [*answer.arms, *([answer.together] if answer.together else [])]
-    shown, others = _divided(arms)
+    listed, others = _divided(arms)
     columns = (
         Column("change", "change", "prose"),
         Column("predicted", "predicted"),
@@ -42,8 +47,8 @@ def document_of(answer: Answer, program: str, unjoined: Sequence[Suggestion], no
         Column("losses", "losses"),
         Column("verdict", "verdict", "prose"),
     )
-    rows = tuple(Row((arm.called, predicted(arm), measured(arm), _losses(arm), verdict(arm))) for arm in shown)
-    table = Table("arms", "", columns, rows, CAPTION if shown else "")
+    rows = tuple(map(_row, listed))
+    table = Table("arms", "", columns, rows, CAPTION if listed else "")
     tables = [table] if rows else []
     heading = f"{program} on {answer.device}: a step takes {time_in_digits(answer.base_ns)} without a profiler."
     accounting = [f"Write  {arm.write}" for arm in arms if arm.write][:MOST_LINES]
@@ -138,6 +143,10 @@ def measured(arm: Arm) -> str:
     if not math.isfinite(gain.noise_ns):
         return f"{saved} ± ? {unit}, {share}"
     return f"{saved} ± {digits_text(gain.noise_ns / UNITS_NS[unit], 2)} {unit}, {share}"
+
+
+def _row(arm: Arm) -> Row:
+    return Row((arm.called, predicted(arm), measured(arm), _losses(arm), verdict(arm)))
 
 
 def _losses(arm: Arm) -> str:

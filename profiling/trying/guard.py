@@ -27,7 +27,6 @@ class Guard:
 
     def __init__(self, folders: Sequence[str], *, may_connect: bool) -> None:
         self._folders = tuple(os.path.realpath(folder) for folder in (*folders, *ALWAYS))
-        self._may_connect = may_connect
         self._is_on = False
         self.refused: dict[str, None] = {}
         self._checks: dict[str, Callable[..., None]] = {
@@ -80,7 +79,13 @@ class Guard:
         folder = facts[-1] if facts and type(facts[-1]) is int else -1
         self.check(path, folder)
 
-    def _renamed(self, source: Any, target: Any, from_folder: int = -1, to_folder: int = -1) -> None:
+    def _renamed(
+        self,
+        source: Any,
+        target: Any,
+        from_folder: int = -1,
+        to_folder: int = -1,
+    ) -> None:
         self.check(source, from_folder)
         self.check(target, to_folder)
 

@@ -150,7 +150,8 @@ def changes_of(series: Iterable[Sequence[Visit]]) -> dict[str, list[float]]:
     for visits in series:
         bases = [place for place, (arm, _) in enumerate(visits) if not arm]
         for before, after in pairwise(bases):
-            first, last = log(visits[before][1]), log(visits[after][1])
+            first = log(visits[before][1])
+            last = log(visits[after][1])
             for place in range(before + 1, after):
                 arm, step_ns = visits[place]
                 share = (place - before) / (after - before)
@@ -185,31 +186,36 @@ def compared(bases: Sequence[Ending], ending: Ending, numbers: Numbers) -> Compa
     from step to step.
     """
     base, *others = bases
-    pairs = [(a, b) for a, b in zip(base.losses, ending.losses, strict=False) if a is not None and b is not None]
+    pairs = _both_known(base, ending)
     if not pairs:
         return Comparison("not seen")
     shares = [_difference(a, b) for a, b in pairs]
-    worst, first = max(shares), shares[0]
+    first, worst = shares[0], max(shares)
     weights = _difference(base.weights, ending.weights) if base.steps == ending.steps else 0.0
     if max(worst, weights) <= EQUAL:
         return Comparison("within 1e-7", is_equal=True)
     if not math.isfinite(worst):
         return Comparison("NaN or infinite", is_fine=False)
-    own = max((_difference(a, b) for other in others for a, b in _known(base, other)), default=0.0)
-    own_weights = max((_difference(base.weights, other.weights) for other in others), default=0.0)
-    if worst <= 2 * own and weights <= 2 * own_weights + NEARLY_EQUAL:
+    as_it_is = [_difference(a, b) for other in others for a, b in _both_known(base, other)]
+    weights_as_it_is = [_difference(base.weights, other.weights) for other in others]
+    usual = max(as_it_is, default=0.0)
+    usual_weights = max(weights_as_it_is, default=0.0)
+    if worst <= 2 * usual and weights <= 2 * usual_weights + NEARLY_EQUAL:
         return Comparison(f"{worst:.0e}, as its runs")
     last = _last_third(pairs)
-    varies = max(_difference(pairs[0][0], a) for a, _ in pairs) if numbers is Numbers.RANDOM else 0.0
+    varies = 0.0
+    if numbers is Numbers.RANDOM:
+        first_loss, _ = pairs[0]
+        varies = max(_difference(first_loss, loss) for loss, _ in pairs)
     is_fine = (
-        first <= max(numbers.of_loss, 2 * own)
-        and last <= max(10 * numbers.of_loss, 2 * own, varies)
-        and weights <= max(numbers.of_weights, 2 * own_weights)
+        first <= max(numbers.of_loss, 2 * usual)
+        and last <= max(10 * numbers.of_loss, 2 * usual, varies)
+        and weights <= max(numbers.of_weights, 2 * usual_weights)
     )
     return Comparison(f"differ by {max(worst, weights):.0e}", is_fine)
 
 
-def _known(base: Ending, other: Ending) -> list[tuple[float, float]]:
+def _both_known(base: Ending, other: Ending) -> list[tuple[float, float]]:
     pairs = zip(base.losses, other.losses, strict=False)
     return [(a, b) for a, b in pairs if a is not None and b is not None]
 

@@ -62,7 +62,9 @@ class Keeper:
     """Does jobs in a place, one after another. Use it in a with statement."""
 
     def __init__(self, place: Place) -> None:
-        self.place, self.folder, self._jobs = place, Path(place.results), 0
+        self.place = place
+        self.folder = Path(place.results)
+        self._jobs = 0
         (self.folder / "scratch").mkdir(exist_ok=True)
         _import_compiler()
         from_us, self._to_keeper = os.pipe()
@@ -95,10 +97,12 @@ class Keeper:
     def run(self, job: Job, longest_s: float) -> Outcome:
         """Do a job, which is killed after `longest_s`, and return what came of it."""
         self._jobs += 1
-        path, log = self.folder / f"{self._jobs}.json", self.folder / f"{self._jobs}.log"
+        path = self.folder / f"{self._jobs}.json"
+        log = self.folder / f"{self._jobs}.log"
         run.save_job(job, self.place, path)
         answer = self._asked({"job": str(path), "log": str(log), "seconds": longest_s})
-        written, tail = read_lines(path.with_suffix(".out")), last_lines(log, LAST_LINES)
+        written = read_lines(path.with_suffix(".out"))
+        tail = last_lines(log, LAST_LINES)
         error = ""
         if answer["is_late"]:
             error = NO_END.format(longest_s)
@@ -136,7 +140,9 @@ class _Keeping:
     """The keeper's side."""
 
     def __init__(self, place: Place, requests: int, answers: int) -> None:
-        self.place, self.requests, self.answers = place, requests, answers
+        self.place = place
+        self.requests = requests
+        self.answers = answers
 
     def go(self) -> None:
         os.setsid()
@@ -179,8 +185,8 @@ class _Keeping:
         status, is_late = None, False
         while status is None and not is_late:
             is_left = bool(select.select([self.requests], [], [], LOOK_S)[0])  # our side has ended
-            done, how = os.waitpid(pid, os.WNOHANG)
-            status = os.waitstatus_to_exitcode(how) if done else None
+            ended_pid, wait_status = os.waitpid(pid, os.WNOHANG)
+            status = os.waitstatus_to_exitcode(wait_status) if ended_pid else None
             is_late = is_left or time.monotonic() - began_s > longest_s
         _kill_descendants()
         if self.place.is_in_place:
@@ -236,9 +242,9 @@ def _ending(work: Callable[[], object]) -> NoReturn:
         os._exit(3)
 
 
-def _prctl(what: int, value: int) -> None:
+def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(what, value, 0, 0, 0)
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _kill_descendants() -> None:

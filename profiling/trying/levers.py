@@ -33,7 +33,9 @@ class Numbers(Enum):
     LOWER = "lower precision", 2e-2, 1e-2
 
     def __init__(self, text: str, of_loss: float, of_weights: float) -> None:
-        self.text, self.of_loss, self.of_weights = text, of_loss, of_weights
+        self.text = text
+        self.of_loss = of_loss
+        self.of_weights = of_weights
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def _is_false(option: str, options: dict[str, object]) -> bool:
 def _ddp(option: str, value: object) -> Callable[[], Patch]:
     """Return the patch by which DistributedDataParallel gets an option."""
     place = (nn.parallel.DistributedDataParallel, "__init__")
-    return lambda: WithOptions(place, value={option: value}, wanted=lambda options: options.get(option) != value)
+    return lambda: WithOptions(place, value={option: value}, applies=lambda options: options.get(option) != value)
 
 
 _CLIPPING = (nn.utils, "clip_grad_norm_"), (nn.utils.clip_grad, "clip_grad_norm_")
@@ -276,7 +278,7 @@ LEVERS: tuple[Lever, ...] = (
         "clip_foreach",
         (),
         "foreach clipping",
-        lambda: WithOptions(*_CLIPPING, value={"foreach": True}, wanted=partial(_is_false, "foreach")),
+        lambda: WithOptions(*_CLIPPING, value={"foreach": True}, applies=partial(_is_false, "foreach")),
         Numbers.ROUNDED,
         "more memory: shown",
         "clip_grad_norm_(…) without foreach=False",

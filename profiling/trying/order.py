@@ -98,8 +98,17 @@ class Answer:
 class Trying:
     """Tries the changes of a program; `say` is told what is being done."""
 
-    def __init__(self, keeper: Keeper, program: Program, choice: Choice, say: Callable[[str], None]) -> None:
-        self.keeper, self.program, self.choice, self.say = keeper, program, choice, say
+    def __init__(
+        self,
+        keeper: Keeper,
+        program: Program,
+        choice: Choice,
+        say: Callable[[str], None],
+    ) -> None:
+        self.keeper = keeper
+        self.program = program
+        self.choice = choice
+        self.say = say
         self._began_s = time.monotonic()
         self._longest_s = FIRST_S
         self._arms: dict[str, Arm] = {}
@@ -124,44 +133,57 @@ class Trying:
     def go(self, arms: Sequence[Arm]) -> Answer:
         """Try arms, and return what came of it; raises CommandError for a program that cannot be tried."""
         self._arms = {arm.name: arm for arm in arms}
-        switched = [arm.name for arm in arms if arm.lever and arm.lever.can_switch]
-        if switched and not self.program.launcher:
-            self._screen(switched)
+        can_switch = [arm.name for arm in arms if arm.lever and arm.lever.can_switch]
+        if can_switch and not self.program.launcher:
+            self._screen(can_switch)
         self._confirm()
-        if not (self._blocks_ns or self._runs_ns):  # the program has nothing that could be changed
+        has_a_step = self._blocks_ns or self._runs_ns
+        if not has_a_step:  # the program has nothing that could be changed
             self._base_run()
         for arm in self._arms.values():
             judge(arm, self._bases, self._on)
         together = self._together()
         tried, skipped = self._divided()
-        seconds = time.monotonic() - self._began_s
-        return Answer(self._base_ns, self._device, tried, together, seconds, skipped, [*self._refused])
+        return Answer(
+            base_ns=self._base_ns,
+            device=self._device,
+            arms=tried,
+            together=together,
+            seconds=time.monotonic() - self._began_s,
+            skipped=skipped,
+            refused=[*self._refused],
+        )
 
     # Screens
 
     def _screen(self, names: list[str]) -> None:
-        gains = self._screened(names)
-        for name, gain in gains.items():
+        latest = self._screened(names)
+        for name, gain in latest.items():
             self._arms[name].alone = gain
-        latest = dict(gains)
         while len(self._on) < MOST_ON and self._spent < SCREENING:
             big = [name for name, gain in latest.items() if gain.is_sure and gain.share >= BIG]
             if not big:
                 break
-            self._on.append(max(big, key=lambda name: latest[name].share))
-            kinds = {BY_NAME[name].kind for name in self._on} - {""}
-            left = [name for name in latest if name not in self._on and BY_NAME[name].kind not in kinds]
-            left = [name for name in left if not self._arms[name].lost]
-            latest = self._screened(left) if left else {}
+            biggest = max(big, key=lambda name: latest[name].share)
+            self._on.append(biggest)
+            to_go_on = self._to_go_on(latest)
+            latest = self._screened(to_go_on) if to_go_on else {}
             for name, gain in latest.items():
                 self._arms[name].then = gain
         small = [name for name, gain in latest.items() if gain.is_sure and gain.share < SMALL]
         again = self._screened(small) if small else {}
         for name in small:
+            arm = self._arms[name]
             if self._on:
-                self._arms[name].then = again.get(name)
+                arm.then = again.get(name)
             else:
-                self._arms[name].alone = again.get(name)
+                arm.alone = again.get(name)
+
+    def _to_go_on(self, names: Iterable[str]) -> list[str]:
+        """Return the arms that may help beside those that are on: none of their kinds, and none that failed."""
+        kinds = {BY_NAME[name].kind for name in self._on} - {""}
+        others = [name for name in names if name not in self._on and not self._arms[name].lost]
+        return [name for name in others if BY_NAME[name].kind not in kinds]
 
     def _screened(self, names: list[str]) -> dict[str, Gain]:
         """Return the gains of arms by blocks of steps, in as many processes of the program as that takes."""
@@ -176,53 +198,63 @@ class Trying:
             visits = self._visits(outcome)
             series.append(visits)
             self._take_failures(outcome)
-            done = _between_bases(visits)
-            for arm in done:
+            compared = _between_bases(visits)
+            for arm in compared:
                 plan.remove(arm)
             plan = [name for name in plan if not self._arms[name].lost]
             gains = self._gains(series)
-            is_stuck = not done and not outcome.written.arm
+            is_stuck = not compared and not outcome.written.arm
             if not plan and again:
                 again -= 1
-                plan = plan_of([name for name, gain in gains.items() if gain.is_undecided], self.choice.rounds)
+                undecided = [name for name, gain in gains.items() if gain.is_undecided]
+                plan = plan_of(undecided, self.choice.rounds)
             if not plan or is_stuck or self._spent > SCREENING:
                 return gains
             outcome = self._run(self._screen_job(plan, 0), compiles=True)
 
     def _screen_job(self, plan: list[str], rounds: int) -> Job:
-        seconds = max(self._left_s * SCREENING, LEAST_SCREEN_S)
-        on, watched = [*self._on], self._watched()
-        return Job("screen", [], on=on, watched=watched, plan=plan, rounds=rounds, seconds=seconds)
+        return Job(
+            "screen",
+            [],
+            on=[*self._on],
+            watched=self._watched(),
+            plan=plan,
+            rounds=rounds,
+            seconds=max(self._left_s * SCREENING, LEAST_SCREEN_S),
+        )
 
     def _visits(self, outcome: Outcome) -> list[Visit]:
         visits = []
         for block in outcome.written.blocks:
-            visits.append((block.arm, median(block.step_ns)))
-            if not block.arm:
-                if not self._on:
-                    self._blocks_ns.append(visits[-1][1])
-                continue
-            arm = self._arms[block.arm]
-            usual_s = len(block.settling_s) * visits[-1][1] / 1e9
-            arm.cold_s = max(arm.cold_s, sum(block.settling_s) - usual_s)
+            step_ns = median(block.step_ns)
+            visits.append((block.arm, step_ns))
+            if block.arm:
+                arm = self._arms[block.arm]
+                usual_s = len(block.settling_s) * step_ns / 1e9
+                arm.cold_s = max(arm.cold_s, sum(block.settling_s) - usual_s)
+            elif not self._on:
+                self._blocks_ns.append(step_ns)
         return visits
 
-    def _gains(self, series: Iterable[Sequence[Visit]]) -> dict[str, Gain]:
-        series = list(series)
+    def _gains(self, series: Sequence[Sequence[Visit]]) -> dict[str, Gain]:
         bases = [step_ns for visits in series for arm, step_ns in visits if not arm]
-        changes = {name: values for name, values in changes_of(series).items() if not self._arms[name].lost}
+        changes = changes_of(series)
+        changes = {name: values for name, values in changes.items() if not self._arms[name].lost}
         intervals = pooled_intervals(changes)
-        return {name: Gain(interval, median(bases), tuple(self._on)) for name, interval in intervals.items()}
+        after = tuple(self._on)
+        return {name: Gain(interval, median(bases), after) for name, interval in intervals.items()}
 
     def _facts_of(self, outcome: Outcome) -> dict[str, LeverFacts]:
         """Return what there is to change in the program; raises CommandError if it cannot be tried."""
         ending = outcome.written.ending
         facts = outcome.written.seen or (ending.levers if ending else {})
-        if not outcome.written.seen and (outcome.error or not ending or not ending.steps):
+        ran = not outcome.error and ending and ending.steps
+        if not outcome.written.seen and not ran:
             raise CommandError(_why_not(outcome))
         self._facts = self._facts or facts
         for name, of_lever in facts.items():
-            self._arms[name].place = self._arms[name].place or of_lever.place
+            arm = self._arms[name]
+            arm.place = arm.place or of_lever.place
         return facts
 
     def _take_failures(self, outcome: Outcome) -> None:
@@ -236,7 +268,8 @@ class Trying:
         for name, text in raised.items():
             arm = self._arms[name]
             arm.lost = arm.lost or f"raises, and the program goes on: {text}"
-        for name in {block.arm for block in written.blocks if block.arm}:
+        measured = {block.arm for block in written.blocks if block.arm}
+        for name in measured:
             facts = ending.levers[name]
             if not facts.did:
                 self._arms[name].lost = facts.trouble or CHANGED_NOTHING
@@ -245,15 +278,19 @@ class Trying:
 
     def _confirm(self) -> None:
         """Run what saved time, and what cannot be switched, a process each, between runs of the base."""
-        if not self._facts and self._watched():
-            self._facts_of(self._run(Job("run", [], watched=self._watched())))
+        watched = self._watched()
+        if not self._facts and watched:
+            outcome = self._run(Job("run", [], watched=watched))
+            self._facts_of(outcome)
         winners = [arm for arm in self._arms.values() if _is_winner(arm)]
         alone = [arm for arm in self._arms.values() if self._needs_processes(arm)]
-        if not winners and not alone:
+        count = len(winners) + len(alone)
+        if not count:
             return
-        self.say(f"confirming {counted(len(winners) + len(alone), 'change')}, a process each")
+        self.say(f"confirming {counted(count, 'change')}, a process each")
         visits: list[Visit] = [("", self._base_run())]
-        for number in range(rounds_of(max(len(alone), 1), self.choice.rounds)):
+        rounds = rounds_of(max(len(alone), 1), self.choice.rounds)
+        for number in range(rounds):
             undecided = [arm for arm in alone if not _is_decided(arm)]
             again = [arm for arm in winners if number == 0 or (number == 1 and contradicts(arm))]
             todo = [arm for arm in (*again, *undecided) if not arm.lost]
@@ -265,15 +302,22 @@ class Trying:
                 visits.append(("", self._base_run()))
             self._take_changes(visits, winners, alone)
 
-    def _take_changes(self, visits: Sequence[Visit], winners: Sequence[Arm], alone: Sequence[Arm]) -> None:
+    def _take_changes(
+        self,
+        visits: Sequence[Visit],
+        winners: Sequence[Arm],
+        alone: Sequence[Arm],
+    ) -> None:
         changes = changes_of([visits])
-        of_alone = {arm.name: changes.get(arm.name, []) for arm in alone if not arm.lost}
-        self._run_changes = {**of_alone, AS_IT_IS: changes_as_it_is([visits])}
+        self._run_changes = {arm.name: changes.get(arm.name, []) for arm in alone if not arm.lost}
+        self._run_changes[AS_IT_IS] = changes_as_it_is([visits])
         intervals = pooled_intervals(self._run_changes)
         for arm in alone:
-            arm.alone = Gain(intervals[arm.name], self._base_ns) if arm.name in intervals else None
+            interval = intervals.get(arm.name)
+            arm.alone = None if interval is None else Gain(interval, self._base_ns)
         for arm in winners:
-            arm.run_change = math.expm1(mean(changes[arm.name])) if arm.name in changes else None
+            of_arm = changes.get(arm.name)
+            arm.run_change = None if of_arm is None else math.expm1(mean(of_arm))
 
     def _needs_processes(self, arm: Arm) -> bool:
         if arm.lost or arm.alone is not None:
@@ -287,14 +331,17 @@ class Trying:
             raise CommandError(_why_not(outcome))
         self._bases.append(ending)
         self._longest_s = max(LEAST_S, TIMES_LONGEST * outcome.seconds)
-        self._runs_ns.append(step_of(ending.step_ns))
-        return self._runs_ns[-1]
+        step_ns = step_of(ending.step_ns)
+        self._runs_ns.append(step_ns)
+        return step_ns
 
     def _arm_run(self, arm: Arm, on: Sequence[str] = ()) -> list[Visit]:
         """Run an arm once, and return its visit; none where it fails."""
-        job = Job("run", [], on=[*on] or ([arm.name] if arm.lever else []))
+        of_arm = [arm.name] if arm.lever else []
+        job = Job("run", [], on=[*on] or of_arm)
         compiles = any(BY_NAME[name].kind == "compile" for name in job.on)
-        outcome = self._run(job, compiles=compiles, program=self.choice.against if arm.name == AGAINST else None)
+        program = self.choice.against if arm.name == AGAINST else None
+        outcome = self._run(job, compiles=compiles, program=program)
         ending = outcome.written.ending
         if outcome.error or ending is None or not ending.step_ns:
             arm.lost = outcome.error or "too few steps"
@@ -322,10 +369,12 @@ class Trying:
         for _ in range(ROUNDS_TOGETHER):
             visits += self._arm_run(arm, names)
             visits.append(("", self._base_run()))
+        as_it_was = self._run_changes.get(AS_IT_IS, [])
         changes = {**self._run_changes, **changes_of([visits])}
-        changes[AS_IT_IS] = [*changes.get(AS_IT_IS, []), *changes_as_it_is([visits])]
+        changes[AS_IT_IS] = [*as_it_was, *changes_as_it_is([visits])]
         if not arm.lost:
-            arm.alone = Gain(pooled_intervals(changes)[TOGETHER], self._base_ns)
+            interval = pooled_intervals(changes)[TOGETHER]
+            arm.alone = Gain(interval, self._base_ns)
         judge(arm, self._bases, ())
         arm.after = names
         return arm
@@ -360,11 +409,19 @@ class Trying:
             steps=self.choice.steps,
         )
 
-    def _run(self, job: Job, *, compiles: bool = False, program: Program | None = None) -> Outcome:
-        compiling_s = min(COMPILING_S, max(LEAST_S, self._left_s)) if compiles else 0.0
-        longest_s = self._longest_s + 2 * job.seconds + compiling_s
+    def _run(
+        self,
+        job: Job,
+        *,
+        compiles: bool = False,
+        program: Program | None = None,
+    ) -> Outcome:
+        longest_s = self._longest_s + 2 * job.seconds
+        if compiles:
+            longest_s += min(COMPILING_S, max(LEAST_S, self._left_s))
         outcome = self.keeper.run(self._job(job, program), longest_s)
-        if ending := outcome.written.ending:
+        ending = outcome.written.ending
+        if ending:
             self._refused |= dict.fromkeys(ending.refused)
             self._device = ending.device or self._device
         return outcome
@@ -376,9 +433,11 @@ class Trying:
             facts = self._facts.get(arm.name)
             if arm.lost or arm.gain is not None:
                 tried.append(arm)
-            elif facts is not None and facts.trouble:
+            elif facts is None:
+                continue
+            elif facts.trouble:
                 skipped[arm.name] = facts.trouble
-            elif facts is not None and facts.saw and facts.most_share is not None:
+            elif facts.saw and facts.most_share is not None:
                 skipped[arm.name] = f"can save {facts.most_share:.1%} at most"
         tried.sort(key=lambda arm: -arm.gain.saved_ns if arm.gain else math.inf)
         return tried, skipped
@@ -389,33 +448,40 @@ CHANGED_NOTHING = "it changed nothing"
 
 def _between_bases(visits: Sequence[Visit]) -> list[str]:
     """Return the arms after which the program ran as it is."""
-    last = max((place for place, (arm, _) in enumerate(visits) if not arm), default=0)
+    bases = [place for place, (arm, _) in enumerate(visits) if not arm]
+    last = max(bases, default=0)
     return [arm for arm, _ in visits[:last] if arm]
 
 
 def _is_winner(arm: Arm) -> bool:
-    latest = arm.then or arm.alone
-    is_sure = latest is not None and latest.is_sure
-    return not arm.lost and (is_sure or (arm.alone is not None and arm.alone.is_sure))
+    gains = [gain for gain in (arm.then, arm.alone) if gain is not None]
+    return not arm.lost and any(gain.is_sure for gain in gains)
 
 
 def _is_decided(arm: Arm) -> bool:
-    interval = arm.alone.interval if arm.alone else None
-    return interval is not None and (interval.is_less or interval.is_more)
+    if arm.alone is None:
+        return False
+    interval = arm.alone.interval
+    return interval.is_less or interval.is_more
 
 
 def _why_not(outcome: Outcome) -> str:
     """Return why the program cannot be tried, with its last lines."""
     ending = outcome.written.ending
-    error = outcome.error or "it ran fewer than two steps"
-    refused = ending.refused if ending else []
-    if ending is not None and not ending.steps and not outcome.error:
+    error = outcome.error
+    if not error and ending is not None and not ending.steps:
         error = "it called no model and updated no optimizer in this process"
+    error = error or "it ran fewer than two steps"
+    refused = ending.refused if ending else []
     return "\n".join([CANNOT_BE_TRIED.format(error), *refused, *outcome.tail])
 
 
 def arms_of(choice: Choice) -> list[Arm]:
     """Return an arm for each lever that was chosen, or for all but those that must be named; and of --against."""
-    usual = (lever.name for lever in LEVERS if not lever.only_by_name)
-    arms = [Arm(name, BY_NAME[name]) for name in (usual if choice.levers is None else choice.levers)]
-    return [*arms, Arm(AGAINST)] if choice.against else arms
+    names = choice.levers
+    if names is None:
+        names = tuple(lever.name for lever in LEVERS if not lever.only_by_name)
+    arms = [Arm(name, BY_NAME[name]) for name in names]
+    if choice.against:
+        arms.append(Arm(AGAINST))
+    return arms

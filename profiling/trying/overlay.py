@@ -82,15 +82,26 @@ def _to_overlay(folders: Sequence[str]) -> list[str]:
 
     A folder on the file system of one above it is in that one's overlay.
     """
-    mounted = [_unescaped(line.split()[4]) for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    mounted = [_unescaped(line.split()[4]) for line in mounts]
     chosen: list[str] = []
     for folder in sorted({os.path.realpath(folder) for folder in folders}):
-        outer = [path for path in chosen if folder.startswith(f"{path}{os.sep}")]
-        if folder in chosen or (outer and Path(outer[-1]).stat().st_dev == Path(folder).stat().st_dev):
+        outer = [path for path in chosen if _is_below(folder, path)]
+        if folder in chosen or (outer and _device_of(outer[-1]) == _device_of(folder)):
             continue
-        below = [path for path in mounted if path.startswith(f"{folder}{os.sep}") and Path(path).is_dir()]
-        chosen += [path for path in dict.fromkeys([folder, *sorted(below)]) if path not in chosen]
+        below = [path for path in mounted if _is_below(path, folder) and Path(path).is_dir()]
+        with_mounts = dict.fromkeys([folder, *sorted(below)])
+        chosen += [path for path in with_mounts if path not in chosen]
     return sorted(chosen)
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path.startswith(f"{folder}{os.sep}")
+
+
+def _device_of(path: str) -> int:
+    """Return the number of the device that a path's file system is on."""
+    return Path(path).stat().st_dev
 
 
 def _unescaped(path: str) -> str:
@@ -115,23 +126,31 @@ def _size_of(path: str) -> int:
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _call(what: str, result: int) -> None:
+def _call(action: str, result: int) -> None:
     if result:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{action}: {os.strerror(number)}")
 
 
 def _unshare() -> None:
     """Have mounts of our own: as root at once, else as root of a user namespace."""
-    user, group = os.getuid(), os.getgid()
+    user = os.getuid()
+    group = os.getgid()
     if user == 0 and _libc.unshare(CLONE_NEWNS) == 0:
         return
     _call("a user namespace", _libc.unshare(CLONE_NEWUSER | CLONE_NEWNS))
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-        Path("/proc/self", name).write_text(text)
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
 
 
-def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
+def _mount(
+    source: str,
+    target: str,
+    kind: str,
+    flags: int,
+    data: str = "",
+) -> None:
     words = (word.encode() for word in (source, target, kind, data))
     source_, target_, kind_, data_ = words
     _call(f"mounting {target}", _libc.mount(source_, target_, kind_ or None, flags, data_ or None))

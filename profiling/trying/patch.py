@@ -61,9 +61,9 @@ class Patch:
         """Return what each call of such a model is in."""
         return NOTHING
 
-    def inputs(self, given: Any) -> Any:
+    def inputs(self, inputs: Any) -> Any:
         """Return what such a model is called with, in place of what the program gives."""
-        return given
+        return inputs
 
     def output(self, returned: Any) -> Any:
         """Return what such a call returns, in place of what the model does."""
@@ -201,7 +201,10 @@ class OfSetting(Patch):
         applies: Callable[[nn.Module], bool] = lambda _: True,
     ) -> None:
         super().__init__()
-        self.read, self.write, self.value, self.applies = read, write, value, applies
+        self.read = read
+        self.write = write
+        self.value = value
+        self.applies = applies
         self.before: Any = None
 
     def around(self, module: nn.Module) -> AbstractContextManager[Any]:

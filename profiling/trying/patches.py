@@ -25,16 +25,19 @@ MOST_WORKERS, FEWEST_WORKERS = 8, 2
 DATASET, NUM_WORKERS, PIN_MEMORY = 1, 6, 8
 #: With the collector off, younger objects are collected once in so many steps.
 STEPS_UNCOLLECTED = 100
+#: In the paths of files of functorch and of the compiler.
+OF_COMPILERS = ("_functorch", "_dynamo", "_inductor")
 #: Options of `checkpoint` that are not its function's.
 OF_CHECKPOINT = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
 
 
 def is_fp32(module: nn.Module) -> bool:
     """Return whether a model computes in fp32 here: its first weight is, and autocast is off."""
-    weight = next((weight for weight in module.parameters() if weight.is_floating_point()), None)
-    if weight is None or weight.dtype != torch.float32:
+    floating = (weight for weight in module.parameters() if weight.is_floating_point())
+    first = next(floating, None)
+    if first is None or first.dtype != torch.float32:
         return False
-    return not torch.is_autocast_enabled(weight.device.type)
+    return not torch.is_autocast_enabled(first.device.type)
 
 
 def is_on_gpu(module: nn.Module) -> bool:
@@ -47,7 +50,8 @@ class WithoutCalls(OfCalls):
 
     def __init__(self, *functions: tuple[Any, str], result: Any = None) -> None:
         super().__init__(*functions)
-        self.result, self.spent_s = result, 0.0
+        self.result = result
+        self.spent_s = 0.0
 
     def called(self, call: Call) -> Any:
         """Return at once, or time the call."""
@@ -61,17 +65,21 @@ class WithoutCalls(OfCalls):
 
 
 class WithOptions(OfCalls):
-    """The program's calls of a function get other options; `wanted` looks at those that they have."""
+    """The program's calls of a function get other options where `applies` says so of those that they have."""
 
     def __init__(
-        self, *functions: tuple[Any, str], value: Mapping[str, Any], wanted: Callable[[Options], bool]
+        self,
+        *functions: tuple[Any, str],
+        value: Mapping[str, Any],
+        applies: Callable[[Options], bool],
     ) -> None:
         super().__init__(*functions)
-        self.value, self.wanted = value, wanted
+        self.value = value
+        self.applies = applies
 
     def called(self, call: Call) -> Any:
         """Call with the other options."""
-        if self.wanted(call.options) and self.changes(call.frame):
+        if self.applies(call.options) and self.changes(call.frame):
             call.options |= self.value
         return call.make()
 
@@ -106,22 +114,26 @@ class Anomaly(Patch):
 
     def install(self) -> None:
         """Replace what all ways to switch it on call."""
-        self.asked, self.checks_nan, self.set_for_real = False, True, torch.set_anomaly_enabled
+        self.asked = False
+        self.checks_nan = True
+        self.set_for_real = torch.set_anomaly_enabled
 
-        def made(set_for_real: Callable[[bool, bool], None]) -> Callable[..., None]:
+        def replacement(set_for_real: Callable[[bool, bool], None]) -> Callable[..., None]:
             def set_enabled(mode: bool, check_nan: bool = True) -> None:
                 # Called by `detect_anomaly`; by functorch and the compiler for their own ends.
                 frame = caller_of(sys._getframe(1))
-                if any(part in frame.f_code.co_filename for part in ("_functorch", "_dynamo", "_inductor")):
+                file = frame.f_code.co_filename
+                if any(part in file for part in OF_COMPILERS):
                     set_for_real(mode, check_nan)
                     return
-                self.asked, self.checks_nan = mode, check_nan
+                self.asked = mode
+                self.checks_nan = check_nan
                 is_off = mode and self.changes(frame)
                 set_for_real(mode and not is_off, check_nan)
 
             return set_enabled
 
-        replace(torch, "set_anomaly_enabled", made)
+        replace(torch, "set_anomaly_enabled", replacement)
 
     def switched(self) -> None:
         """Switch off what the program has switched on, or on again."""
@@ -131,13 +143,18 @@ class Anomaly(Patch):
 
 
 class OfGroups(Patch):
-    """Optimizers of some classes get other flags in all their groups, where `wanted` says so of each."""
+    """Optimizers of some classes get other flags in all their groups, where `is_suited` says so of each."""
 
     def __init__(
-        self, classes: str, flags: Mapping[str, Any], wanted: Callable[[Mapping[str, Any]], bool]
+        self,
+        classes: str,
+        flags: Mapping[str, Any],
+        is_suited: Callable[[Mapping[str, Any]], bool],
     ) -> None:
         super().__init__()
-        self.classes, self.flags, self.wanted = classes.split(), flags, wanted
+        self.classes = classes.split()
+        self.flags = flags
+        self.is_suited = is_suited
         self.made_at: dict[int, str] = {}
         self.before: dict[int, tuple[Optimizer, list[Options]]] = {}
         self.unsuited: set[int] = set()
@@ -146,35 +163,38 @@ class OfGroups(Patch):
         """Hear of optimizers where they are made, and before each step."""
 
         def with_place(original: Callable[..., None]) -> Callable[..., None]:
-            def made(optimizer: Optimizer, *arguments: Any, **options: Any) -> None:
+            def initialize(optimizer: Optimizer, *arguments: Any, **options: Any) -> None:
                 self.made_at[id(optimizer)] = place_of(sys._getframe(1))
                 original(optimizer, *arguments, **options)
 
-            return made
+            return initialize
 
         replace(Optimizer, "__init__", with_place)
         register_optimizer_step_pre_hook(self.before_step)
 
     def before_step(self, optimizer: Optimizer, *_: Any) -> None:
         """Take an optimizer that can be changed, and count its steps with the flags."""
-        number, groups = id(optimizer), optimizer.param_groups
+        number = id(optimizer)
+        groups = optimizer.param_groups
         if number in self.unsuited:
             return
         if number not in self.before:
             is_known = type(optimizer).__name__ in self.classes
-            if not is_known or not all(self.wanted(group) for group in groups):
+            if not is_known or not all(self.is_suited(group) for group in groups):
                 self.unsuited.add(number)
                 return
             self.saw += 1
             self.place = self.place or self.made_at.get(number, "")
-            flags = [{name: group.get(name) for name in self.flags} for group in groups]
-            self.before[number] = optimizer, flags
+            self.before[number] = optimizer, [self._flags_of(group) for group in groups]
             if self.is_active:
                 self._set(optimizer, [self.flags] * len(groups))
         if self.is_active:
-            are_set = all(group.get(name) == value for group in groups for name, value in self.flags.items())
+            are_set = all(self._flags_of(group) == self.flags for group in groups)
             self.did += are_set
             self.trouble = "" if are_set else "the program sets it back (load_state_dict?)"
+
+    def _flags_of(self, group: Options) -> Options:
+        return {name: group.get(name) for name in self.flags}
 
     def switched(self) -> None:
         """Set the flags, or those of before."""
@@ -193,7 +213,8 @@ class Fused(OfGroups):
         super()._set(optimizer, flags)
         optimizer._step_supports_amp_scaling = self.is_active  # type: ignore[attr-defined]
         for weight, state in optimizer.state.items():
-            if isinstance(step := state.get("step"), torch.Tensor):
+            step = state.get("step")
+            if isinstance(step, torch.Tensor):
                 state["step"] = step.to(weight.device if self.is_active else "cpu")
 
 
@@ -201,7 +222,9 @@ def may_be_fused(group: Mapping[str, Any]) -> bool:
     """Return whether the fused kernels could, and do not, update the weights of a group."""
     if any(group.get(flag) for flag in ("fused", "capturable", "differentiable")):
         return False
-    return all(weight.is_floating_point() and weight.device.type in ("cpu", "cuda") for weight in group["params"])
+    weights = group["params"]
+    are_on_known_devices = all(weight.device.type in ("cpu", "cuda") for weight in weights)
+    return are_on_known_devices and all(weight.is_floating_point() for weight in weights)
 
 
 class Compiled(OfRoots):
@@ -209,8 +232,10 @@ class Compiled(OfRoots):
 
     def __init__(self, mode: str | None = None) -> None:
         super().__init__()
-        self.mode, self.compiled = mode, dict[int, Any]()
-        self.graphs = self.graphs_before = 0
+        self.mode = mode
+        self.compiled: dict[int, Any] = {}
+        self.graphs = 0
+        self.graphs_before = 0
 
     def wanted(self, module: nn.Module) -> bool:
         """Return whether a model is not compiled yet."""
@@ -238,7 +263,9 @@ class Compiled(OfRoots):
 def _graphs() -> int:
     """Return how many graphs the compiler has made."""
     dynamo = sys.modules.get("torch._dynamo.utils")
-    return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo is not None else 0
+    if dynamo is None:
+        return 0
+    return int(dynamo.counters["stats"]["unique_graphs"])
 
 
 class Sdpa(OfRoots):
@@ -251,8 +278,9 @@ class Sdpa(OfRoots):
     def change(self, module: nn.Module) -> None:
         """Choose the kind of attention."""
         kind = "sdpa" if self.is_active else "eager"
-        part: Any = next(part for part in module.modules() if hasattr(part, "set_attn_implementation"))
-        part.set_attn_implementation(kind)
+        parts = (part for part in module.modules() if hasattr(part, "set_attn_implementation"))
+        outermost: Any = next(parts)
+        outermost.set_attn_implementation(kind)
 
 
 def _has_eager_attention(module: nn.Module) -> bool:
@@ -268,7 +296,8 @@ class Bf16(Patch):
         """Cast the calls of models in fp32."""
         if not is_fp32(module) or not self.changes():
             return NOTHING
-        return torch.autocast(next(module.parameters()).device.type, torch.bfloat16)
+        first = next(module.parameters())
+        return torch.autocast(first.device.type, torch.bfloat16)
 
     def output(self, returned: Any) -> Any:
         """Return fp32."""
@@ -291,9 +320,9 @@ class Float32(OfRoots):
         if self.is_active:
             module.float()
 
-    def inputs(self, given: Any) -> Any:
+    def inputs(self, inputs: Any) -> Any:
         """Return float32."""
-        return mapped(given, _from_float64) if self.is_active else given
+        return mapped(inputs, _from_float64) if self.is_active else inputs
 
 
 def _from_float64(tensor: torch.Tensor) -> torch.Tensor:
@@ -305,7 +334,8 @@ class Workers(OfCalls):
 
     def __init__(self) -> None:
         super().__init__((data.DataLoader, "__init__"))
-        self.spent_s, self.prefetched = 0.0, 0
+        self.spent_s = 0.0
+        self.prefetched = 0
 
     def install(self) -> None:
         """Also time how long loaders without workers take for a batch."""
@@ -324,18 +354,26 @@ class Workers(OfCalls):
 
     def called(self, call: Call) -> Any:
         """Give a loader workers."""
-        options, given = call.options, len(call.arguments)
-        dataset = call.arguments[DATASET] if given > DATASET else options.get("dataset")
-        has_workers = given > NUM_WORKERS or options.get("num_workers", 0)
+        options = call.options
+        positional = len(call.arguments)
+        dataset = call.arguments[DATASET] if positional > DATASET else options.get("dataset")
+        has_workers = positional > NUM_WORKERS or options.get("num_workers", 0)
         if isinstance(dataset, data.IterableDataset):
             self.trouble = "each worker would repeat an IterableDataset"
-        elif any(getattr(tensor, "is_cuda", False) for tensor in getattr(dataset, "tensors", ())):
+        elif _holds_gpu_tensors(dataset):
             self.trouble = "the data is on the GPU"
         elif not has_workers and self.changes(call.frame):
-            count = max(FEWEST_WORKERS, min(MOST_WORKERS, len(os.sched_getaffinity(0))))
+            cores = len(os.sched_getaffinity(0))
+            count = max(FEWEST_WORKERS, min(MOST_WORKERS, cores))
+            batches = count * (options.get("prefetch_factor") or 2)
             options |= {"num_workers": count, "persistent_workers": True}
-            self.prefetched = max(self.prefetched, count * (options.get("prefetch_factor") or 2))
+            self.prefetched = max(self.prefetched, batches)
         return call.make()
+
+
+def _holds_gpu_tensors(dataset: Any) -> bool:
+    tensors = getattr(dataset, "tensors", ())
+    return any(getattr(tensor, "is_cuda", False) for tensor in tensors)
 
 
 class Pinned(OfCalls):
@@ -358,14 +396,14 @@ class Pinned(OfCalls):
         return call.make()
 
     def _unblocked(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def moved(tensor: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+        def move(tensor: torch.Tensor, *arguments: Any, **options: Any) -> Any:
             waits = self.is_active and not tensor.is_cuda and not options.get("non_blocking")
             if waits and tensor.is_pinned():
                 options["non_blocking"] = True
                 self.did += 1
             return original(tensor, *arguments, **options)
 
-        return moved
+        return move
 
 
 class ReadLate(OfCalls):
@@ -382,18 +420,19 @@ class ReadLate(OfCalls):
         if not tensor.is_cuda or tensor.numel() != 1 or not self.changes(call.frame):
             return call.make()
         line = call.frame.f_code.co_filename, call.frame.f_lineno
-        key = (*line, self.reads[line])
+        key = (*line, self.reads[line])  # the first read at this line in the step, the second, …
         self.reads[line] += 1
         number = torch.empty((), dtype=tensor.dtype, pin_memory=True)
         number.copy_(tensor.detach().reshape(()), non_blocking=True)
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
-        before = self.earlier.get(key)
+        earlier = self.earlier.get(key)
         self.earlier[key] = number, event
-        if before is None:
+        if earlier is None:
             return call.make()
-        before[1].synchronize()
-        return call.function(before[0])
+        earlier_number, earlier_event = earlier
+        earlier_event.synchronize()
+        return call.function(earlier_number)
 
     def step_ended(self) -> None:
         """Count a step's reads anew."""
@@ -407,7 +446,9 @@ class WithoutCollector(Patch):
 
     def install(self) -> None:
         """Hear of collections."""
-        self.spent_s, self.began_s, self.steps = 0.0, 0.0, 0
+        self.spent_s = 0.0
+        self.began_s = 0.0
+        self.steps = 0
         gc.callbacks.append(self.heard)
 
     def heard(self, phase: str, _: Any) -> None:
@@ -440,14 +481,19 @@ def tf32() -> OfSetting:
     """Return the patch by which products and convolutions use TF32."""
 
     def read() -> tuple[bool, bool]:
-        return torch.get_float32_matmul_precision() != "highest", torch.backends.cudnn.allow_tf32
+        products = torch.get_float32_matmul_precision() != "highest"
+        return products, torch.backends.cudnn.allow_tf32
 
     def write(values: tuple[bool, bool]) -> None:
         products, torch.backends.cudnn.allow_tf32 = values
-        if products != read()[0]:
+        are_set, _ = read()
+        if products != are_set:
             torch.set_float32_matmul_precision("high" if products else "highest")
 
-    return OfSetting(read, write, (True, True), lambda module: is_on_gpu(module) and is_fp32(module))
+    def can_use_tf32(module: nn.Module) -> bool:
+        return is_on_gpu(module) and is_fp32(module)
+
+    return OfSetting(read, write, (True, True), can_use_tf32)
 
 
 def cudnn_benchmark() -> OfSetting:
@@ -469,11 +515,13 @@ def not_deterministic() -> OfSetting:
     """Return the patch that allows algorithms which are not deterministic."""
 
     def read() -> tuple[bool, bool, bool]:
+        is_on = torch.are_deterministic_algorithms_enabled()
         warns = torch.is_deterministic_algorithms_warn_only_enabled()
-        return torch.are_deterministic_algorithms_enabled(), warns, torch.backends.cudnn.deterministic
+        return is_on, warns, torch.backends.cudnn.deterministic
 
     def write(values: tuple[bool, bool, bool]) -> None:
-        torch.use_deterministic_algorithms(values[0], warn_only=values[1])
-        torch.backends.cudnn.deterministic = values[2]
+        is_on, warns, of_cudnn = values
+        torch.use_deterministic_algorithms(is_on, warn_only=warns)
+        torch.backends.cudnn.deterministic = of_cudnn
 
     return OfSetting(read, write, (False, False, False))

@@ -34,11 +34,11 @@ def suggestions_of(report: Path) -> tuple[dict[str, Suggestion], str]:
     words = [sys.executable, "-m", "nvtx_kernels", "rank", str(report), "--format", "json"]
     paths = (str(PACKAGES[0].parent), os.environ.get("PYTHONPATH", ""))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    asked = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    if asked.returncode:
-        lines = asked.stderr.strip().splitlines() or [""]
+    outcome = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    if outcome.returncode:
+        lines = outcome.stderr.strip().splitlines() or [""]
         return {}, lines[-1]
-    answer = json.loads(asked.stdout)
+    answer = json.loads(outcome.stdout)
     suggestions: dict[str, Suggestion] = {}
     for fix in answer.get("fixes") or ():
         suggestion = Suggestion(fix["rule"], fix["sentence"], fix["alone_low_ns"], fix["alone_ns"])

@@ -66,10 +66,14 @@ class Run:
         self.course = self._course()
         self.steps = Steps(self._step_ended, self._call)
         self._roots: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        self._with_inputs, self._around, self._with_output = map(self._those_with, ("inputs", "around", "output"))
+        self._with_inputs = self._those_with("inputs")
+        self._around = self._those_with("around")
+        self._with_output = self._those_with("output")
         self._optimizers: dict[int, Optimizer] = {}
-        self._arm, self._raised = "", dict[str, str]()
-        self._timed_from_s, self._spent_s = 0.0, dict[str, float]()
+        self._arm = ""
+        self._raised = dict[str, str]()
+        self._timed_from_s = 0.0
+        self._spent_s = dict[str, float]()
 
     def go(self) -> NoReturn:
         """Run the program until it ends or the job is done, write how it ended, and end the process."""
@@ -147,7 +151,8 @@ class Run:
         squares = 0.0
         for optimizer in self._optimizers.values():
             for group in optimizer.param_groups:
-                squares += sum(float(weight.detach().double().square().sum()) for weight in group["params"])
+                of_group = [float(weight.detach().double().square().sum()) for weight in group["params"]]
+                squares += sum(of_group)
         return float(squares**0.5)
 
     def _course(self) -> Course:
@@ -174,7 +179,9 @@ class Run:
         self._take_shares(facts)
         self.write(Seen(facts))
         arms = [arm for arm in self.job.plan if is_worth_a_run(facts[arm])]
-        return plan_of(arms, rounds_of(len(arms), self.job.rounds)) if self.job.rounds else arms
+        if not self.job.rounds:
+            return arms
+        return plan_of(arms, rounds_of(len(arms), self.job.rounds))
 
     def _facts(self) -> dict[str, LeverFacts]:
         """Return what is known of the levers; those that are for a GPU see nothing where none is used."""
@@ -211,7 +218,11 @@ class Run:
             self.finish()
 
     def _call(
-        self, call: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        call: Callable[..., Any],
+        module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         """Make the call of a model as its patches want it."""
         if module not in self._roots:
@@ -234,9 +245,8 @@ class Run:
 
     def _those_with(self, method: str) -> list[Patch]:
         """Return the patches that have a method of their own."""
-        return [
-            patch for patch in self.patches.values() if getattr(type(patch), method) is not getattr(Patch, method)
-        ]
+        inherited = getattr(Patch, method)
+        return [patch for patch in self.patches.values() if getattr(type(patch), method) is not inherited]
 
     def _updated(self, optimizer: Optimizer, *_: Any) -> None:
         self._optimizers[id(optimizer)] = optimizer
@@ -267,8 +277,10 @@ class Run:
 
     def _hear_command(self, _: str, words: Any, __: Any, variables: Any) -> None:
         """Stop a program that starts ranks by a command: a starter, or itself with a rank, as Lightning does."""
-        command = [os.fsdecode(word) for word in words] if isinstance(words, list | tuple) else [str(words)]
-        starter = next((word for word in command[:4] if Path(word).name in STARTERS), "")
+        is_list = isinstance(words, list | tuple)
+        command = [os.fsdecode(word) for word in words] if is_list else [str(words)]
+        starters = (word for word in command[:4] if Path(word).name in STARTERS)
+        starter = next(starters, "")
         is_rank = variables is not None and "LOCAL_RANK" in variables and "LOCAL_RANK" not in os.environ
         if starter or is_rank:
             self.finish(STARTS_ITSELF.format(Path(starter).name or "a process a rank"))
@@ -331,6 +343,7 @@ def main() -> NoReturn:
     """Do the job of a file, as a rank: JOB RESULTS program …, where the program is that of the job."""
     _, job_file, results, *program = sys.argv
     facts = json.loads(Path(job_file).read_text())
-    job, place = Job(**facts["job"]), Place(**facts["place"])
+    job = Job(**facts["job"])
+    place = Place(**facts["place"])
     job.program = program
     go(job, place, Path(results))

@@ -60,7 +60,11 @@ class Steps(Phases):
             yield
 
     def _called(
-        self, call: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        call: Callable[..., Any],
+        module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         self.began_s = self.began_s or time.perf_counter()
         output = self._make_call(call, module, args, kwargs)

@@ -221,7 +221,13 @@ def _chained(before: Any) -> Any:
 
     class Chained(before):  # type: ignore[misc]
         @staticmethod
-        def create(is_subgraph: bool, name: str | None, parent: Any, *args: Any, **kwargs: Any) -> Any:
+        def create(
+            is_subgraph: bool,
+            name: str | None,
+            parent: Any,
+            *args: Any,
+            **kwargs: Any,
+        ) -> Any:
             generator = before.create(is_subgraph, name, parent, *args, **kwargs)
             module, backward = inductor.graph_in_work()
             # A part of a graph has ranges if the whole has.

@@ -67,7 +67,10 @@ class _Waiting(MetaPathFinder):
         self._act = act
 
     def find_spec(
-        self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None
+        self,
+        name: str,
+        _path: Sequence[str] | None,
+        _target: ModuleType | None = None,
     ) -> ModuleSpec | None:
         if name != ENTRY:
             return None
@@ -158,7 +161,8 @@ def is_bookkeeping(line: Any) -> bool:
 
 def nodes_of_call(announcer: FrameType) -> list[torch.fx.Node]:
     """Return the graph nodes of the kernel call that a function announces, in their order."""
-    variables, nodes = announcer.f_locals, dict[Any, None]()
+    variables = announcer.f_locals
+    nodes = dict[Any, None]()
     if SCHEDULED in variables:
         for scheduled in variables[SCHEDULED]:
             nodes.update(dict.fromkeys(getattr(getattr(scheduled, "node", None), "origins", ())))
@@ -174,7 +178,9 @@ def metas_before(nodes: Iterable[torch.fx.Node], is_placed: Callable[[Any], bool
 
     A sum of gradients is made by AOTAutograd and by Inductor's passes, not by a module: it has no modules itself.
     """
-    metas, seen, further = [], set[torch.fx.Node](), list(nodes)
+    metas = []
+    seen = set[torch.fx.Node]()
+    further = list(nodes)
     while further and len(seen) < _MAX_BEFORE:
         for node in further.pop().all_input_nodes:
             if node in seen or node.op == "placeholder":

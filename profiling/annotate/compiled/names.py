@@ -69,11 +69,14 @@ def modules_of(meta: Meta) -> Mapping[str, tuple[str, Any]]:
 
 def kernel_path(nodes: Iterable[tuple[int, Meta]], name_of: ModuleName, *, backward: bool) -> Names:
     """Return the path of a kernel call made of nodes, given by what they do in it; () if none of them has one."""
-    placed = [(work, path, meta) for work, meta in nodes if (path := path_of(meta, name_of))]
-    if not placed:
+    by_work: dict[int, list[tuple[Names, Meta]]] = {}
+    for work, meta in nodes:
+        path = path_of(meta, name_of)
+        if path:
+            by_work.setdefault(work, []).append((path, meta))
+    if not by_work:
         return ()
-    most = max(work for work, _, _ in placed)
-    working = [(path, meta) for work, path, meta in placed if work == most]
+    working = by_work[max(by_work)]
     # A node of a backward graph that repeats a node of the forward is recomputed.
     again = backward and all(meta.get("partitioner_tag") == "is_forward" for _, meta in working)
     above = (RECOMPUTE,) if again else ()
@@ -100,14 +103,16 @@ def path_of_sum(metas: Iterable[Meta], name_of: ModuleName) -> Names:
 
 def shared(paths: Sequence[Names]) -> Names:
     """Return the names that all paths begin with."""
-    common = takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
+    by_depth = zip(*paths, strict=False)
+    common = takewhile(lambda names: len(set(names)) == 1, by_depth)
     return tuple(names[0] for names in common)
 
 
 def fusion_name(parts: Sequence[Names]) -> str:
     """Name a fusion for its parts, given by their paths below the range that they share; of bounded length."""
     for label in (_short, _ends, " ".join):
-        labels = list(dict.fromkeys(label(part)[:MAX_PART] if part else SELF for part in parts))
+        names = [label(part)[:MAX_PART] if part else SELF for part in parts]
+        labels = list(dict.fromkeys(names))
         if len(labels) == len(parts):
             break
     more = len(labels) - MAX_PARTS
@@ -118,7 +123,8 @@ def fusion_name(parts: Sequence[Names]) -> str:
 
 def _short(part: Names) -> str:
     """Return a part's own name; with the outermost one before it where that has an index."""
-    return _ends(part) if part[0][-1].isdigit() else part[-1]
+    outermost, innermost = part[0], part[-1]
+    return _ends(part) if outermost[-1].isdigit() else innermost
 
 
 def _ends(part: Names) -> str:

@@ -75,9 +75,15 @@ class Ranges:
     """
 
     def __init__(
-        self, paths: Sequence[Names], category: str, leaves: Leaves = (), model: str | None = None
+        self,
+        paths: Sequence[Names],
+        category: str,
+        leaves: Leaves = (),
+        model: str | None = None,
     ) -> None:
-        self.paths, self.category, self.leaves = tuple(paths), category, leaves
+        self.paths = tuple(paths)
+        self.category = category
+        self.leaves = leaves
         self._model = model
         self.model_label = None if model is None else label(model, None, category)
         names = {name for path in self.paths for name in path}
@@ -92,8 +98,10 @@ class Ranges:
         """
         global looks_around
         looks_around |= self._model is not None
-        category, stack = range_stack.here().compiled_call, range_stack.stack()
-        called = stack[-1].label.name if stack and isinstance(stack[-1], CompiledCall) else ""
+        category = range_stack.here().compiled_call
+        stack = range_stack.stack()
+        innermost = stack[-1] if stack else None
+        called = innermost.label.name if isinstance(innermost, CompiledCall) else ""
         if self.category != FORWARD or (category == FORWARD and not called):
             return Opened(self)
         key = category, called
@@ -113,9 +121,11 @@ class Ranges:
         """Return how many ranges both paths have in common, and the labels of the others of the new one."""
         change = self._changes.get((old, new))
         if change is None:
-            before, after = (self.paths[number] if number != NOWHERE else () for number in (old, new))
+            before = self.paths[old] if old != NOWHERE else ()
+            after = self.paths[new] if new != NOWHERE else ()
             common = len(shared((before, after)))
-            change = self._changes[old, new] = (common, [self.labels[name] for name in after[common:]])
+            labels = [self.labels[name] for name in after[common:]]
+            change = self._changes[old, new] = (common, labels)
         return change
 
 
@@ -198,13 +208,17 @@ def _follow(leaves: Leaves, move: Callable[[int], None]) -> None:
     """Call `move` with a path's number before each leaf of the node that now runs, and with NOWHERE after it."""
     with suppress(RuntimeError):  # the code does not run inside autograd's engine
         node = torch._C._current_autograd_node()
-        matched = _matched(leaves, [function for function, _ in node.next_functions]) if node is not None else []
-        if matched:
-            hooks = _Hooks()
-            for function, number in matched:
-                hooks.handles.append(function.register_prehook(partial(_moved, move, number)))
-                hooks.handles.append(function.register_hook(partial(_moved, move, NOWHERE)))
-            _engine.queue_callback(hooks)
+        if node is None:
+            return
+        following = [function for function, _ in node.next_functions]
+        matched = _matched(leaves, following)
+        if not matched:
+            return
+        hooks = _Hooks()
+        for function, number in matched:
+            hooks.handles.append(function.register_prehook(partial(_moved, move, number)))
+            hooks.handles.append(function.register_hook(partial(_moved, move, NOWHERE)))
+        _engine.queue_callback(hooks)
 
 
 def _moved(move: Callable[[int], None], number: int, *_gradients: object) -> None:

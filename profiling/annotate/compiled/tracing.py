@@ -84,8 +84,10 @@ def _note_update(context: Any) -> None:
     if not getattr(output.root_tx, "one_graph", False):
         context.graph_break()
     with _harmless():
-        optimizer, run = weakref.ref(here["optimizer"].value), here["run"].get_function()
-        compile_graph, works_before = output.compiler_fn, _works_before.get(id(output), False)
+        optimizer = weakref.ref(here["optimizer"].value)
+        run = here["run"].get_function()
+        compile_graph = output.compiler_fn
+        works_before = _works_before.get(id(output), False)
 
         @functools.wraps(compile_graph)
         def compile_and_wrap(*graph: Any, **options: Any) -> Any:
@@ -181,7 +183,8 @@ def keep_eager(module: ModuleType, *, and_what_it_calls: bool) -> None:
     """Have Python run a module's functions where they are not part of a graph."""
     frames: Any = getattr(torch._C._dynamo, "eval_frame", None)
     if hasattr(frames, "_FrameAction") and hasattr(frames, "set_code_exec_strategy"):
-        skip, as_usual = frames._FrameAction.SKIP, frames._FrameAction.DEFAULT
+        skip = frames._FrameAction.SKIP
+        as_usual = frames._FrameAction.DEFAULT
         strategy = frames._FrameExecStrategy(skip, skip if and_what_it_calls else as_usual)
         for code in _codes(module, module.__name__):
             frames.set_code_exec_strategy(code, strategy)
