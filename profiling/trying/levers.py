@@ -77,7 +77,7 @@ _EMPTYING = (torch.cuda, "empty_cache"), (torch.cuda.memory, "empty_cache")
 LEVERS: tuple[Lever, ...] = (
     Lever(
         "workers",
-        ("host_pause",),
+        ("host_pause", "loader"),
         "loader with workers",
         patches.Workers,
         Numbers.RANDOM,
