@@ -45,7 +45,8 @@ class NsysParquet(NsysTables):
         if table.name not in self.files:
             return ()
         numbers = {ours: (theirs, table.missing.get(ours)) for ours, theirs in table.columns.items() if theirs}
-        texts = ("text",) if numbers.pop("text", None) else ()
+        has_texts = numbers.pop("text", None) is not None
+        texts = ("text",) if has_texts else ()
         file = _File(self.files[table.name], numbers, texts)
         expect(file.rows)
         return [partial(file.read, [group]) for group in file.groups]
@@ -77,21 +78,29 @@ class NsysParquet(NsysTables):
             events = file.read([group])
             require_within(file.path, arrow.text_bytes(events.select(["binaryData"])))
             payload = _plain(events["binaryData"])
-            rows = events.filter(pc.greater(pc.fill_null(pc.binary_length(payload), 0), 0))
+            length = pc.fill_null(pc.binary_length(payload), 0)
+            rows = events.filter(pc.greater(length, 0))
             unpacked += len(rows) * len(rows.column_names) * OBJECT_BYTES + arrow.text_bytes(rows)
             require_within(file.path, unpacked)
             texts = _decoded(rows["text"])
-            text_ids = rows["text_id"].to_pylist() if "text_id" in rows.column_names else [-1] * len(rows)
+            text_ids = [-1] * len(rows)
+            if "text_id" in rows.column_names:
+                text_ids = rows["text_id"].to_pylist()
             registered = self.strings({text_id for text_id in text_ids if text_id >= 0})
             names = [text or registered.get(text_id, "") for text, text_id in zip(texts, text_ids, strict=True)]
+            starts = rows["start"].to_pylist()
+            threads = rows["thread"].to_pylist()
             blobs = _plain(rows["binaryData"]).to_pylist()
-            carried = zip(rows["start"].to_pylist(), rows["thread"].to_pylist(), names, blobs, strict=True)
-            yield from (PayloadEvent(*event) for event in carried if event[2].lower().startswith("nccl"))
+            for start, thread, name, blob in zip(starts, threads, names, blobs, strict=True):
+                if name.lower().startswith("nccl"):
+                    yield PayloadEvent(start, thread, name, blob)
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the text of these string ids; an id without text is left out."""
-        rows = self._strings.filter(pc.is_in(self._strings["id"], arrow.integers(sorted(ids))))
-        require_within(self.files[STRINGS], len(rows) * 2 * OBJECT_BYTES + arrow.text_bytes(rows))
+        is_asked = pc.is_in(self._strings["id"], arrow.integers(sorted(ids)))
+        rows = self._strings.filter(is_asked)
+        unpacked = len(rows) * 2 * OBJECT_BYTES + arrow.text_bytes(rows)
+        require_within(self.files[STRINGS], unpacked)
         return dict(zip(rows["id"].to_pylist(), _decoded(rows["value"]), strict=True))
 
     @cached_property
@@ -116,15 +125,19 @@ class _File:
             names = file.schema_arrow.names
         self.rows = self.metadata.num_rows
         self.groups = range(self.metadata.num_row_groups)
-        read_columns = {name for theirs, _ in numbers.values() for name in theirs.split(" * ")} | {*texts}
+        read_columns = {*texts}
+        for theirs, _ in numbers.values():
+            read_columns.update(theirs.split(" * "))
         self.columns = [name for name in names if name in read_columns]
-        if repeated := [name for name, count in Counter(self.columns).items() if count > 1]:
-            raise NotAReport(f"{path} has several columns {repeated[0]!r}: it is not nsys's.")
+        for name, count in Counter(self.columns).items():
+            if count > 1:
+                raise NotAReport(f"{path} has several columns {name!r}: it is not nsys's.")
         # The columns' bytes in memory: a number per row each, and texts as the file states. Its statistics of
         # single columns are not read: where they are damaged, Arrow ends the process.
         with self._refusing():
             stored = sum(self.metadata.row_group(group).total_byte_size for group in self.groups)
-        require_within(path, int(max(stored, self.rows * NUMBER_BYTES * len(self.columns))))
+        of_numbers = self.rows * NUMBER_BYTES * len(self.columns)
+        require_within(path, int(max(stored, of_numbers)))
 
     def read(self, groups: Sequence[int]) -> pa.Table:
         """Return the rows of some groups: numbers as int64 where the file has them, and texts as it has them."""
@@ -136,11 +149,11 @@ class _File:
             raw = file.read_row_groups(groups, columns=self.columns, use_threads=few)
             arrow.require_texts(raw)
         try:
-            numbers = {ours: self._number(raw, *source) for ours, source in self.numbers.items()}
-            texts = {name: _texts(raw, name) for name in self.texts}
+            columns = {ours: self._number(raw, *source) for ours, source in self.numbers.items()}
+            columns |= {name: _texts(raw, name) for name in self.texts}
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise NotAReport(f"{self.path} has values of another type than nsys's: {error}.") from error
-        return pa.table({name: values for name, values in {**numbers, **texts}.items() if values is not None})
+        return pa.table({name: values for name, values in columns.items() if values is not None})
 
     def _number(self, raw: pa.Table, theirs: str, missing: int | None) -> pa.ChunkedArray | None:
         """Return a column, or the product of some; None where the file has none."""
@@ -153,7 +166,8 @@ class _File:
                     raise NotAReport(f"{self.path.name} has no column {name!r}: it is not nsys's.")
                 return None
             values = pc.cast(raw[name], pa.int64())
-            values = values if missing is None else pc.fill_null(values, arrow.integer(missing))
+            if missing is not None:
+                values = pc.fill_null(values, arrow.integer(missing))
             product = values if product is None else pc.multiply(product, values)
         return product
 
@@ -162,7 +176,8 @@ class _File:
         try:
             yield
         except (pa.ArrowException, OSError, UnicodeError, KeyError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+            text = str(error).strip() or type(error).__name__
+            reason = text.splitlines()[0].rstrip(".")
             raise NotAReport(f"{self.path} is damaged: {reason}. Export the report again.") from error
 
 

@@ -29,7 +29,8 @@ def with_bare_names(part: Part) -> pa.Table:
     """
     events = part()
     is_read = pc.is_in(events["event"], arrow.integers(EVENTS_READ))
-    events = events if pc.all(is_read).as_py() else events.filter(is_read)
+    if not pc.all(is_read).as_py():
+        events = events.filter(is_read)
     batches = events.combine_chunks().to_batches()
     if batches:
         return pa.Table.from_batches([_bare(batch) for batch in batches])
@@ -38,14 +39,19 @@ def with_bare_names(part: Part) -> pa.Table:
 
 def _bare(events: pa.RecordBatch) -> pa.RecordBatch:
     codes, texts = _encoded(events["text"])
-    name_of, names, seq_of = _without_suffixes(texts)
-    name, seq = (name_of, seq_of) if codes is None else (name_of[codes], seq_of[codes])
+    name, names, seq = _without_suffixes(texts)
     event = arrow.to_numpy(events["event"])
     meta = np.flatnonzero((event == MARK_TYPE) | (event == DOMAIN_TYPE))
-    meta_texts, position = np.unique(meta if codes is None else codes[meta], return_inverse=True)
+    text_of_meta = meta
+    if codes is not None:
+        name = name[codes]
+        seq = seq[codes]
+        text_of_meta = codes[meta].astype(np.int64)
+    meta_texts, position = np.unique(text_of_meta, return_inverse=True)
     name[meta] = len(names) + position
     seq[meta] = NO_SEQUENCE
-    distinct = pa.concat_arrays([names, texts.take(arrow.from_numpy(meta_texts.astype(np.int64)))])
+    whole_texts = texts.take(arrow.from_numpy(meta_texts))
+    distinct = pa.concat_arrays([names, whole_texts])
     text = pa.DictionaryArray.from_arrays(arrow.from_numpy(name), as_text(distinct))
     columns = {name: events[name] for name in events.schema.names}
     return pa.RecordBatch.from_pydict({**columns, "text": text, "seq": arrow.from_numpy(seq)})
@@ -66,7 +72,9 @@ def _encoded(column: pa.Array) -> tuple[Int32s | None, pa.Array]:
     texts = texts.cast(pa.binary())
     if texts.null_count:
         texts = pc.fill_null(texts, arrow.binary([""]).cast(pa.binary())[0])
-    return None if codes is None else arrow.to_numpy(codes), texts
+    if codes is None:
+        return None, texts
+    return arrow.to_numpy(codes), texts
 
 
 def _without_suffixes(texts: pa.Array) -> tuple[Int32s, pa.Array, Int64s]:
@@ -78,13 +86,18 @@ def _without_suffixes(texts: pa.Array) -> tuple[Int32s, pa.Array, Int64s]:
         bare, _, _ = _split(bare, suffix)
     again = bare.dictionary_encode()
     sequence = np.full(len(texts), NO_SEQUENCE, np.int64)
-    numbers = as_text(_split(tails, ",")[0])
+    first_tails, _, _ = _split(tails, ",")
+    numbers = as_text(first_tails)
     is_short = arrow.to_numpy(pc.binary_length(numbers)) <= MOST_DIGITS
-    if not (arrow.to_numpy(pc.ascii_is_decimal(numbers)) & is_short).all():
+    is_decimal = arrow.to_numpy(pc.ascii_is_decimal(numbers))
+    if not (is_decimal & is_short).all():
         matches = pc.extract_regex(texts.take(arrow.from_numpy(has_suffix)), SEQUENCE)
         numbers = as_text(pc.struct_field(matches, 0))
-    sequence[has_suffix] = arrow.to_numpy(pc.fill_null(numbers.cast(pa.int64()), arrow.integer(NO_SEQUENCE)))
-    return arrow.to_numpy(again.indices)[arrow.to_numpy(names.indices)], again.dictionary, sequence
+    known_numbers = pc.fill_null(numbers.cast(pa.int64()), arrow.integer(NO_SEQUENCE))
+    sequence[has_suffix] = arrow.to_numpy(known_numbers)
+    bare_of_name = arrow.to_numpy(again.indices)
+    name_of_text = arrow.to_numpy(names.indices)
+    return bare_of_name[name_of_text], again.dictionary, sequence
 
 
 def _split(texts: pa.Array, mark: str) -> tuple[pa.Array, Int64s, pa.Array]:
@@ -92,7 +105,9 @@ def _split(texts: pa.Array, mark: str) -> tuple[pa.Array, Int64s, pa.Array]:
     parts = pc.split_pattern(texts, mark, max_splits=1)
     first = arrow.to_numpy(parts.offsets)
     rows = np.flatnonzero(np.diff(first) == 2)
-    return parts.values.take(parts.offsets[:-1]), rows, parts.values.take(arrow.from_numpy(first[rows] + 1))
+    before = parts.values.take(parts.offsets[:-1])
+    after = parts.values.take(arrow.from_numpy(first[rows] + 1))
+    return before, rows, after
 
 
 def as_text(values: pa.Array) -> pa.Array:
