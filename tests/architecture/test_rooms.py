@@ -31,8 +31,6 @@ FLOORS = [
     ["analysis.page", "analysis.frames", "analysis.agent", "analysis.view", "analysis.join"],
     ["analysis"],
     ["profiling.tool", "profiling.harmless", "profiling.program"],
-    ["profiling", "profiling.annotate"],
-    ["profiling.tool"],
     ["profiling", "profiling.annotate", "profiling.lines"],
     ["profiling.cli"],
     ["profiling.costly_settings", "profiling.machine", "profiling.nsys_program"],
