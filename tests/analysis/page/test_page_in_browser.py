@@ -106,7 +106,7 @@ def test_a_change_selects_its_kernels_and_shows_them_in_the_step(driver, h200, n
     shown.click(f"[data-change='{change['key']}']")
     data = drawn(H200)["data"]
     ns = sum(numbers(data["rows"]["ns"])[change["rows"]]) / data["per"]
-    assert shown.text("#listing-sum").startswith(f"{ns / 1e6:.1f} ms per step, ")
+    assert shown.text("#listing-sum").startswith(f"{ns / 1e6:.3g} ms per step, ")
     assert shown.text("#chips button") == f"{number + 1}. {change['saves']}"
     assert shown.state()["change"] == change["key"]
     assert shown.complaints() == []
