@@ -56,7 +56,7 @@ def _of_pytorch(facts: Facts) -> Iterator[Finding]:
     if facts.gpus:
         yield Finding("good", f"PyTorch sees {', '.join(facts.gpus)} through CUDA {facts.torch_cuda}")
     elif facts.driver is None:
-        fix = "nothing, if this machine has no GPU: `nvtx-kernels run --record FILE` records CPU operators"
+        fix = "nothing, if this machine has no GPU: `nvtx-kernels record train.py` records CPU operators"
         yield Finding("warning", "there is no NVIDIA driver here, so no GPU to profile", fix)
     elif facts.torch_cuda is None:
         yield Finding("problem", "this PyTorch is built for CPUs only", "install a CUDA build of PyTorch")
@@ -70,7 +70,9 @@ def _of_pytorch(facts: Facts) -> Iterator[Finding]:
 
 def _of_nsys(facts: Facts) -> Iterator[Finding]:
     if facts.nsys is None:
-        yield Finding("warning", str(facts.nsys_trouble), f"{INSTALL_NSYS}; `--record` works without")
+        yield Finding(
+            "warning", str(facts.nsys_trouble), f"{INSTALL_NSYS}; `nvtx-kernels record train.py` works without"
+        )
     else:
         yield Finding("good", f"nsys {'.'.join(map(str, facts.nsys_version or ()))}: {facts.nsys}")
         if facts.trial_trouble:

@@ -25,7 +25,7 @@ WRONG = {
     "nvtx": ({"nvtx": None}, "warning", "nvtx is not installed", "pip install"),
     "CPU build": ({"torch_cuda": None, "gpus": ()}, "problem", "built for CPUs", "CUDA build"),
     "hidden GPU": ({"gpus": ()}, "problem", "sees no GPU", "--gpus all"),
-    "no driver": ({"gpus": (), "driver": None}, "warning", "no NVIDIA driver", "--record"),
+    "no driver": ({"gpus": (), "driver": None}, "warning", "no NVIDIA driver", "nvtx-kernels record train.py"),
     "no CUPTI": ({"recorder_sees_gpu": False}, "warning", "torch.profiler cannot see CUDA", "Kineto"),
     "no nsys": (
         {"nsys": None, "nsys_version": None, "nsys_trouble": "nsys was not found"},
