@@ -22,7 +22,6 @@ number of the operator that made it, and the thread that called backward is at t
 from __future__ import annotations
 
 import base64
-import json
 import sys
 import threading
 import time
@@ -37,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 from nvtx_kernels.analysis.vocabulary.lines import REASONS
 
+from ..harmless import json_text
 from ..lines import StepLines
 from ..lines.line_log import MOST_ROWS, NOWHERE, Line, LineLog
 from .range_log import Event
@@ -97,7 +97,7 @@ def mark_of(lines: StepLines, seen: Seen | None) -> list[Event]:
         text = text_of(lines, seen, at_ns)
     except Exception:
         facts = {"version": VERSION, "reason": REASONS["unwritten"]}
-        text = MARK + json.dumps(facts)
+        text = MARK + json_text(facts)
     thread = threading.get_native_id()
     return [Event(at_ns, None, thread, text, None, is_mark=True)]
 
@@ -115,7 +115,7 @@ def text_of(lines: StepLines, seen: Seen | None, at_ns: int) -> str:
         facts["begun"] = [begun - at_ns for begun in lines.begun]
         facts["span"] = [moment - at_ns for moment in lines.span_ns]
         facts["data"] = _data_of(rows, at_ns)
-    return MARK + json.dumps(facts, ensure_ascii=False, separators=(",", ":"))
+    return MARK + json_text(facts)
 
 
 def _data_of(rows: Sequence[Row], at_ns: int) -> str:
