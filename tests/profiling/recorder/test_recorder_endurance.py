@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -56,6 +57,8 @@ def main(steps=5):
 if __name__ == "__main__":
     list(main())
 """
+#: A recording that is there before.
+OLD = (Path(__file__).parents[2] / "data" / "h200_recorder.sqlite").read_bytes()
 
 
 def recorded_by_command(program, path):
@@ -182,9 +185,9 @@ with recorder.record(sys.argv[1], device="cpu", steps=None):
 
 @pytest.mark.slow
 def test_a_kill_in_the_measured_steps_loses_them_and_leaves_the_reason(path):
-    path.write_text("old")
+    path.write_bytes(OLD)
     assert python("-c", KILLED, path, 1 << 40).returncode == -signal.SIGKILL
-    assert path.read_text() == "old"
+    assert path.read_bytes() == OLD
     (left,) = path.parent.glob("report.sqlite.unfinished-*")
     with pytest.raises(NoGpuWork, match="the program was killed"):
         nk.rank(left)
@@ -192,10 +195,10 @@ def test_a_kill_in_the_measured_steps_loses_them_and_leaves_the_reason(path):
 
 @pytest.mark.slow
 def test_a_killed_run_leaves_a_report_of_what_was_saved(path):
-    path.write_text("old")
+    path.write_bytes(OLD)
     assert python("-c", KILLED, path, -(1 << 40)).returncode == -signal.SIGKILL
-    assert path.read_text() == "old"
-    (left,) = path.parent.glob("report.sqlite.unfinished-*")
+    assert path.read_bytes() == OLD
+    (left,) = (name for name in path.parent.glob("report.sqlite.unfinished-*") if name.is_file())
     ranking = nk.rank(left, per_step=True)
     assert ranking.report.steps == 3
     assert any("the program was killed" in note for note in ranking.report.notes)
