@@ -1,6 +1,6 @@
 """Folders as overlays: a program sees its files, and what it writes is in memory and gone with its process.
 
-    /work/project   the program's folder         overlay: reads the folder, writes to memory
+    ~/project       the program's folder         overlay: reads the folder, writes to memory
     /tmp, ~/.cache  temporary files and caches   the same
     /dev/shm        shared memory                new and empty
     all else                                     may not be written
