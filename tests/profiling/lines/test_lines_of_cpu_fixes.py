@@ -1,9 +1,9 @@
 """From a program to the line of what to change first, on a CPU."""
 
-import runpy
-
 import pytest
 from nvtx_kernels.analysis.opened import opened
+
+from tests.profiling.making.recordings import run_here
 
 PROGRAM = """
 import sys, time, torch
@@ -35,13 +35,8 @@ with nk.profile(model, optimizer, sys.argv[1]):
 @pytest.fixture(scope="module")
 def fixes(tmp_path_factory):
     """Record the program, and return what to change first by rule."""
-    folder = tmp_path_factory.mktemp("lines")
-    (folder / "train.py").write_text(PROGRAM)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.setattr("sys.argv", ["train.py", "r.sqlite"])
-        runpy.run_path(str(folder / "train.py"), run_name="__main__")
-    return {fix.rule: fix for fix in opened(folder / "r.sqlite").fixes.fixes}
+    report = run_here(tmp_path_factory.mktemp("lines"), PROGRAM)
+    return {fix.rule: fix for fix in opened(report).fixes.fixes}
 
 
 @pytest.mark.parametrize(("rule", "text"), [("loader", "time.sleep"), ("optimizer", "optimizer.step()")])

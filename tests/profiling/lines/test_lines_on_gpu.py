@@ -1,13 +1,13 @@
 """Lines of CUDA's calls: reads, copies, allocations, waits and kernels, also of backward's own thread."""
 
-import runpy
-
 import numpy as np
 import pytest
 import torch
 from nvtx_kernels.analysis.account.sums import idle_places
 from nvtx_kernels.analysis.measures.fixes import fixes_of
 from nvtx_kernels.analysis.opened import opened
+
+from tests.profiling.making.recordings import run_here
 
 pytestmark = pytest.mark.gpu
 
@@ -68,13 +68,7 @@ def number_of(part):
 @pytest.fixture(scope="module")
 def partition(tmp_path_factory):
     """Record the program."""
-    folder = tmp_path_factory.mktemp("lines")
-    (folder / "train.py").write_text(PROGRAM)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.setattr("sys.argv", ["train.py", "r.sqlite"])
-        runpy.run_path(str(folder / "train.py"), run_name="__main__")
-    return opened(folder / "r.sqlite").partition
+    return opened(run_here(tmp_path_factory.mktemp("lines"), PROGRAM)).partition
 
 
 def test_nearly_all_calls_and_kernels_of_measured_steps_have_a_line(partition):

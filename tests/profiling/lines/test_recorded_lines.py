@@ -1,13 +1,13 @@
 """From a program to the lines of its operators, kernels and idle time in a report."""
 
 import json
-import runpy
 
 import pytest
 from nvtx_kernels.analysis import kernels, view
 from nvtx_kernels.analysis.opened import opened
 
 from nvtx_kernels import analysis
+from tests.profiling.making.recordings import run_here
 
 PROGRAM = """
 import sys, time, torch
@@ -80,12 +80,7 @@ def number_of(part):
 
 def recorded(folder, program=PROGRAM):
     """Record a program."""
-    (folder / "train.py").write_text(program)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.setattr("sys.argv", ["train.py", "r.sqlite"])
-        runpy.run_path(str(folder / "train.py"), run_name="__main__")
-    return folder / "r.sqlite"
+    return run_here(folder, program)
 
 
 @pytest.fixture(scope="module")

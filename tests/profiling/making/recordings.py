@@ -1,6 +1,7 @@
 """Programs to record, and questions to ask of recordings."""
 
 import json
+import runpy
 import sqlite3
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import torch
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.recorder.trace_file import NOTHING, Content, TraceFile, export_metadata
@@ -32,6 +34,16 @@ def python(*words: object, **how: object) -> subprocess.CompletedProcess:
     """Run Python on these words in a process of its own, and return how it ended and what it printed."""
     command = [sys.executable, *map(str, words)]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, **how)
+
+
+def run_here(folder: Path, program: str) -> Path:
+    """Run a program's text as `train.py` in this process and a folder; return the report that it records there."""
+    (folder / "train.py").write_text(program)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("sys.argv", ["train.py", "r.sqlite"])
+        runpy.run_path(str(folder / "train.py"), run_name="__main__")
+    return folder / "r.sqlite"
 
 
 def rows(path: Path, query: str, *values: object) -> list[tuple]:
