@@ -17,8 +17,14 @@ OURS = re.compile(
     re.MULTILINE,
 )
 ADDRESS = re.compile(
-    r"0x[0-9a-f]{6,}(?!\.)|(?<=USDT:)[^\n]*\d+:\d+|\[W[\d:. ]+|(?<=pid )\d+|(?<=pipe:\[)\d+|/dev/shm/\w+"
+    r"0x[0-9a-f]{6,}(?!\.)|(?<=USDT:)[^\n]*\d+:\d+|(?:\[|^)W\d[\d:. ]+"
+    r"|(?<=pid )\d+|(?<=(?:pipe|cket):\[)\d+|/dev/shm/\w+"
+    # What calls the program: another in a recorded run.
+    r'|^  File "[^"]*(?:runpy>|/zygote\.py|/profiling/(?:record|cli|program)\.py)", line .*\n(?:    .*\n)?',
+    re.MULTILINE,
 )
+#: Names that torch.compile leaves in a module, numbered by all that was compiled before.
+COMPILED = re.compile(r"__(compiled_fn|import|resume_at|builtins_dict)_")
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +47,7 @@ def outcome(zygote, folder, text, *, recorded):
     printed["stderr"] = OURS.sub("", printed["stderr"])
     state = files.pop("state.json").read_text() if "state.json" in files else "{}"
     left = json.loads(ADDRESS.sub("", state.replace(str(folder), "")))
+    left["main"] = [name for name in left.get("main", ()) if not COMPILED.match(name)]
     made = {
         name: file.read_bytes()
         for name, file in files.items()

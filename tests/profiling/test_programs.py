@@ -53,11 +53,11 @@ def answer(report, last_line):
     screen = printed("rank", report)
     assert max(map(len, screen.partition("\nNext:")[0].splitlines())) <= 80
     heading, verdict, *paragraphs = screen.split("\n\n")
-    tables = ("Self CPU time by", "Slowest ranges", "Next:")
-    sentences = [part for part in paragraphs if not part.startswith(tables)]
+    sentences = [part.partition("\nNext:")[0] for part in paragraphs if part.startswith("Note:")]
     ranges = csv.DictReader(io.StringIO(printed("rank", report, "--by", "range", "--format", "csv")))
     # What a compiler fuses differs between versions of PyTorch.
     names = sorted({f"{row['phase']:9} {re.sub(r'[^>]+ [+] .*', ' (shared)', row['path'])}" for row in ranges})
+    heading = re.sub(r"\d+ of (?=\d+ steps)", "", heading)  # how many are counted depends on the machine too
     # How its sentences go on depends on what the machine did in so few steps.
     opening = re.sub(
         r"(?<=A step takes # T).*", "…", re.sub(r"^Left out, as in no step[^.]*[.] ", "", masked(verdict))
