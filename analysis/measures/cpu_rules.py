@@ -179,10 +179,7 @@ class _Loop:
         outer = len(np.unique(calls.around))
         if len(calls.rows) / outer < MANY_CALLS:
             return None
-        forest = subject.attribution.forest
-        nodes = np.zeros(len(forest), np.bool_)
-        nodes[subject.attribution.home[calls.rows]] = True
-        operators = np.append(forest.below(nodes), False)[subject.node] & (subject.node >= 0)
+        operators = subject.in_ranges(calls.rows)
         if not operators.any() or subject.ns[operators].mean() > SHORT_NS:
             return None
         wall_ns = 0.0
@@ -208,7 +205,8 @@ def unused(subject: CpuSubject) -> Answers:
         about_ns = subject.wall_ns(needless)
         model = subject.trace.names[name_id]
         words = {"model": model, "calls": round(len(of_model) / subject.steps)}
-        yield CpuSymptom(words, about_ns, ((model,),), len(needless) / subject.steps)
+        lines = subject.lines(subject.in_ranges(needless))
+        yield CpuSymptom(words, about_ns, ((model,),), len(needless) / subject.steps, lines=lines)
 
 
 def _runs_more_forward(subject: CpuSubject) -> bool:
@@ -261,7 +259,8 @@ def untrained(subject: CpuSubject) -> Answers:
     if computed >= MORE_GRADIENTS * updated and computed - updated >= FEWEST_GRADIENTS:
         words = {"computed": round(computed), "updated": round(updated)}
         about_ns = (1 - updated / computed) * subject.phase_ns(BACKWARD)
-        yield CpuSymptom(words, about_ns, subject.places(gradients), computed - updated)
+        where, lines = subject.places(gradients), subject.lines(gradients)
+        yield CpuSymptom(words, about_ns, where, computed - updated, lines=lines)
 
 
 def _backward_runs(subject: CpuSubject) -> int:
@@ -320,7 +319,8 @@ def double(subject: CpuSubject) -> Answers:
         everything = np.ones(len(subject.row), np.bool_)
         words = {"tensors": dtypes[DOUBLE]}
         about_ns = SAVED_BY_FLOAT * subject.time_ns(everything)
-        yield CpuSymptom(words, about_ns, subject.places(everything), subject.per_step(everything))
+        where, lines = subject.places(everything), subject.lines(everything)
+        yield CpuSymptom(words, about_ns, where, subject.per_step(everything), lines=lines)
 
 
 #: In the order in which rows of equal figures are shown.
