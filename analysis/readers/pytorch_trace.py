@@ -83,6 +83,11 @@ LOST_RECORDS = (
     "else profile the GPU, let the user profile it (ERR_NVGPUCTRPERM), call torch.cuda.synchronize() before the "
     "profiler stops, and record again with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
 )
+LOST_OF_ROCM = (
+    "The GPU's own records are missing: {} launched work, and the profiler got none of it. Let nothing "
+    "else profile the GPU, wait for it before the profiler stops (torch.accelerator.synchronize()), and record "
+    "again; if only graphs were launched, without them."
+)
 _UNREAD = (
     "It is of {}, whose events are not read. Record with activities=[ProfilerActivity.CPU] alone to rank the CPU "
     "time of operators."
@@ -584,8 +589,8 @@ class Assembly:
             self.notes.append(UNRECORDED_GPU.format(operator) if operator else of_machine)
         elif not self.columns.work.rows:
             called = next(iter(sorted(self.columns.called_devices - {"cuda"})), "")
-            lost = LOST_RECORDS.format(counted(self.launched(), "call"))
-            self.notes.append(WITHOUT_WORK.get(called, lost))
+            lost = LOST_OF_ROCM if any(name.startswith("hip") for name in self.columns.calls) else LOST_RECORDS
+            self.notes.append(WITHOUT_WORK.get(called, lost.format(counted(self.launched(), "call"))))
         if self.columns.without_duration:
             lacking = "event without a duration is", "events without a duration are"
             self.notes.append(f"{counted(self.columns.without_duration, *lacking)} left out.")
