@@ -41,7 +41,7 @@ ONE_PIECE = 0.5
 REMEDIES = {
     LAUNCHED_OUTSIDE: "push ranges around the whole program, or capture only the measured steps",
     NO_LAUNCH: "record the {calls} calls too, from before the work is launched until it is done: begin and end "
-    "the capture where the GPU is idle (torch.cuda.synchronize)",
+    "the capture where the GPU is idle, after a synchronization",
 }
 # What a kernel may start before its call by: clocks agree to a microsecond.
 EARLIER_BY_NS = 1_000

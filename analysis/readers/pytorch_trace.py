@@ -59,6 +59,7 @@ from .lines import NumberedOperators, stack_lines
 from .marks import DistributedInfo, fitting
 from .memory_kinds import PAGEABLE
 from .module_calls import ModuleTree, innermost_calls, module_tree, without_gradient
+from .requirements import ASCEND_NPU
 from .self_times import self_times, spots_of, with_inner
 from .stack_frames import FUNCTION_CALL, MODULE_CALL, UPDATE, Functions
 from .stream_waits import Synchronized, records_of, waits_of
@@ -98,6 +99,8 @@ WITHOUT_WORK = {
     "mtia": _UNREAD.format("an MTIA device"),
     "privateuse1": _UNREAD.format("a device of PrivateUse1"),
 }
+#: How torch_npu calls the process of an NPU's streams.
+ASCEND = "Ascend Hardware"
 #: The calls that launch work of a GPU's.
 LAUNCHING = (KERNEL_LAUNCH, OTHER_LAUNCH, COPY)
 WHOLE_MICROSECONDS = (
@@ -206,6 +209,8 @@ class Assembly:
 
     def gpus(self) -> tuple[str, ...]:
         """Return the names of the GPUs that anything ran on, else of those in the machine, each once."""
+        if ASCEND in {self.columns.process_names.get(pid) for pid, _ in self.columns.tracks}:
+            return (ASCEND_NPU,)
         devices = self.envelope.devices or self.envelope.old_devices
         if not isinstance(devices, list):
             return ()
