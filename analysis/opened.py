@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from . import report as reports
 from .account import Partition
 from .attribution.causes import Attribution, Rules, attribute
-from .attribution.lines import named_by_line
+from .attribution.lines import named_by_line, names_kernels
 from .measures.fix_list import Fixes
 from .measures.fixes import fixes_beside
 from .measures.steps import StepTimes, step_times
@@ -82,8 +82,8 @@ class Opened:
 
     @property
     def has_lines(self) -> bool:
-        """Whether the lines of some calls are known."""
-        return self.attribution.lines is not None and bool(self.attribution.lines.sources)
+        """Whether the line of any kernel is known."""
+        return names_kernels(self.attribution)
 
     @property
     def lines_called(self) -> dict[str, Line]:

@@ -93,6 +93,12 @@ def optimizer_flags(optimizer: Optimizer) -> dict[str, bool]:
     return {name: bool(flag) for name, flag in flags.items() if flag is not None}
 
 
+def updated_tensors(optimizers: Iterable[Optimizer]) -> int:
+    """Return how many tensors with a gradient these optimizers update, each counted once."""
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    return len({id(tensor) for group in groups for tensor in group["params"] if tensor.requires_grad})
+
+
 def tf32_allowed() -> bool:
     """Return whether FP32 matrix products may use TF32."""
     by_pytorch = torch.get_float32_matmul_precision() != "highest"

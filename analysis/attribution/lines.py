@@ -43,15 +43,21 @@ def with_lines(attribution: Attribution) -> Attribution:
     return replace(attribution, lines=lines)
 
 
+def names_kernels(attribution: Attribution) -> bool:
+    """Return whether the line of any kernel is known."""
+    if attribution.lines is None:
+        return False
+    launch = attribution.trace.work.launch
+    return bool((attribution.lines.of_launch[launch[launch >= 0]] >= 0).any())
+
+
 def named_by_line(attribution: Attribution) -> Attribution:
     """Return the attribution with its kernels named by the lines that launch them: `train.py:65 (train)`.
 
     Raises ReportError if no line is known.
     """
-    lines = attribution.lines
-    trace = attribution.trace
-    launched = trace.work.launch[trace.work.launch >= 0]
-    if lines is None or not (lines.of_launch[launched] >= 0).any():
+    lines, trace = attribution.lines, attribution.trace
+    if lines is None or not names_kernels(attribution):
         reason = f": {lines.reason}" if lines is not None and lines.reason else ""
         raise ReportError(f"No kernel's line is known{reason}. {HOW_TO_GET_LINES}")
     number = Names(trace.names)

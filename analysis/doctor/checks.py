@@ -22,6 +22,7 @@ from ..readers.requirements import words_of
 from ..report import LAUNCHED_OUTSIDE, NO_LAUNCH, Number, Report
 from ..summary import caveats
 from ..summary.caveats import by_arithmetic, launches_by_arithmetic
+from ..summary.impossible import of_times
 from ..support.findings import Finding
 from ..support.units import counted, share_text, time_text
 from ..trace import GRAPH, KERNEL, Trace, marked
@@ -40,7 +41,7 @@ ONE_PIECE = 0.5
 REMEDIES = {
     LAUNCHED_OUTSIDE: "push ranges around the whole program, or capture only the measured steps",
     NO_LAUNCH: "record the {calls} calls too, from before the work is launched until it is done: begin and end "
-    "the capture where the GPU is idle (torch.cuda.synchronize)",
+    "the capture where the GPU is idle, after a synchronization",
 }
 # What a kernel may start before its call by: clocks agree to a microsecond.
 EARLIER_BY_NS = 1_000
@@ -179,6 +180,9 @@ def _ranges(patient: Patient) -> Iterator[Finding]:
         yield Finding("problem", unused, "open push/pop ranges around forward, backward and optimizer")
     elif steps := patient.report.steps:
         yield Finding("good", f"{steps} measured step{'s' if steps > 1 else ''}")
+    elif len(measured_steps(patient.attribution)):  # most of which lack their work
+        reason, _, remedy = patient.report.no_steps.rstrip(".").partition(". ")
+        yield Finding("problem", reason, remedy or "record again, with work in the steps")
     else:
         fix = "push a range named 'step' around each step, or use --step NAME for ranges with another name"
         yield Finding("warning", "no measured step ranges: figures per step are not available", fix)
@@ -305,6 +309,8 @@ def _dropped_kernels(patient: Patient) -> Iterator[Finding]:
     if without_time.any():
         have = counted(int(without_time.sum()), "kernel or copy has", "kernels or copies have")
         yield Finding("problem", f"{have} a time of zero", remedy)
+    if impossible := of_times(patient.trace):
+        yield Finding("problem", impossible, "record again, with a newer PyTorch if there is one")
     launch_ns = np.append(launches.start_ns, 0)[work.launch]
     early = is_launched & ~without_time & (work.start_ns < launch_ns - EARLIER_BY_NS)
     if early.any():

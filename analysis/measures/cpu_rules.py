@@ -252,7 +252,8 @@ def _behind_backward(subject: CpuSubject, calls: Int64s, *, is_only_model: bool)
 
 def untrained(subject: CpuSubject) -> Answers:
     """Find gradients of parameters that no optimizer updates."""
-    updated, gradients = updated_one_by_one(subject, *ONCE), subject.named(GRADIENT_OF_PARAMETER)
+    updated = updated_one_by_one(subject, *ONCE) or int(subject.run.get("updated_tensors") or 0)
+    gradients = subject.named(GRADIENT_OF_PARAMETER)
     computed = subject.per_step(gradients) / max(_backward_runs(subject), _micro_batches(subject))
     if not updated or round(updates_of(subject)) > 1:
         return
@@ -376,7 +377,7 @@ CPU_RULES = (
         sentence="Backward computes gradients of {computed} parameters, and the optimizer updates {updated}: "
         "requires_grad_(False) for what is not trained, or torch.no_grad() around it",
         figure="their share of the parameters, of backward's time",
-        near_miss="micro-batches; several optimizers; optimizers whose updates do not show the parameters",
+        near_miss="micro-batches; several optimizers; fused updates in a trace that our recorder did not write",
         find=untrained,
         needs_steps=True,
     ),

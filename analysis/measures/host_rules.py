@@ -66,7 +66,8 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
             before[calls] = np.minimum(before[calls], AT_ONCE_NS)
             return replace(timeline, before_ns=before)
 
-        mean_ns = min(float(timeline.before_ns[calls].sum()) / subject.steps, subject.step_ns)
+        paused = distinct(timeline.step_of_call[calls])  # without the first step, if it begins behind them
+        mean_ns = min(float(timeline.before_ns[calls].sum()) / len(paused), subject.step_ns)
         copies = subject.timeline.copied.bytes[next_work] > 0
         is_copy = subject.matching(r"memcpy Host-to-Device")[next_work] & (copies | (subject.trace.copies is None))
         place = "the step's first copy to the GPU"

@@ -67,6 +67,11 @@ CATEGORIES: dict[str, tuple[str, int]] = {
     "cuda_sync": (SYNCS, 1),
     "cuda_event": (SYNCS, 0),
 }
+#: By what torch_npu's trace_view.json calls a task of the hardware: kernels. Events and notifications are none.
+TASKS = dict.fromkeys(
+    ("AI_CORE", "AI_CPU", "AI_VECTOR_CORE", "MIX_AIC", "MIX_AIV", "KERNEL_AICORE", "KERNEL_AIVEC", "KERNEL_AICPU"),
+    (WORK, KERNEL),
+)
 #: By Kineto's names, what CUPTI calls the type of a synchronization (CUpti_ActivitySynchronizationType).
 SYNC_TYPES = {"Event Sync": 1, "Stream Wait Event": 2, "Stream Sync": 3, "Context Sync": 4}
 FORWARD_TO_BACKWARD = "fwdbwd"
@@ -191,6 +196,8 @@ class TraceColumns:
         for event in events:
             if event.ph == "X":
                 table_and_kind = CATEGORIES.get(event.cat)
+                if not event.cat and event.args.task is not None:
+                    table_and_kind = TASKS.get(str(event.args.task))
                 if table_and_kind is None:
                     frame = self._frame(event) if event.cat == FRAME else NO_FRAME
                     if not frame:

@@ -76,6 +76,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     record_stream: Any = msgspec.field(default=None, name="wait_on_stream")
     recorded_event: Any = msgspec.field(default=None, name="event_id")
     copied: Any = msgspec.field(default=None, name="bytes")  # of a copy
+    task: Any = msgspec.field(default=None, name="Task Type")  # of an Ascend NPU's work, which has no category
     # Of an allocation, with profile_memory=True.
     bytes: Any = msgspec.field(default=None, name="Bytes")
     address: Any = msgspec.field(default=None, name="Addr")

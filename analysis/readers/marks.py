@@ -127,7 +127,7 @@ _RUN_FACTS: tuple[tuple[Any, str], ...] = (
     (MaybeFlag, "grad_scaler"),
     (MaybeText, "float32_matmul_precision"),
     (MaybeFlag, "cudnn_tf32 cudnn_benchmark optimizer_fused optimizer_foreach optimizer_capturable"),
-    (MaybeCount, "parameter_tensors"),
+    (MaybeCount, "parameter_tensors updated_tensors"),
     (dict[Text, Count] | UnsetType, "parameter_dtypes"),
     (MaybeFlag, "anomaly_mode deterministic cudnn_enabled cudnn_deterministic emit_nvtx memory_history"),
     (MaybeFlag, "expandable_segments launch_blocking no_memory_caching saved_tensor_hooks"),

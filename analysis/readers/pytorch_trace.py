@@ -59,6 +59,7 @@ from .lines import NumberedOperators, stack_lines
 from .marks import DistributedInfo, fitting
 from .memory_kinds import PAGEABLE
 from .module_calls import ModuleTree, innermost_calls, module_tree, without_gradient
+from .requirements import ASCEND_NPU
 from .self_times import self_times, spots_of, with_inner
 from .stack_frames import FUNCTION_CALL, MODULE_CALL, UPDATE, Functions
 from .stream_waits import Synchronized, records_of, waits_of
@@ -83,6 +84,11 @@ LOST_RECORDS = (
     "else profile the GPU, let the user profile it (ERR_NVGPUCTRPERM), call torch.cuda.synchronize() before the "
     "profiler stops, and record again with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
 )
+LOST_OF_ROCM = (
+    "The GPU's own records are missing: {} launched work, and the profiler got none of it. Let nothing "
+    "else profile the GPU, wait for it before the profiler stops (torch.accelerator.synchronize()), and record "
+    "again; if only graphs were launched, without them."
+)
 _UNREAD = (
     "It is of {}, whose events are not read. Record with activities=[ProfilerActivity.CPU] alone to rank the CPU "
     "time of operators."
@@ -93,6 +99,8 @@ WITHOUT_WORK = {
     "mtia": _UNREAD.format("an MTIA device"),
     "privateuse1": _UNREAD.format("a device of PrivateUse1"),
 }
+#: How torch_npu calls the process of an NPU's streams.
+ASCEND = "Ascend Hardware"
 #: The calls that launch work of a GPU's.
 LAUNCHING = (KERNEL_LAUNCH, OTHER_LAUNCH, COPY)
 WHOLE_MICROSECONDS = (
@@ -201,6 +209,8 @@ class Assembly:
 
     def gpus(self) -> tuple[str, ...]:
         """Return the names of the GPUs that anything ran on, else of those in the machine, each once."""
+        if ASCEND in {self.columns.process_names.get(pid) for pid, _ in self.columns.tracks}:
+            return (ASCEND_NPU,)
         devices = self.envelope.devices or self.envelope.old_devices
         if not isinstance(devices, list):
             return ()
@@ -584,8 +594,8 @@ class Assembly:
             self.notes.append(UNRECORDED_GPU.format(operator) if operator else of_machine)
         elif not self.columns.work.rows:
             called = next(iter(sorted(self.columns.called_devices - {"cuda"})), "")
-            lost = LOST_RECORDS.format(counted(self.launched(), "call"))
-            self.notes.append(WITHOUT_WORK.get(called, lost))
+            lost = LOST_OF_ROCM if any(name.startswith("hip") for name in self.columns.calls) else LOST_RECORDS
+            self.notes.append(WITHOUT_WORK.get(called, lost.format(counted(self.launched(), "call"))))
         if self.columns.without_duration:
             lacking = "event without a duration is", "events without a duration are"
             self.notes.append(f"{counted(self.columns.without_duration, *lacking)} left out.")

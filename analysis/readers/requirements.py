@@ -58,6 +58,13 @@ _PYTORCH = Words(
     "record with `nsys profile -t cuda,nvtx`, or with PyTorch for CUDA 12.8 or older and "
     "experimental_config=torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)",
 )
+#: What the work of a trace of torch_npu ran on.
+ASCEND_NPU = "Ascend NPU"
+_NPU = _PYTORCH._replace(
+    calls="CANN",
+    record="record with torch_npu.profiler and activities=[ProfilerActivity.CPU, ProfilerActivity.NPU]",
+    waits="",
+)
 _ROCPROF = Words(
     "roctx ranges",
     "with `torch.cuda.nvtx`, which is roctx on ROCm, and record with `rocprofv3 --marker-trace`",
@@ -77,7 +84,7 @@ ENDED_EARLY = "The recording ended early"
 def words_of(provenance: Provenance) -> Words:
     """Return the words and remedies for what a tool recorded."""
     if provenance.is_of_pytorch:
-        return _PYTORCH
+        return _NPU if ASCEND_NPU in provenance.gpus else _PYTORCH
     if provenance.is_of_rocprof:
         return _ROCPROF
     if provenance.is_recording:

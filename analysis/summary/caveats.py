@@ -25,6 +25,7 @@ from ..trace import GRAPH, KERNEL, MODEL_BACKWARD, MODEL_FORWARD, START_END, Boo
 from ..vocabulary import BACKWARD, DECODE, FORWARD, FUSED, OTHER, PHASES, PREFILL, fused_parts, spans_layers
 from ..vocabulary.served import SECOND_RUNNER, held
 from .costly_settings import of_settings
+from .impossible import of_times
 
 CATEGORY_OF = {FORWARD: MODEL_FORWARD, BACKWARD: MODEL_BACKWARD}
 # Copies between a replay's graphs, and kernels of libraries, are captured in no range of a model.
@@ -51,7 +52,7 @@ def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow
     """Yield the sentences; `left_out` marks the work that lies in warm-up, `kernels` are rows of the rest."""
     provenance = attribution.trace.provenance
     work = attribution.trace.work
-    doubts = [of_schema(provenance)]
+    doubts = [of_times(attribution.trace), of_schema(provenance)]
     if provenance.unit_of_work == "GPU":  # names of a CPU's operators do not tell their arithmetic
         doubts.append(of_arithmetic(provenance.run, launches_by_arithmetic(kernels)))
     doubts += [of_steps(kernels_per_step(attribution).tolist()), _of_counting(attribution, left_out)]

@@ -31,7 +31,7 @@ from ..annotate.modules import Choice
 from ..costly_settings import costly_settings, odd_sizes
 from ..harmless import say
 from ..lines.user_code import packages_of
-from ..machine import optimizer_flags, parameter_facts, pytorch_settings, versions
+from ..machine import optimizer_flags, parameter_facts, pytorch_settings, updated_tensors, versions
 from ..recorder import GOES_ON
 from ..recorder.recording import IN_BLOCK, NO_WORK
 from ..recorder.steps import STEPS, Bounds
@@ -234,6 +234,7 @@ class Profile:
         if trained := self._optimizers or optimizers.updated():
             optimizer = trained[-1]
             facts |= {"optimizer": type(optimizer).__name__, **optimizer_flags(optimizer)}
+            facts |= {"updated_tensors": updated_tensors(trained)}
         if trained and not self._models:
             groups = (group["params"] for optimizer in trained for group in optimizer.param_groups)
             facts |= parameter_facts(weight for group in groups for weight in group)

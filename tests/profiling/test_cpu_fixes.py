@@ -1,5 +1,6 @@
 """On a CPU, `view fix` names the mistake of a recorded program, and nothing where there is none."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from nvtx_kernels.analysis.measures.cpu_rules import CPU_RULES
 from nvtx_kernels.analysis.measures.fix_list import CPU
 
 import nvtx_kernels as nk
-from tests.profiling.making.cpu_mistakes import HARMLESS, PROGRAMS
+from tests.profiling.making.cpu_mistakes import HARMLESS, PROGRAMS, freezing
 
 DOCS = Path(__file__).parents[2] / "docs" / "fix_first.md"
 
@@ -33,6 +34,10 @@ def test_a_mistake_is_named_first(path, rule):
     assert found.fixes[0].rule == rule
     assert 0.1 * found.step_ns <= found.fixes[0].alone_ns <= found.step_ns
     assert found.fixes[0].then_ns is None
+
+
+def test_gradients_for_nothing_are_named_where_one_operator_updates_all(path):
+    assert fixes_of(path, partial(freezing, False, fused=True)).fixes[0].rule == "untrained"
 
 
 @pytest.mark.parametrize("case", HARMLESS)

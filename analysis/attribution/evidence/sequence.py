@@ -46,6 +46,7 @@ class Sequence:
     weight: Floats  # adds up to one
     is_product: Bools  # a matrix product or a convolution
     is_update: Bools  # a multi-tensor or fused optimizer
+    is_graph: Bools  # a whole CUDA graph, whose kernels are not known
     waits_ns: Int64s  # when the host copied from or to the GPU, or waited for it, in order
     on_host: bool
 
@@ -82,6 +83,7 @@ def sequence_of(trace: Trace, rows: Int64s) -> Sequence:
         weight=_weights(symbol, work.take(rows).duration_ns),
         is_product=np.isin(category, PRODUCTS),
         is_update=np.isin(category, OPTIMIZER),
+        is_graph=work.kind[rows] == GRAPH,
         waits_ns=_waits(trace, rows),
         on_host=on_host,
     )

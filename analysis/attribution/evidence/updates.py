@@ -129,11 +129,12 @@ def _by_ranges(subject: Subject) -> Iterator[_Updates]:
 def _by_kernels(sequence: Sequence) -> Iterator[_Updates]:
     """Yield the bursts of an optimizer's kernels, those far apart and those near each other."""
     updates = np.flatnonzero(sequence.is_update)
+    place = updates + LEAST_APART * np.cumsum(sequence.is_graph)[updates]  # each graph hides many kernels
     is_last = np.ones(len(updates), np.bool_)
     apart = LEAST_APART
     bursts = 0
     while len(updates) and apart <= MOST_APART * len(sequence):
-        is_last[:-1] = np.diff(updates) > apart
+        is_last[:-1] = np.diff(place) > apart
         behind = updates[is_last] + 1
         if len(behind) != bursts:
             yield _Updates(_after_work(behind), "", is_named=False)

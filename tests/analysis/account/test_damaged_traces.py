@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from nvtx_kernels.analysis import kernels, view
+from nvtx_kernels.analysis import doctor, kernels, view
 from nvtx_kernels.analysis.account.cells import IDLE
 from nvtx_kernels.analysis.account.idle import DATA_LOADING
 from nvtx_kernels.analysis.views.verdict import verdict
@@ -60,6 +60,25 @@ def test_a_report_that_lost_most_steps_has_no_step_time_and_says_why(capsys):
     whole = opened(path).whole
     assert (whole.no_steps, whole.step_ns, whole.counted_steps) == (LOST, None, 0)
     assert LOST in verdict(whole)
+    assert doctor.main([str(path)]) == 1
+    capsys.readouterr()
     for command, words in ((kernels, ["--per-step"]), (view, ["steps"])):
         assert command.main([*words, str(path)]) == 1
         assert capsys.readouterr().err == f"error: {LOST}\n"
+
+
+def test_times_that_cannot_be_are_told_by_each_answer(capsys):
+    path = str(path_to("kernel_over_the_next"))
+    for command, words in ((kernels, []), (view, ["steps"]), (doctor, [])):
+        assert command.main([*words, path]) == int(command is doctor)
+        assert "4 kernels end after the next kernel of the same stream" in " ".join(
+            capsys.readouterr().out.split()
+        )
+
+
+@pytest.mark.parametrize("name", ["amd_module_loading", "amd_graphs_without_kernels"])
+def test_nothing_of_nvidia_is_said_of_an_amd_gpu(name, capsys):
+    for command, words in ((kernels, []), (view, ["idle"]), (view, ["fix"]), (doctor, [])):
+        command.main([*words, str(path_to(name))])
+        said = "".join(capsys.readouterr()).lower()
+        assert not [word for word in ("cuda", "nvidia", "nsys", "nvgpu") if word in said]

@@ -27,7 +27,7 @@ def sequence(text, waits=(), updates="u", products="gh"):
     count = len(letters)
     start_ns = np.arange(count, dtype=np.int64) * 10_000
     pause_ns = np.full(count, 5_000, np.int64)
-    marked = [np.isin(letters, [ord(letter) - 97 for letter in some]) for some in (products, updates)]
+    marked = [np.isin(letters, [ord(letter) - 97 for letter in some]) for some in (products, updates, "")]
     waits_ns = np.array([start_ns[position] - 1 for position in waits], np.int64)
     weight = np.full(count, 1 / count)
     rows = np.arange(count)

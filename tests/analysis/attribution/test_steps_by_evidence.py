@@ -98,6 +98,11 @@ LOOPS = {
         REPETITION,
         10,
     ),
+    "graphs and their update, evaluated after every tenth": (
+        repeated([*repeated([COPY, graph(1), graph(2), *update()], 10), COPY, graph(1)], 3),
+        UPDATES,
+        30,
+    ),
     "forwards after pauses": (repeated([wait(2_000_000), *forward(12)], 6), REPETITION, 6),
 }
 #: Programs without steps, or of which nothing shows them.

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import count
 
 import pytest
 from nvtx_kernels.analysis.account import partition
@@ -251,6 +252,21 @@ def test_a_pause_of_a_single_step_is_no_suggestion(tmp_path):
         report = recorded(tmp_path, beside_a_pause, steps=steps)
         told = {fix.rule for fix in fixes_of(partition(attribute(read(report)))).fixes}
         assert told & {"host_pause"} == rules
+
+
+def test_a_pause_that_one_step_lacks_is_as_long_as_it_takes(tmp_path):
+    step = count()
+
+    def pausing(machine):
+        with machine.range("forward"):
+            machine.gemms(2, 200 * US, TF32_GEMM)
+            machine.wait()
+            machine.host(0 if next(step) == 3 else 19 * MS)
+            machine.gemms(2, 200 * US, TF32_GEMM)
+
+    told = fixes_of(partition(attribute(read(recorded(tmp_path, pausing, steps=6)))))
+    (pause,) = [fix for fix in told.fixes if fix.rule == "host_pause"]
+    assert pause.sentence.startswith("The program computes for 19.0 ms")
 
 
 def beside_a_pause(machine):

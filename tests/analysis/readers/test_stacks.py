@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from nvtx_kernels.analysis import kernels
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import NotAReport, ReportError, TooTangled, UsageError
 from nvtx_kernels.analysis.readers import read
@@ -336,3 +337,11 @@ def test_parts_have_as_many_kernels_as_annotation_finds_in_the_same_program(tmp_
         found = Counter(count for (of_phase, _), count in parts.items() if of_phase == phase)
         shared += sum(count * often for count, often in (found & Counter(counts)).items())
     assert shared >= 0.95 * truth["kernels in trace"]
+
+
+def test_a_trace_whose_stacks_launch_nothing_has_no_lines_in_json(tmp_path, capsys):
+    beside = Event("train.py(12): main", 0, 100), Event("cudaMalloc", 10, 11, "cuda_runtime")
+    elsewhere = launch(1, 500, thread=9), Event("aten::mm", 490, 520, "cpu_op", 9)
+    path = write(tmp_path / "trace.json", *beside, *elsewhere)
+    assert kernels.main([str(path), "--format", "json"]) == 0
+    assert "lines" not in json.loads(capsys.readouterr().out)

@@ -53,6 +53,7 @@ def test_first_sentence_says_that_the_gpu_was_not_recorded(tmp_path):
     [
         ([LAUNCH], "The GPU's own records are missing: 1 call launched work, and the profiler got none of it."),
         ([LAUNCH, Call(2, 30, 40), ASKING], "missing: 2 calls launched work"),
+        ([Call(1, 10, 20, name="hipGraphLaunch")], "wait for it before the profiler stops (torch.accelerator"),
         ([Call(1, 10, 20, category="mtia_runtime")], "It is of an MTIA device, whose events are not read."),
     ],
 )

@@ -136,12 +136,12 @@ def two_batches():
     return model, optimizer, step
 
 
-def freezing(is_frozen):
+def freezing(is_frozen, **options):
     """Train the head alone of a model whose body still computes gradients, or not."""
     body, head = mlp(WIDTH, 512, 512, 512), nn.Linear(512, CLASSES)
     body.requires_grad_(not is_frozen)
     model = nn.Sequential(body, head)
-    return stepping(model, lambda: torch.randn(64, WIDTH), torch.optim.AdamW(head.parameters()))
+    return stepping(model, lambda: torch.randn(64, WIDTH), torch.optim.AdamW(head.parameters(), **options))
 
 
 def accumulating(batches):
@@ -246,6 +246,7 @@ HARMLESS = {
     "unused: two batches": two_batches,
     "unused: computed again in backward": lambda: stepping(Checkpointed(), lambda: torch.randn(64, WIDTH)),
     "untrained: frozen": partial(freezing, True),
+    "untrained: frozen, fused": partial(freezing, True, fused=True),
     "untrained: micro-batches": partial(accumulating, 4),
     "untrained: an update every second step": updating_seldom,
     "attention: fused": partial(attending, "fused"),
