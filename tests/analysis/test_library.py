@@ -157,6 +157,10 @@ def test_plots_draw_what_the_frames_hold(trace):
     assert sum(bar.get_height() for bar in axes["phases"].patches) == pytest.approx(60.0, abs=0.01)
     assert [round(bar.get_height(), 2) for bar in axes["steps"].patches] == [60.08, 59.92]
     assert len(axes["ranges"].patches) == 10
+    assert "optimizer" in [text.get_text() for text in axes["ranges"].get_yticklabels()]
+    assert [text.get_text() for text in axes["steps"].get_xticklabels()] == ["0", "1"]
+    figure.draw_without_rendering()
+    assert all(panel.xaxis.label.get_window_extent().x1 <= figure.bbox.x1 for panel in axes.values())
 
 
 def test_every_public_name_is_there_and_loads_late():
