@@ -78,7 +78,7 @@ def _step(axes: Axes, account: Account) -> None:
     """Draw where a step goes on each GPU: its parts add up to it."""
     unit = time_unit([account.recorded_ns])
     longest = 0.0
-    legend = {}
+    named: set[str] = set()  # in the legend, once each
     for gpu in account.gpus:
         if not gpu.steps:
             continue
@@ -89,18 +89,26 @@ def _step(axes: Axes, account: Account) -> None:
         for state in sorted(sums, key=lambda state: (ORDER.index(state[0]), -sums[state])):
             kind, detail = state
             width = sums[state] / gpu.steps / unit.ns
-            colour = COLOURS.get(detail, COLOURS[kind])
+            colour = COLOURS[kind] if kind in (COMMUNICATION, COPY) else COLOURS.get(detail, COLOURS[kind])
             hatch = "///" if kind == IDLE else ""
-            bar = axes.barh(gpu.gpu, width, left=begin, color=colour, edgecolor="white", hatch=hatch)
             name = state_name(state, on_cpu=account.on_cpu)
-            legend.setdefault(name, bar)
+            bar = axes.barh(
+                gpu.gpu,
+                width,
+                left=begin,
+                color=colour,
+                edgecolor="white",
+                hatch=hatch,
+                label=None if name in named else name,
+            )
+            named.add(name)
             if sums[state] >= TIMED_FROM * gpu.total_own_ns:
                 axes.bar_label(bar, [f"{width:.3g}"], label_type="center", fontsize="small")
             begin += width
         longest = max(longest, begin)
     axes.set_xlim(0, longest)
     axes.invert_yaxis()
-    axes.legend([*legend.values()], [*legend], fontsize="small", ncols=5, loc="lower left", bbox_to_anchor=(0, 1))
+    axes.legend(fontsize="small", ncols=5, loc="lower left", bbox_to_anchor=(0, 1))
     axes.set_xlabel(
         f"{evidence.subject_of(account) if account.has_steps else 'all that was recorded'}, {unit.name}"
     )
@@ -119,7 +127,7 @@ def _phases(axes: Axes, report: Report, per: str) -> None:
         axes.bar(phases, heights, bottom=list(base.values()), label=category)
         base = {phase: base[phase] + times.get(phase, 0.0) for phase in phases}
     axes.set_ylabel(f"kernel time{per}, {unit.name}")
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="x-small", ncols=4, loc="lower left", bbox_to_anchor=(0, 1))
 
 
 def _range_name(path: Path, phase: str) -> str:
