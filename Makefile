@@ -50,7 +50,7 @@ typed:
 
 docs: $(INSTALLED) typed  ## build the documentation; a warning is an error
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
-	$(VENV)/bin/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
 
 audit: $(INSTALLED)  ## look the pinned versions up among known vulnerabilities; skipped where nothing answers
 	-$(VENV)/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --progress-spinner off

@@ -3,7 +3,8 @@
 `nvtx_kernels.analysis`, `.model` and `.profiling` lie next to `nvtx_kernels/`. The README's links lead to files of
 the repository, which PyPI does not have. The release workflow puts the repository's address into the variable
 NVTX_KERNELS_REPOSITORY: links and pictures then lead to the files of that version's tag. Without an address, links
-become plain text and pictures are left out.
+become plain text and pictures are left out. The README is read in a clone: where it installs `.`, PyPI's reader
+installs `nvtx-kernels`.
 """
 
 import os
@@ -22,6 +23,8 @@ VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 CODE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 #: A link or picture (!) whose address is no URL and no heading of the page.
 RELATIVE_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?![\w+.-]+:|#)([^)]+)\)")
+#: What installs from a clone: `.` or '.[profiling]', with a comment that says so.
+FROM_CLONE = re.compile(r"(pip install '?)\.(\[\w+\]')?(?=\s)(?: +# in a clone of this repository)?")
 
 
 def published(link: re.Match[str]) -> str:
@@ -34,11 +37,14 @@ def published(link: re.Match[str]) -> str:
 
 texts = CODE.split((ROOT / "README.md").read_text("utf-8"))  # every other one is code
 texts[::2] = [RELATIVE_LINK.sub(published, text) for text in texts[::2]]
+for i in range(1, len(texts), 2):
+    texts[i] = FROM_CLONE.sub(r"\1nvtx-kernels\2", texts[i]).replace("uvx --from . ", "uvx ")
 
 setup(
     long_description="".join(texts),
     long_description_content_type="text/markdown",
     project_urls={
+        "Documentation": f"{REPOSITORY}/blob/v{VERSION}/docs/index.md",
         "Repository": REPOSITORY,
         "Issues": f"{REPOSITORY}/issues",
         "Changelog": f"{REPOSITORY}/blob/v{VERSION}/CHANGELOG.md",

@@ -1,7 +1,8 @@
 """Read a profile, attribute every piece of GPU work to the ranges that caused it, and rank the kernels.
 
->>> import analysis
->>> analysis.rank("report.sqlite").kernels  # a pandas frame
+Examples:
+    >>> import nvtx_kernels as nk
+    >>> nk.rank("report.sqlite").kernels  # a pandas frame
 """
 
 from __future__ import annotations

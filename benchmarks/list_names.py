@@ -8,6 +8,11 @@ from nvtx_kernels.analysis.vocabulary.range_names import PHASE_NAMES, STEP_NAMES
 
 PAGE = Path(__file__).parents[1] / "docs" / "names.md"
 INTRODUCTION = """\
+---
+search:
+  boost: 0.3
+---
+
 # Names of phases and steps
 
 Ranges with these names are phases or steps. For your own names, use `--phase-names forward='fit *',backward=bp`

@@ -1,12 +1,13 @@
 """Every view as frames: what the screens show, with raw values, every row and full names.
 
->>> import nvtx_kernels as nk
->>> answer = nk.idle("report.sqlite")
->>> answer["places"]  # a pandas frame; answer.keys() names them all
->>> answer  # in a notebook, the screen
-
 `source` is a report's path or a trace. With `per_step`, figures are divided by the steps that count; rules and
 warm-up are those of `rank`. Raises ReportError if a report cannot answer.
+
+Examples:
+    >>> import nvtx_kernels as nk
+    >>> answer = nk.idle("report.sqlite")
+    >>> answer["places"]  # a pandas frame; answer.keys() names them all
+    >>> answer  # in a notebook, the screen
 """
 
 from __future__ import annotations

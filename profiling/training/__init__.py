@@ -105,6 +105,7 @@ class Profile:
         self._phases = Phases(self._capture, bounds, names, self._say_goes_on, self._is_settled)
         self._ranges = ExitStack()
         self._is_leaving = False
+        self._has_begun = False
 
     @property
     def outcome(self) -> Outcome:
@@ -166,6 +167,7 @@ class Profile:
         try:
             with Held():
                 self.path = self._capture.start(self.path, self._terminate, lambda: self._phases.content)
+                self._has_begun = True
                 self._ranges.enter_context(self._phases.running())
                 for name, model in zip(self._names, self._models, strict=True):
                     self._sees_root(model)
@@ -203,6 +205,8 @@ class Profile:
     def _say_outcome(self) -> None:
         """Say what was written, where, and the next command; what went wrong was said before."""
         recording = self._capture.recording
+        if not self._has_begun:
+            return
         if recording is None:
             say(self.outcome.text())
         elif recording.is_written:

@@ -9,8 +9,10 @@ import pytest
 from nvtx_kernels.analysis import compare, kernels, view
 from nvtx_kernels.analysis.agent.answers import Reports
 from nvtx_kernels.analysis.errors import ReportError
+from nvtx_kernels.analysis.frames.plots import COLOURS
 from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page.contents import contents
+from nvtx_kernels.analysis.report.account import COMMUNICATION
 from nvtx_kernels.analysis.views.registry import VIEWS
 
 import nvtx_kernels as nk
@@ -157,6 +159,17 @@ def test_plots_draw_what_the_frames_hold(trace):
     assert sum(bar.get_height() for bar in axes["phases"].patches) == pytest.approx(60.0, abs=0.01)
     assert [round(bar.get_height(), 2) for bar in axes["steps"].patches] == [60.08, 59.92]
     assert len(axes["ranges"].patches) == 10
+    assert "optimizer" in [text.get_text() for text in axes["ranges"].get_yticklabels()]
+    assert [text.get_text() for text in axes["steps"].get_xticklabels()] == ["0", "1"]
+    figure.draw_without_rendering()
+    assert all(panel.xaxis.label.get_window_extent().x1 <= figure.bbox.x1 for panel in axes.values())
+
+
+def test_a_plot_tells_communication_of_a_phase_from_its_computing():
+    to_rgba = pytest.importorskip("matplotlib.colors").to_rgba
+    shown = analysis.rank(communicating(), per_step=True).plot()
+    colours = {bar.get_label(): bar.patches[0].get_facecolor() for bar in shown.axes[0].containers}
+    assert colours["communication forward"] == to_rgba(COLOURS[COMMUNICATION])
 
 
 def test_every_public_name_is_there_and_loads_late():

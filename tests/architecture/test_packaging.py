@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from functools import cache
@@ -13,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import yaml
 from markdown_it import MarkdownIt
 from nvtx_kernels.profiling.study.nsight import profile_command
 from nvtx_kernels.profiling.tool import how_to_get_nvtx
@@ -124,6 +126,20 @@ def test_the_description_has_no_link_into_a_checkout(address, source):
     files = {target.partition("#")[0].split("/", 3)[3] for target in ours}
     assert {name for name in files if not (ROOT / name).exists()} == set()
     assert "```python\nimport nvtx_kernels as nk" in done.stdout
+    installs = [line for line in done.stdout.splitlines() if line.startswith(("pip install ", "uvx "))]
+    assert len(installs) == 4
+    assert [line for line in installs if "nvtx-kernels" not in line or " ." in line or "'." in line] == []
+
+
+def test_the_conda_recipe_has_the_version_and_the_dependencies_of_the_package():
+    recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert recipe["context"]["version"] == project["version"]
+    bounds = [name.replace(">=", " >=") for name in project["dependencies"]]
+    wanted = {f"python {project['requires-python']}", *bounds}
+    assert set(recipe["requirements"]["run"]) == wanted
+    commands = [f"{name} = {where}" for name, where in project["scripts"].items()]
+    assert recipe["build"]["python"]["entry_points"] == commands
 
 
 def test_an_sdist_holds_all_that_the_wheel_is_made_of(source, built):

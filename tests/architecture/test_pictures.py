@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.draw_pictures import DOCS, MOST_BYTES, OVERVIEW, SHOTS, screen
+from benchmarks.draw_pictures import DOCS, GALLERY, MOST_BYTES, OVERVIEW, SHOTS, screen
 
 README = (DOCS.parent / "README.md").read_text(encoding="utf-8")
 SVG = "{http://www.w3.org/2000/svg}"
@@ -39,3 +39,11 @@ def test_the_picture_of_the_screen_loads_nothing_and_is_on_the_readme():
 def test_pictures_of_pages_are_small_and_shown(shot):
     assert 5_000 < (DOCS / f"{shot.name}.png").stat().st_size <= MOST_BYTES
     assert f"({shot.name}.png)" in (DOCS / "page.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_pictures_of_the_gallery_are_small_and_shown_with_words(name):
+    assert 5_000 < (DOCS / "gallery_pictures" / f"{name}.png").stat().st_size <= MOST_BYTES // 2
+    assert re.search(
+        rf"!\[\w.*\]\(gallery_pictures/{name}\.png\)", (DOCS / "gallery.md").read_text(encoding="utf-8")
+    )

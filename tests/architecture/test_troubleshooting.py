@@ -9,7 +9,10 @@ import pytest
 from nvtx_kernels.__main__ import main
 
 ROOT = Path(__file__).parents[2]
-NEW = [ROOT / "docs" / f"{name}.md" for name in ("troubleshooting", "from_other_tools", "gallery", "tutorial")]
+NEW = [
+    ROOT / "docs" / f"{name}.md"
+    for name in ("troubleshooting", "from_other_tools", "gallery", "tutorial", "known_changes")
+]
 QUOTES = re.findall(r"^> (.*)$", NEW[0].read_text(), re.MULTILINE)
 #: What a message fills in: numbers, an optimizer's call, the name of a report.
 FILLED = re.compile(r"[\d,]+%?|\S+\.step\(\)|\S+\.nsys-rep")

@@ -32,7 +32,7 @@ def run(command, folder):
     words = command.split()[1:]
     if words[0] == "try":
         words[1:1] = SHORTER
-    here = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
+    here = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80"}
     line = [sys.executable, "-m", "nvtx_kernels", *words]
     done = subprocess.run(line, cwd=folder, env=here, capture_output=True, text=True)
     return done.returncode, " ".join((done.stdout + done.stderr).split())

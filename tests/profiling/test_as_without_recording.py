@@ -1,4 +1,4 @@
-"""A hundred programs run the same recorded as plain: what they compute, print, raise, write and leave behind."""
+"""Small programs run the same recorded as plain: what they compute, print, raise, write and leave behind."""
 
 import json
 import re

@@ -202,3 +202,11 @@ def test_a_checkout_that_is_not_installed_has_the_command_too(monkeypatch, capsy
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert (ended.value.code, capsys.readouterr().out) == (0, "nvtx-kernels (a checkout that is not installed)\n")
+
+
+def test_a_file_that_is_no_recording_stays_and_nothing_is_said_to_be_written(tmp_path):
+    (tmp_path / "report.sqlite").write_text("somebody's")
+    ran = record(tmp_path, "train.py", "", "2")
+    last = f"cannot write {tmp_path / 'report.sqlite'}: that file is no recording, and stays. Name another one"
+    assert ran.stderr.splitlines() == [f"record: {last}"]
+    assert (ran.returncode, (tmp_path / "report.sqlite").read_text()) == (1, "somebody's")
