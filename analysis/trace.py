@@ -440,7 +440,7 @@ def working_calls(trace: Trace) -> Calls:
     return Calls(calls.start_ns, calls.end_ns, calls.thread, row, launches_kernel)
 
 
-def marked(rows: Int32s, count: int) -> Bools:
+def marked(rows: Int32s | Int64s, count: int) -> Bools:
     """Mark which of `count` rows occur, bool (count,); -1 means no row."""
     is_marked = np.zeros(count, np.bool_)
     is_marked[rows[rows >= 0]] = True

@@ -20,6 +20,7 @@ from ..support.small_numbers import distinct, rows_of_each
 from ..trace import Bools, Int32s, Int64s
 from ..vocabulary import BACKWARD, SETTING_HOOKS
 from .gpu_subject import GpuSubject
+from .host_line import SYNCHRONIZES
 from .symptoms import Concerned, Found
 from .timeline import WAIT, Timeline
 
@@ -82,6 +83,21 @@ class FixSubject(GpuSubject):
     def in_most_steps(self, calls: NDArray[np.int64]) -> bool:
         """Return whether some calls are in all steps but one."""
         return len(distinct(self.timeline.step_of_call[calls])) >= max(self.steps - 1, 1)
+
+    def rows_in_most_steps(self, work: Bools) -> Int64s:
+        """Return the positions of some work, by place, of the ranges that have it in all steps but one."""
+        rows = np.flatnonzero(work)
+        parts = [rows[:0]]
+        for _, some in rows_of_each(self.path_id[rows]):
+            if self.in_most_steps(self.work.call[rows[some]]):
+                parts.append(rows[some])
+        return np.concatenate(parts)
+
+    def waits_behind(self, work: Bools | Int64s) -> Int64s:
+        """Return the calls right behind those of some work that wait for the GPU."""
+        behind = np.minimum(self.work.call[work] + 1, len(self.host.row) - 1)
+        waits: Int64s = behind[self.host.kind[behind] == SYNCHRONIZES]
+        return waits
 
     def calls_named(self, pattern: str) -> Bools:
         """Mark the calls whose name contains a pattern, per call."""

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from ..account.idle import LATENCY, LAUNCHING, MODULE_LOADING
 from ..report.limits import CAUSE_FROM, IDLE_LIMITS_BELOW
 from ..support.small_numbers import distinct, rows_of_each
-from ..support.units import count_text, counted, time_in_digits
-from ..trace import Int8s, Int64s, Path, Provenance
+from ..support.units import count_text, counted, mib_text, time_in_digits
+from ..trace import Int8s, Int64s, Path, Provenance, marked
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES
 from .copy_rules import COPIED_BYTES, READ_BYTES, copied_results, following_calls
 from .fix_subject import AT_ONCE_NS, FixSubject
 from .gpu_time import Floats
-from .host_line import SYNCHRONIZES
 from .symptoms import Found, HostTime, Unjudged
 from .timeline import PAUSE_NS, Timeline
 from .waste_rules import ALLOCATES
@@ -62,9 +61,7 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
             continue
 
         def change(timeline: Timeline, calls: Int64s = calls) -> Timeline:
-            before = timeline.before_ns.copy()
-            before[calls] = np.minimum(before[calls], AT_ONCE_NS)
-            return replace(timeline, before_ns=before)
+            return timeline.pausing(calls, AT_ONCE_NS)
 
         mean_ns = min(float(timeline.before_ns[calls].sum()) / subject.steps, subject.step_ns)
         copies = subject.timeline.copied.bytes[next_work] > 0
@@ -77,8 +74,7 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
             path = subject.path(int(subject.node[next_work[0]]))
             place = path[-1] if path else "the next launch"
             remedy = "move it off the training thread, or do it less often"
-        concerned = np.zeros(len(work.row), np.bool_)
-        concerned[next_work] = True
+        concerned = marked(next_work, len(work.row))
         time = time_in_digits(mean_ns)
         sentence = f"The program computes for {time} before {place}, and the GPU has nothing to do: {remedy}"
         yield Found(change, sentence, concerned, host=HostTime(pauses=calls))
@@ -105,21 +101,15 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
     small &= copied.bytes <= READ_BYTES
     after = np.minimum(call + 1, len(subject.host.row) - 1)
     waits = np.where(subject.waiting[call], call, np.where(subject.waiting[after], after, -1))
-    rows = np.flatnonzero(small & (waits >= 0))
-    places = [
-        rows[some] for _, some in rows_of_each(subject.path_id[rows]) if subject.in_most_steps(call[rows[some]])
-    ]
-    if not places:
+    rows = subject.rows_in_most_steps(small & (waits >= 0))
+    if not len(rows):
         return
-    rows = np.concatenate(places)
+    waits = waits[rows]
 
     def change(timeline: Timeline) -> Timeline:
-        still, own = timeline.waits.copy(), timeline.own_ns.copy()
-        still[waits[rows]], own[waits[rows]] = False, 0.0
-        return replace(timeline, waits=still, own_ns=own)
+        return timeline.returning(waits)
 
-    work = np.zeros(len(call), np.bool_)
-    work[rows] = True
+    work = marked(rows, len(call))
     count = round(subject.per_step(work))
     times = f" {count_text(count)} times" if count > 1 else ""
     size = f"{int(np.median(copied.bytes[rows]))} bytes"
@@ -130,7 +120,7 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
         remedy, reads = "read the loss every N steps", ".item(), float(), print"
     inside = "forward" if in_forward else "step"
     sentence = f"Each {inside} waits{times} for {size} from the GPU ({reads}): {remedy}"
-    yield Found(change, sentence, work, host=HostTime(waits[rows]))
+    yield Found(change, sentence, work, host=HostTime(waits))
 
 
 def pageable_copy(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -139,23 +129,22 @@ def pageable_copy(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     work = copied.from_pageable & (copied.bytes > COPIED_BYTES)
     if not work.any() or not subject.in_most_steps(call[work]):
         return
-    rows = np.flatnonzero(work)
-    after = np.minimum(call[rows] + 1, len(subject.host.row) - 1)
-    waits = np.concatenate([call[rows], after[subject.host.kind[after] == SYNCHRONIZES]])
+    copies = marked(call[work], len(subject.host.row))
+    waits = np.concatenate([call[work], subject.waits_behind(work)])
 
     def change(timeline: Timeline) -> Timeline:
-        own, still, duration = timeline.own_ns.copy(), timeline.waits.copy(), timeline.duration_ns.copy()
-        lag = timeline.lag_ns.copy()
-        own[call[rows]] = np.minimum(own[call[rows]], PINNED_CALL_NS)
-        lag[rows] = np.minimum(lag[rows], PINNED_CALL_NS)
-        duration[rows] = np.minimum(duration[rows], copied.bytes[rows] / PINNED_RATE)
-        still[waits] = False
-        return replace(timeline, own_ns=own, waits=still, duration_ns=duration, lag_ns=lag)
+        at_rate_ns = np.minimum(timeline.duration_ns, copied.bytes / PINNED_RATE)
+        return replace(
+            timeline,
+            own_ns=np.where(copies, np.minimum(timeline.own_ns, PINNED_CALL_NS), timeline.own_ns),
+            lag_ns=np.where(work, np.minimum(timeline.lag_ns, PINNED_CALL_NS), timeline.lag_ns),
+            duration_ns=np.where(work, at_rate_ns, timeline.duration_ns),
+            waits=timeline.waits & ~marked(waits, len(copies)),
+        )
 
-    size = copied.bytes[rows].sum() / subject.steps / 2**20
-    text = f"{size:,.0f}" if size >= 10 else f"{size:.2g}"
+    size = mib_text(float(copied.bytes[work].sum()) / subject.steps)
     sentence = (
-        f"{text} MiB are copied from pageable memory while the program waits: "
+        f"{size} are copied from pageable memory while the program waits: "
         "pin_memory=True and .to(device, non_blocking=True)"
     )
     yield Found(change, sentence, work, host=HostTime(waits))
@@ -193,17 +182,11 @@ def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         duration[firsts] = stays_ns
         return timeline.lasting(duration).without_calls(dropped_calls, dropped)
 
-    name = called or "the optimizer"
-    moves = (
-        f" and moves {time / least_ns:.1f} times the bytes it must"
-        if least_ns and time > TIMES_LEAST * least_ns
-        else ""
-    )
-    sentence = f"The optimizer launches {counted(round(launches), 'kernel')}{moves}: {name}(fused=True)"
-    if called is None:
-        sentence = (
-            f"The optimizer launches {counted(round(launches), 'kernel')}{moves}: fused=True, where it has that"
-        )
+    moves = ""
+    if least_ns and time > TIMES_LEAST * least_ns:
+        moves = f" and moves {time / least_ns:.1f} times the bytes it must"
+    remedy = f"{called}(fused=True)" if called else "fused=True, where it has that"
+    sentence = f"The optimizer launches {counted(round(launches), 'kernel')}{moves}: {remedy}"
     yield Found(change, sentence, work, {"floor_ns": least_ns or 0.0})
 
 
@@ -234,20 +217,18 @@ def launching(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged
     calls = of_phase & ~subject.waiting & ~subject.calls_named(ALLOCATES)
 
     def change(timeline: Timeline) -> Timeline:
-        short = calls & (timeline.before_ns <= PAUSE_NS)
-        before = np.where(short, np.minimum(timeline.before_ns, CHEAP_LAUNCH_NS), timeline.before_ns)
-        own = np.where(
-            calls & (timeline.own_ns <= PAUSE_NS), np.minimum(timeline.own_ns, CHEAP_LAUNCH_NS), timeline.own_ns
-        )
-        return replace(timeline, before_ns=before, own_ns=own)
+        is_short = calls & (timeline.own_ns <= PAUSE_NS)
+        own_ns = np.where(is_short, np.minimum(timeline.own_ns, CHEAP_LAUNCH_NS), timeline.own_ns)
+        paused = timeline.pausing(calls & (timeline.before_ns <= PAUSE_NS), CHEAP_LAUNCH_NS)
+        return replace(paused, own_ns=own_ns)
 
     work = np.isin(subject.timeline.work_phase, phases)
-    known = [name for name in names if name in (FORWARD, BACKWARD)]
-    what = " and ".join(known).capitalize() if known else "The step"
-    verb = "are" if len(known) > 1 else "is"
+    in_model = [name for name in names if name in (FORWARD, BACKWARD)]
+    limited = " and ".join(in_model).capitalize() if in_model else "The step"
+    verb = "are" if len(in_model) > 1 else "is"
     count = count_text(round(subject.per_step(work & subject.kernel)))
     sentence = (
-        f"{what} {verb} limited by the CPU: {count} small kernels are launched one by one: {_graphs(subject)}"
+        f"{limited} {verb} limited by the CPU: {count} small kernels are launched one by one: {_graphs(subject)}"
     )
     yield Found(change, sentence, work, host=HostTime(np.flatnonzero(calls)))
 

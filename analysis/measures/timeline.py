@@ -108,6 +108,20 @@ class Timeline(GpuTime):
         """The step of each piece of work."""
         return self.step_of_call[self.window.work.call]
 
+    def pausing(self, calls: Bools | Int64s, most_ns: float) -> Timeline:
+        """Return the timeline whose host takes so long before some calls at most, ns."""
+        before_ns = self.before_ns.copy()
+        before_ns[calls] = np.minimum(before_ns[calls], most_ns)
+        return replace(self, before_ns=before_ns)
+
+    def returning(self, calls: Bools | Int64s) -> Timeline:
+        """Return the timeline whose host waits for nothing in some calls, which take no time."""
+        own_ns = self.own_ns.copy()
+        own_ns[calls] = 0.0
+        waits = self.waits.copy()
+        waits[calls] = False
+        return replace(self, own_ns=own_ns, waits=waits)
+
     def without(self, work: Bools) -> Timeline:
         """Return the timeline without some work, and without the calls that launch it."""
         calls = np.zeros(len(self.before_ns), np.bool_)

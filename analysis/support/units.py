@@ -101,6 +101,12 @@ def si_text(value: float, unit: str) -> str:
     return f"{value / scale:.3g} {prefix}{unit}"
 
 
+def mib_text(count: float) -> str:
+    """Return a number of bytes in MiB, a small one with two digits."""
+    size = count / 2**20
+    return f"{size:,.0f} MiB" if size >= 10 else f"{size:.2g} MiB"
+
+
 def bytes_text(count: float) -> str:
     """Return bytes with a binary prefix."""
     scale, unit = next(((scale, unit) for scale, unit in BINARY if abs(count) >= scale), BINARY[-1])
