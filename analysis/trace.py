@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
@@ -395,6 +395,10 @@ class Trace:
         """Return the process of each thread; of none a 0, so that no rows can be looked up in it."""
         return np.array([thread.process for thread in self.threads] or [0], np.int32)
 
+    def work_named(self, fits: Callable[[str], object]) -> Bools:
+        """Mark the work whose name fits, bool (work,)."""
+        return fitting(self.names, fits)[self.work.name_id]
+
 
 def sorted_ranges(ranges: Ranges) -> Ranges:
     """Sort ranges as `Ranges` promises; free if they are so already."""
@@ -438,6 +442,11 @@ def working_calls(trace: Trace) -> Calls:
     calls = launches.take(row)
     launches_kernel = marked(launch[kernel], len(launches))[row]
     return Calls(calls.start_ns, calls.end_ns, calls.thread, row, launches_kernel)
+
+
+def fitting(names: Iterable[str], fits: Callable[[str], object]) -> Bools:
+    """Mark which names fit, bool (names,); of no names a single False, so that no rows can be looked up in it."""
+    return np.array([bool(fits(name)) for name in names] or [False], np.bool_)
 
 
 def marked(rows: Int32s | Int64s, count: int) -> Bools:

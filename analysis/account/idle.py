@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from ..attribution.causes import HOW, Attribution
 from ..support.layers import Layers
-from ..support.small_numbers import bounds, distinct, grouped_rows, ordered, rows_of_each
+from ..support.small_numbers import bounds, distinct, each_row, grouped_rows, ordered, rows_of_each
 from ..trace import GRAPH, KERNEL, Bools, Columns, Int8s, Int32s, Int64s, Launches, Spots, Trace, marked
 from ..vocabulary.calls import (
     ALLOCATION,
@@ -533,7 +533,7 @@ def logical_threads(attribution: Attribution) -> Mapping[int, tuple[int, ...]]:
     launching_thread = launches.thread[work.launch[rows]]
     pairs, _ = grouped_rows(launching_thread, waiting_thread)
     others: dict[int, set[int]] = defaultdict(set)
-    for launching, waiting in zip(*(threads.tolist() for threads in pairs), strict=True):
+    for launching, waiting in each_row(*pairs):
         if launching != waiting:
             others[launching].add(waiting)
             others[waiting].add(launching)

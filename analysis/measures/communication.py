@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..support.small_numbers import counted, grouped_rows, rows_of_each
+from ..support.small_numbers import counted, each_row, grouped_rows, rows_of_each
 from ..trace import Bools, Columns, Int64s, Path
 from .exchanges import COLLECTIVES, OTHER, SEND_RECV, Exchanges, listed_ranks
 
@@ -228,7 +228,7 @@ def communicated(
         distinct_keys, group = grouped_rows(*(key[rows] for key in keys))
         rows, first = rows[np.argsort(group, kind="stable")], np.searchsorted(np.sort(group), np.unique(group))
         figures = zip(*(np.add.reduceat(column[rows], first).tolist() for column in columns), strict=True)
-        each_key = zip(*(key.tolist() for key in distinct_keys), strict=True)
+        each_key = each_row(*distinct_keys)
         return {key: Sums(*values) for key, values in zip(each_key, figures, strict=True)}
 
     chosen = np.flatnonzero(kernels.matching)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..report.account import LineTime
 from ..support.small_numbers import rows_of_each
-from ..trace import MODEL_FORWARD, NO_CATEGORY, Bools, Int64s, Path
+from ..trace import MODEL_FORWARD, NO_CATEGORY, Bools, Int64s, Path, marked
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER
 from .cpu_subject import GRADIENT_OF_PARAMETER, OF_ENGINE, CpuSubject
 from .host_rules import BYTES, optimizer_name, texts_on_optimizer
@@ -180,8 +180,7 @@ class _Loop:
         if len(calls.rows) / outer < MANY_CALLS:
             return None
         forest = subject.attribution.forest
-        nodes = np.zeros(len(forest), np.bool_)
-        nodes[subject.attribution.home[calls.rows]] = True
+        nodes = marked(subject.attribution.home[calls.rows], len(forest))
         operators = np.append(forest.below(nodes), False)[subject.node] & (subject.node >= 0)
         if not operators.any() or subject.ns[operators].mean() > SHORT_NS:
             return None

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from ..attribution.causes import Attribution
 from ..attribution.nesting import Nesting
 from ..attribution.places import Paths
-from ..support.small_numbers import distinct, grouped, grouped_rows
+from ..readers.columns import Interner
+from ..support.small_numbers import distinct, each_row, grouped, grouped_rows
 from ..trace import Bools, Columns, Int32s, Int64s, Path, Trace
 from ..vocabulary import PHASES, collapsed, is_operator, opens_phase, step_matcher
 from .overlap import communicated_ns, each_gpu
@@ -93,7 +94,7 @@ def collectives(trace: Trace, kernels: Int64s) -> Collectives:
         group[rows], ranks[rows] = messages.group[place], messages.ranks[place]
         size[rows] = np.maximum(messages.sent_bytes[place], messages.received_bytes[place])
         root_or_peer[rows] = messages.root_or_peer[place]
-    factor, pairs = cache(bus_factor), zip(collective.tolist(), ranks.tolist(), strict=True)
+    factor, pairs = cache(bus_factor), each_row(collective, ranks)
     factors = np.array([factor(COLLECTIVES[kind], count) for kind, count in pairs], np.float64)
     bus_bytes = np.where(size >= 0, size, np.nan) * factors
     return Collectives(collective, group, ranks, size, bus_bytes, root_or_peer)
@@ -243,12 +244,12 @@ def exchanges(
 def together(reports: Sequence[tuple[str, Exchanges]]) -> Exchanges:
     """Join what several ranks' reports hold; GPUs are named by their report, and of one with several by both."""
     gpus: list[str] = []
-    places: dict[tuple[Path, str], int] = {}
-    groups: dict[str, int] = {}
+    places = Interner[tuple[Path, str]]()
+    groups = Interner[str]()
     parts = []
     for name, held in reports:
-        place = np.array([places.setdefault(each, len(places)) for each in held.places] or [0], np.int64)
-        group = np.array([groups.setdefault(each, len(groups)) for each in held.groups] or [0], np.int64)
+        place = np.array([*map(places, held.places)] or [0], np.int64)
+        group = np.array([*map(groups, held.groups)] or [0], np.int64)
         kernels, gpu = held.kernels, held.kernels.gpu + len(gpus)
         parts.append(replace(kernels, gpu=gpu, place=place[kernels.place], group=group[kernels.group]))
         gpus += [name if len(held.gpus) == 1 else f"{name} {gpu}" for gpu in held.gpus]
@@ -268,12 +269,12 @@ def _places(
     """Return the place of each kernel, the path to its module and its phase, and whether it was asked for."""
     paths, module = Paths(attribution), module_of(step)
     (path_numbers, phases), back = grouped_rows(paths.of_node[attribution.node[rows]], attribution.phase[rows])
-    places: dict[tuple[Path, str], int] = {}
+    places = Interner[tuple[Path, str]]()
     numbers, chosen = [], []
-    for number, phase in zip(path_numbers.tolist(), phases.tolist(), strict=True):
+    for number, phase in each_row(path_numbers, phases):
         full_path = paths.paths[number]
         place = module(full_path), PHASES[phase]
-        numbers.append(places.setdefault(place, len(places)))
+        numbers.append(places(place))
         chosen.append(matches is None or matches(full_path) or matches(place[0]))
     return np.array(numbers, np.int64)[back], tuple(places), np.array(chosen, np.bool_)[back]
 

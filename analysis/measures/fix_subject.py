@@ -17,7 +17,7 @@ from ..account.lines import lines_of_host
 from ..attribution.causes import Attribution
 from ..support.layers import Layers
 from ..support.small_numbers import distinct, rows_of_each
-from ..trace import Bools, Int32s, Int64s
+from ..trace import Bools, Int32s, Int64s, fitting, marked
 from ..vocabulary import BACKWARD, SETTING_HOOKS
 from .gpu_subject import GpuSubject
 from .host_line import SYNCHRONIZES
@@ -104,15 +104,13 @@ class FixSubject(GpuSubject):
         calls = self.trace.calls
         if calls is None:
             return np.zeros(len(self.host.row), np.bool_)
-        fits = np.array([re.search(pattern, name) is not None for name in calls.names] or [False], np.bool_)
-        return fits[calls.of_launch[self.host.row]]
+        return fitting(calls.names, re.compile(pattern).search)[calls.of_launch[self.host.row]]
 
     @cached_property
     def waiting(self) -> Bools:
         """Mark the calls that wait for the GPU, per call."""
-        waiting = np.zeros(len(self.host.row), np.bool_)
-        waiting[[step.call for step in self.timeline.program.operations if step.kind == WAIT]] = True
-        return waiting
+        calls = [step.call for step in self.timeline.program.operations if step.kind == WAIT]
+        return marked(np.array(calls, np.int64), len(self.host.row))
 
     @cached_property
     def _gpu(self) -> Int32s:
@@ -150,12 +148,11 @@ class FixSubject(GpuSubject):
     def opening_backward(self) -> Bools:
         """Mark the calls before which annotation opened a backward, which takes it some time, per call."""
         ranges = self.trace.ranges
-        names, domains = self.trace.names, self.trace.domains
-        named, setting = (
-            np.array([name == of for name in names] or [False], np.bool_)[ranges.name_id]
-            for of in (BACKWARD, SETTING_HOOKS)
-        )
-        ours = np.array([domain.name == DOMAIN for domain in domains] or [False], np.bool_)[ranges.domain]
-        starts = np.sort(ranges.start_ns[(named & ours) | setting])
+        names = self.trace.names
+        domains = [domain.name for domain in self.trace.domains]
+        backward = fitting(names, BACKWARD.__eq__)[ranges.name_id]
+        setting = fitting(names, SETTING_HOOKS.__eq__)[ranges.name_id]
+        ours = fitting(domains, DOMAIN.__eq__)[ranges.domain]
+        starts = np.sort(ranges.start_ns[(backward & ours) | setting])
         first = np.searchsorted(starts, np.r_[self.host.start_ns[:1], self.host.end_ns[:-1]])
         return np.searchsorted(starts, self.host.start_ns) > first

@@ -12,6 +12,7 @@ import numpy as np
 from ..account.lines import lines_of_work
 from ..attribution.causes import Attribution
 from ..kernel_names.categories import classify
+from ..readers.columns import Interner
 from ..support.small_numbers import ordered, rows_of_each
 from ..trace import KERNEL, Bools, Int32s, Int64s, Path
 from ..vocabulary import PHASES
@@ -118,10 +119,9 @@ class GpuSubject:
         return self._path_ids(self.node)
 
     def _path_ids(self, node: Int32s) -> Int64s:
-        number: dict[Path, int] = {}
+        number = Interner[Path]()
         nodes, code = np.unique(node, return_inverse=True)
-        paths = [self._below_step(self.path(node)) for node in nodes.tolist()]
-        ids = [number.setdefault(path, len(number)) for path in paths]
+        ids = [number(self._below_step(self.path(node))) for node in nodes.tolist()]
         return np.array(ids, np.int64)[code]
 
     def _below_step(self, path: Path) -> Path:

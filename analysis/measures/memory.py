@@ -16,7 +16,7 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..attribution.steps import step_of_nodes
-from ..support.small_numbers import grouped_rows, rows_of_each
+from ..support.small_numbers import each_row, grouped_rows, rows_of_each
 from ..trace import Allocations, Bools, Int64s, Path
 from ..vocabulary import BACKWARD, FORWARD, PHASES
 
@@ -143,8 +143,8 @@ class _Measured:
         self.is_new = table.bytes > 0
         self.ended = _ends(table, self.is_new)
         self.step = step_of_nodes(attribution, include_warm_up=include_warm_up)[self.node]
-        warm_up = np.append(attribution.warm_up, False)[self.node]
-        self.counted: Bools = (include_warm_up | ~warm_up) & ((self.step >= 0) | (not in_steps))
+        left_out = attribution.left_out(include_warm_up=include_warm_up)[self.node]
+        self.counted: Bools = ~left_out & ((self.step >= 0) | (not in_steps))
         devices, self.events = zip(*rows_of_each(table.process, table.device_id), strict=True)
         several = len({process for process, _ in devices}) > 1
         on_cpu = self.trace.provenance.unit_of_work == "CPU"
@@ -221,7 +221,7 @@ class _Measured:
         freed_in = np.where((freed >= 0) & ~self.is_new[freed], self.phase[freed], np.int8(NONE))
         path = self.paths.of_node[self.node[events]]
         keys, group = grouped_rows(path, self.phase[events], freed_in, self.table.bytes[events])
-        columns = zip(*(column.tolist() for column in (*keys, np.bincount(group))), strict=True)
+        columns = each_row(*keys, np.bincount(group))
         blocks = [
             Blocks(self.paths.paths[number], PHASES[phase], PHASES[end] if end >= 0 else "", size, count)
             for number, phase, end, size, count in columns

@@ -28,8 +28,9 @@ from ..kernel_names.arithmetic import arithmetic_of
 from ..kernel_names.categories import classify
 from ..kernel_names.short import number_type
 from ..operators import Cost, OperatorCall, call_of_text, cost_of
+from ..readers.columns import Interner
 from ..report import Number, Path, quotient
-from ..support.small_numbers import distinct, grouped_rows, summed
+from ..support.small_numbers import distinct, each_row, grouped_rows, summed
 from ..trace import BETWEEN_TEXTS, KERNEL, Bools, Int32s, Int64s, Trace
 from ..vocabulary import PHASES
 from ..vocabulary.modules import Naming
@@ -196,8 +197,8 @@ def operator_rows(
         kernels = kernels[_are_wanted(shapes, paths, kernels, wanted)]
     if not len(kernels):
         return []
-    number: dict[Path, int] = {}
-    names = [number.setdefault(naming(path), len(number)) for path in paths.names]
+    number = Interner[Path]()
+    names = [number(naming(path)) for path in paths.names]
     node = attribution.node[_first_of_instances(shapes, kernels)]
     instance = shapes.instance[kernels]
     operator = np.append(shapes.operators.name_id, NOBODY)[instance]
@@ -218,9 +219,7 @@ def operator_rows(
     known = dict(enumerate(number))
     describe = _Describing(shapes)
     rows = []
-    for place, (name_id, call, path, phase, again) in enumerate(
-        zip(*(key.tolist() for key in groups), strict=True)
-    ):
+    for place, (name_id, call, path, phase, again) in enumerate(each_row(*groups)):
         row = OperatorRow(
             operator=trace.names[name_id] if name_id >= 0 else NO_OPERATOR,
             shape="",
@@ -294,10 +293,7 @@ def _are_wanted(shapes: WorkShapes, paths: Paths, kernels: Int64s, wanted: Wante
     attribution = shapes.attribution
     node = attribution.node[_first_of_instances(shapes, kernels)]
     pairs, pair = grouped_rows(paths.names_of_node[node], attribution.phase[kernels])
-    are_wanted = [
-        wanted(paths.names[path], PHASES[phase])
-        for path, phase in zip(*(key.tolist() for key in pairs), strict=True)
-    ]
+    are_wanted = [wanted(paths.names[path], PHASES[phase]) for path, phase in each_row(*pairs)]
     return np.array(are_wanted, np.bool_)[pair]
 
 

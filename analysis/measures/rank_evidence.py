@@ -194,8 +194,8 @@ class _Rank:
         in_forward = kind[self.phase == _FORWARD]
         in_last = kind[(self.phase == _BACKWARD) & ~follows[self.row]]
         early: Bools = follows[self.row] & ~np.isin(kind, in_forward) & np.isin(kind, in_last)
-        on_gpu = np.array([copy_called(name) == ON_GPU for name in self.trace.names] or [False], np.bool_)
-        copies = np.flatnonzero(follows & (self.work.kind == MEMCPY) & on_gpu[self.work.name_id] & early.any())
+        on_gpu = self.trace.work_named(lambda name: copy_called(name) == ON_GPU)
+        copies = np.flatnonzero(follows & (self.work.kind == MEMCPY) & on_gpu & early.any())
         both = np.concatenate([self.row[early], copies])
         return Early(
             early,
@@ -277,9 +277,8 @@ class _Rank:
 
     def _maps(self) -> Maps:
         """Return sums of integers in backward behind a copy to the GPU: of DDP's maps of used parameters."""
-        trace, work = self.trace, self.work
-        adds = np.array([ADDS_INTEGERS.search(name) is not None for name in trace.names] or [False], np.bool_)
-        is_map = adds[work.name_id[self.row]] & (self.phase == _BACKWARD)
+        trace = self.trace
+        is_map = trace.work_named(ADDS_INTEGERS.search)[self.row] & (self.phase == _BACKWARD)
         parameters = 0
         for kernel in np.flatnonzero(is_map).tolist():
             copy = self._copy_before(int(self.row[kernel]))
@@ -287,8 +286,7 @@ class _Rank:
             if copy >= 0 and trace.copies is not None:
                 of_copy = trace.copies.bytes[trace.copies.work == copy]
                 parameters = int(of_copy.max(initial=0)) // MAP_BYTES
-        to_cpu = np.array([name == TO_CPU for name in trace.names] or [False], np.bool_)
-        is_copied = to_cpu[work.name_id] & (self.attribution.phase == _BACKWARD)
+        is_copied = trace.work_named(TO_CPU.__eq__) & (self.attribution.phase == _BACKWARD)
         return Maps(is_map, parameters, bool(is_map.any() and is_copied.any()))
 
     def _copy_before(self, row: int) -> int:
@@ -348,8 +346,7 @@ class _CallLine:
         computes = np.isin(self.kind, (KERNEL_LAUNCH, OTHER_LAUNCH)) & ~is_exchange
         self.computed = np.cumsum(computes)
         self.waits = np.flatnonzero(self.kind == SYNCHRONIZATION)
-        to_cpu = np.array([name == TO_CPU for name in trace.names] or [False], np.bool_)
-        self.is_copy = marked(work.launch[to_cpu[work.name_id]], len(launches))[self.order]
+        self.is_copy = marked(work.launch[trace.work_named(TO_CPU.__eq__)], len(launches))[self.order]
 
     def read_after(self, launch: int) -> _Read | None:
         """Return the next wait of the thread after a launch call; None if it computes more before."""

@@ -17,7 +17,7 @@ from ..attribution.causes import Attribution
 from ..attribution.places import Instances, projections
 from ..attribution.steps import measured_steps
 from ..attribution.user_ranges import named_phases
-from ..support.small_numbers import bounds, grouped_rows, summed
+from ..support.small_numbers import bounds, each_row, grouped_rows, summed
 from ..trace import KERNEL, Bools, Columns, Int32s, Int64s
 from ..vocabulary import BACKWARD, FORWARD, OTHER, PHASES, SERVING
 
@@ -57,7 +57,7 @@ class Extents:
 
     def __init__(self, attribution: Attribution, *, include_warm_up: bool = False) -> None:
         self.attribution, self._places = attribution, Instances(attribution)
-        self._left_out = np.append(attribution.warm_up, False) & (not include_warm_up)  # per node
+        self._left_out = attribution.left_out(include_warm_up=include_warm_up)
         #: The measured steps in order of start: positions in the attribution's ranges.
         self.steps = measured_steps(attribution, include_warm_up=include_warm_up)
         self._counted: Bools = ~self._left_out[attribution.node]  # per piece of work
@@ -68,7 +68,7 @@ class Extents:
         self.gpu_of_all, self.gpu = gpu.astype(np.int32), gpu.astype(np.int32)[attribution.rows_of_all]
         self.gpus = [
             f"GPU {device}" + (f" of {processes[owner].process_id}" if (devices == device).sum() > 1 else "")
-            for owner, device in zip(owners.tolist(), devices.tolist(), strict=True)
+            for owner, device in each_row(owners, devices)
         ]
 
     @cached_property

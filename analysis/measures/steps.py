@@ -11,9 +11,10 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..attribution.places import Instances, Paths, projections
 from ..attribution.steps import measured_steps, step_numbers, step_of_nodes
+from ..readers.columns import Interner
 from ..report import Path
 from ..support.small_numbers import bounds, grouped_rows, rows_of_each, summed
-from ..trace import KERNEL, KINDS, Int64s
+from ..trace import KERNEL, KINDS, Int64s, marked
 from ..vocabulary import PHASES
 from ..vocabulary.served import Held, held
 from .spans import STEP, Extents
@@ -106,21 +107,17 @@ def ranges_of(
 ) -> tuple[RangeSteps, ...]:
     """Measure every path in every step; paths that `naming` gives one name are added up."""
     paths, places = Paths(attribution), Instances(attribution)
-    number: dict[tuple[Path, int], int] = {}
-    names = [
-        number.setdefault((naming(path), phase), len(number))
-        for path, phase in zip(paths.paths, paths.phase, strict=False)
-    ]
+    number = Interner[tuple[Path, int]]()
+    names = [number((naming(path), phase)) for path, phase in zip(paths.paths, paths.phase, strict=False)]
     step_of_node = step_of_nodes(attribution, include_warm_up=include_warm_up)
-    counted = (step_of_node >= 0) & (include_warm_up | ~np.append(attribution.warm_up, False))
+    counted = (step_of_node >= 0) & ~attribution.left_out(include_warm_up=include_warm_up)
     work = np.flatnonzero(counted[attribution.node])
     one_group = np.zeros(len(attribution.node), np.int32)
     rows = projections(places, work, attribution, one_group, attribution.trace.work.kind == KERNEL)
     node = places.node[rows.instance]
     rows, node = rows.take(step_of_node[node] >= 0), node[step_of_node[node] >= 0]
     # Instances that have linked work, or are below one that has.
-    linked = np.zeros(len(places.node), np.bool_)
-    linked[places.of_node[:-1][attribution.linked]] = True
+    linked = marked(places.of_node[:-1][attribution.linked], len(places.node))
     span_ns = np.where(places.forest.below(linked)[rows.instance], np.nan, rows.end_ns - rows.start_ns)
     (name, step), cell = grouped_rows(np.array(names, np.int64)[paths.of_node[node]], step_of_node[node])
     told = step_numbers(attribution, include_warm_up=include_warm_up)[step]

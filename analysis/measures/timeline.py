@@ -15,7 +15,7 @@ import numpy as np
 
 from ..attribution.causes import Attribution
 from ..support.small_numbers import medians, rows_of_each
-from ..trace import Bools, Int8s, Int32s, Int64s, Trace
+from ..trace import Bools, Int8s, Int32s, Int64s, Trace, marked
 from .gpu_time import Floats, GpuTime
 from .host_line import RECORDS, STREAM_WAITS, SYNCHRONIZES, Window
 
@@ -124,9 +124,7 @@ class Timeline(GpuTime):
 
     def without(self, work: Bools) -> Timeline:
         """Return the timeline without some work, and without the calls that launch it."""
-        calls = np.zeros(len(self.before_ns), np.bool_)
-        calls[self.window.work.call[work]] = True
-        return self.without_calls(calls, work)
+        return self.without_calls(marked(self.window.work.call[work], len(self.before_ns)), work)
 
     def without_calls(self, calls: Bools, work: Bools) -> Timeline:
         """Return the timeline without some calls, the host's time for them, and some work."""
@@ -387,9 +385,8 @@ def _copied(trace: Trace, rows: Int64s) -> Copied:
     if trace.copies is not None:
         size[trace.copies.work] = trace.copies.bytes
         from_pageable[trace.copies.work] = trace.copies.from_pageable
-    to_cpu = np.array([name == TO_CPU for name in trace.names] or [False])[trace.work.name_id[rows]]
-    to_gpu = np.array([name == TO_GPU for name in trace.names] or [False])[trace.work.name_id[rows]]
-    return Copied(size[rows], from_pageable[rows] & to_gpu, to_cpu)
+    from_pageable &= trace.work_named(TO_GPU.__eq__)
+    return Copied(size[rows], from_pageable[rows], trace.work_named(TO_CPU.__eq__)[rows])
 
 
 TO_GPU, TO_CPU = "[CUDA memcpy Host-to-Device]", "[CUDA memcpy Device-to-Host]"

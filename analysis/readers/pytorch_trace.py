@@ -19,6 +19,7 @@ import numpy as np
 from ..errors import NotAReport
 from ..support.heap import give_back
 from ..support.progress import advance
+from ..support.small_numbers import each_row
 from ..support.units import counted
 from ..trace import (
     FUNCTION,
@@ -387,14 +388,14 @@ class Assembly:
         process = self.process_of[ranges.thread[calls]]
         traced = [names[name] for name in ranges.name_id[calls]]
         tree, modules = module_tree(process, traced, spots_of(ranges, calls), around_calls)
-        for call, shape in zip(around_weights.tolist(), weight[weights].tolist(), strict=True):
+        for call, shape in each_row(around_weights, weight[weights]):
             if call >= 0:  # the first that a module used itself is its own
                 module = tree.modules[modules[call]]
                 module.shape = module.shape or shapes[shape]
         number = self.columns.names
         has_caller = around_calls >= 0
         callers = np.where(has_caller, modules[around_calls], -1)
-        pairs = zip(callers.tolist(), modules.tolist(), strict=True)
+        pairs = each_row(callers, modules)
         name_id = ranges.name_id.copy()
         name_id[calls] = [number(tree.name(caller, called)) for caller, called in pairs]
         category[calls] = MODEL_FORWARD

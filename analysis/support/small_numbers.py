@@ -108,12 +108,17 @@ def grouped_rows(*columns: NDArray[Any]) -> tuple[list[NDArray[Any]], NDArray[np
     return [key.astype(column.dtype) for key, column in zip(keys, columns, strict=True)], position
 
 
+def each_row(*columns: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of columns (n,), as Python's own numbers."""
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
 def rows_of_each(*columns: NDArray[Any]) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64]]]:
     """Yield the distinct rows of columns (n,) in their order, each with the positions where it is, int64 (m,)."""
     keys, position = grouped_rows(*columns)
     order = np.argsort(position.astype(np.min_scalar_type(len(keys[0]))), kind="stable")  # of few, a radix sort
     parts = np.split(order, np.cumsum(np.bincount(position))[:-1])
-    return zip(zip(*(key.tolist() for key in keys), strict=True), parts, strict=False)
+    return zip(each_row(*keys), parts, strict=False)
 
 
 def summed(group: NDArray[Any], values: NDArray[Any], count: int) -> NDArray[np.int64]:

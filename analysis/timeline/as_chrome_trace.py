@@ -19,7 +19,7 @@ from ..attribution.causes import HOW, Attribution
 from ..attribution.places import Instances, Paths, projections
 from ..kernel_names.categories import categorize
 from ..kernel_names.short import distinct_short_names
-from ..support.small_numbers import grouped_rows
+from ..support.small_numbers import each_row, grouped_rows
 from ..support.text import fit
 from ..trace import KERNEL, KINDS, START_END, Columns, Int32s, Int64s, Trace, working_calls
 from ..vocabulary import PATH_SEPARATOR, PHASES
@@ -57,7 +57,7 @@ def _lanes(group: Int32s, start_ns: Int64s, end_ns: Int64s, *, nest: bool) -> In
     lane = np.zeros(len(group), np.int32)
     lanes: list[list[int]] = []  # per lane the ends of the slices that are open, outermost first
     last_group = None
-    rows = zip(group.tolist(), start_ns.tolist(), end_ns.tolist(), strict=True)
+    rows = each_row(group, start_ns, end_ns)
     for row, (row_group, start, end) in enumerate(rows):
         if row_group != last_group:
             lanes, last_group = [], row_group
@@ -98,7 +98,7 @@ def chrome_trace(attribution: Attribution, *, arrows: bool = True) -> Iterator[s
         start_us, start_rest_ns = np.divmod(drawn.start_ns - first_ns, 1000)
         lasts_us, lasts_rest_ns = np.divmod(drawn.end_ns - drawn.start_ns, 1000)
         columns = (drawn.row, drawn.group, drawn.lane, start_us, start_rest_ns, lasts_us, lasts_rest_ns)
-        for row, group, lane, us, ns, dur_us, dur_ns in zip(*(c.tolist() for c in columns), strict=True):
+        for row, group, lane, us, ns, dur_us, dur_ns in each_row(*columns):
             pid, tid = tracks.of[name, group, lane]
             begin = f'"pid":{pid},"tid":{tid},"ts":{us}.{ns:03d}1'
             yield f',\n{{"ph":"X",{begin},"dur":{dur_us}.{dur_ns:03d}1,{table.details(row)}}}'
