@@ -63,7 +63,8 @@ def tuned_for_a_command(*, starts_programs: bool) -> Iterator[None]:
     A command that starts the user's programs leaves them the environment as it is.
     """
     heap.keep()
-    thresholds, blas_threads = gc.get_threshold(), os.environ.get(BLAS_THREADS)
+    thresholds = gc.get_threshold()
+    blas_threads = os.environ.get(BLAS_THREADS)
     # Most objects of a command stay until its end: with Python's own threshold, looking for cycles takes a tenth
     # of the time of ranking a small report.
     gc.set_threshold(max(SELDOM, thresholds[0]), *thresholds[1:])

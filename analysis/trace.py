@@ -412,7 +412,8 @@ FEW_THREADS = 6
 
 def range_order(thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int64s | None:
     """Return the order of ranges by (thread, start, longest first, order in the file); None if they have it."""
-    same, later = thread[1:] == thread[:-1], start_ns[1:] > start_ns[:-1]
+    same = thread[1:] == thread[:-1]
+    later = start_ns[1:] > start_ns[:-1]
     tied = (start_ns[1:] == start_ns[:-1]) & (end_ns[1:] <= end_ns[:-1])
     if ((thread[1:] > thread[:-1]) | (same & (later | tied))).all():
         return None
@@ -436,7 +437,8 @@ class Calls(Spots):
 
 def working_calls(trace: Trace) -> Calls:
     """Collect the calls that caused work."""
-    launch, launches = trace.work.launch, trace.launches
+    launch = trace.work.launch
+    launches = trace.launches
     kernel = (trace.work.kind == KERNEL) | (trace.work.kind == GRAPH)
     row = np.flatnonzero(marked(launch, len(launches)))
     calls = launches.take(row)

@@ -114,7 +114,8 @@ class Reports:
         Ask this first. Figures are means of a measured step where the report has steps, unless `totals` is set.
         """
         opened_report = self._opened(report, totals)
-        summary, found = opened_report.report, opened_report.fixes
+        summary = opened_report.report
+        found = opened_report.fixes
         name = "fix" if found.fixes else next_view(summary)
         following = {"tool": "view", "arguments": {"report": report, "name": name}}
         answer = _as_answer(overview(summary, _detail(top), found=found), [following])

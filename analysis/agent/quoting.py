@@ -82,7 +82,8 @@ class _Quoting:
 
 def _whole(name: str) -> str:
     """Return a pattern of a name that is no part of a longer word."""
-    before, after = (r"(?<!\w)" if name[0].isalnum() else "", r"(?!\w)" if name[-1].isalnum() else "")
+    before = r"(?<!\w)" if name[0].isalnum() else ""
+    after = r"(?!\w)" if name[-1].isalnum() else ""
     return f"{before}{re.escape(name)}{after}"
 
 

@@ -83,7 +83,8 @@ def categorize(names: Sequence[str], by_launch: Mapping[str, str] = NONE) -> lis
 def _first_groups(names: tuple[str, ...]) -> list[int]:
     """Return the index of the first group that matches each name, or -1."""
     parts = [split_name(name) for name in names]
-    heads, insides = arrow.binary(head for head, _ in parts), arrow.binary(inside for _, inside in parts)
+    heads = arrow.binary(head for head, _ in parts)
+    insides = arrow.binary(inside for _, inside in parts)
     words = arrow.binary(in_words(head) for head, _ in parts)
 
     def matches(texts: pa.Array, rows: npt.NDArray[np.int64], pattern: str) -> npt.NDArray[np.bool_]:

@@ -67,10 +67,12 @@ def spelled_like(names: Iterable[str], others: Iterable[str]) -> dict[str, str]:
 
     Where several names of one side have the same spelling, it says nothing.
     """
-    distinct, spellings_of = set(names), set(others)
+    distinct = set(names)
+    spellings_of = set(others)
     if distinct <= spellings_of:
         return {}
-    ours, theirs = Counter(map(canonical_spelling, distinct)), Counter(map(canonical_spelling, spellings_of))
+    ours = Counter(map(canonical_spelling, distinct))
+    theirs = Counter(map(canonical_spelling, spellings_of))
     other_of = {canonical_spelling(name): name for name in spellings_of}
     keys = {name: canonical_spelling(name) for name in distinct - spellings_of}
     return {name: other_of[key] for name, key in keys.items() if ours[key] == theirs[key] == 1}

@@ -114,7 +114,8 @@ def prices(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Pric
 
     Of an attribution of the measured steps these are the ranges in steps.
     """
-    ranges, home = attribution.ranges, attribution.home
+    ranges = attribution.ranges
+    home = attribution.home
     counted = (home >= 0) & ~attribution.left_out(include_warm_up=include_warm_up)[home]
     by_phase: dict[str, Price] = {}
     for number, phase in enumerate(PHASES):

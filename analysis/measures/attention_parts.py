@@ -88,7 +88,8 @@ def _paths(rows: Iterable[RangeRow], name: str) -> set[Path]:
 
 
 def _measured(report: Report, paths_by_part: Mapping[str, set[Path]], whole: Report) -> tuple[Part, ...]:
-    parts, counts = [], counts_of(whole) if any(paths_by_part.values()) else None
+    parts = []
+    counts = counts_of(whole) if any(paths_by_part.values()) else None
     counted: dict[tuple[Path, str], Figures] = {}  # over what the report's figures are
     if counts and not counts.is_stated and whole.steps and not other_calls(whole, counts):
         counted = {(row.path, row.phase): row.figures for row in joined(whole, counts).rows}
@@ -102,7 +103,8 @@ def _measured(report: Report, paths_by_part: Mapping[str, set[Path]], whole: Rep
         kernels = [row for row in report.kernels if row.path in inside[name] and row.phase == phase]
         if not sum(row.inclusive_ns for row in ranges):  # kernels without duration cannot be compared
             continue
-        flops, moved = _stated(report, "flops", phase, name), _stated(report, "bytes", phase, name)
+        flops = _stated(report, "flops", phase, name)
+        moved = _stated(report, "bytes", phase, name)
         figures = [counted[row.path, row.phase] for row in ranges if (row.path, row.phase) in counted]
         if flops is None and len(figures) == len(
             ranges
@@ -111,7 +113,8 @@ def _measured(report: Report, paths_by_part: Mapping[str, set[Path]], whole: Rep
             if name in MATMULS:  # its bytes would be those of scale and mask too
                 flops = total.total or None
             else:
-                flops, moved = total.total + total.elementwise or None, total.bytes
+                flops = total.total + total.elementwise or None
+                moved = total.bytes
         parts.append(
             Part(
                 phase=phase,

@@ -17,7 +17,8 @@ NO_STEPS = "{}: the report has no steps to count them in"
 def cpu_fixes(partition: Partition) -> Fixes:
     """Return the changes of a program on a CPU, those that concern the most time of a step first."""
     subject = CpuSubject(partition)
-    step_ns, unjudged = subject.step_ns, list[str]()
+    step_ns = subject.step_ns
+    unjudged = list[str]()
     symptoms: list[tuple[CpuRule, CpuSymptom]] = []
     for rule in CPU_RULES:
         if rule.needs_steps and not subject.has_steps:

@@ -68,7 +68,8 @@ class FixSubject(GpuSubject):
 
         Where none is, as on autograd's threads, it is that of the next work.
         """
-        ranges, home = self.attribution.ranges, self.attribution.home
+        ranges = self.attribution.ranges
+        home = self.attribution.home
         thread = self.trace.launches.thread[self.host.row[calls]]
         near = (ranges.start_ns < at_ns.max(initial=0)) & (ranges.end_ns > at_ns.min(initial=0)) & (home >= 0)
         node = np.full(len(calls), -1, np.int32)
@@ -115,7 +116,8 @@ class FixSubject(GpuSubject):
     @cached_property
     def _gpu(self) -> Int32s:
         """Which work is on the GPU of the steps: 0, else -1; int32, per piece of the trace's work."""
-        work, row = self.trace.work, self.work.row[0]
+        work = self.trace.work
+        row = self.work.row[0]
         same = (work.process == work.process[row]) & (work.device_id == work.device_id[row])
         return np.where(same, np.int32(0), np.int32(-1))
 
@@ -131,7 +133,8 @@ class FixSubject(GpuSubject):
 
     def idle_before(self, call: int) -> float:
         """Return for which share of the host's time before a call the GPU had no work."""
-        begin_ns, end_ns = int(self.host.end_ns[call - 1]), int(self.host.start_ns[call])
+        begin_ns = int(self.host.end_ns[call - 1])
+        end_ns = int(self.host.start_ns[call])
         earlier = self.work.start_ns < end_ns
         busy_until = int(self.work.end_ns[earlier].max(initial=begin_ns))
         return max(end_ns - max(begin_ns, busy_until), 0) / max(end_ns - begin_ns, 1)

@@ -106,7 +106,8 @@ def _by_replay(
     Causes come first: launching, and chains of small kernels, are judged on the step that their changes leave, as
     far as these surely matter.
     """
-    timeline, base = subject.timeline, _without_annotation(subject)
+    timeline = subject.timeline
+    base = _without_annotation(subject)
     tried = _factors(subject, base, unrecorded_step_ns, least_ns or unrecorded_step_ns or 0.0, host_ns)
     answers = [(rule, answer) for rule in RULES for answer in rule.find(subject, tried.values)]
     unjudged = [answer.reason for _, answer in answers if isinstance(answer, Unjudged)]
@@ -114,7 +115,8 @@ def _by_replay(
     if not tried.fits:
         unjudged.append(NO_FACTOR)
         symptoms = [symptom for symptom in symptoms if not symptom.rule.unrecorded]
-    spread_ns, step = _spread(timeline.window.steps_ns), _step_of(subject, unrecorded_step_ns)
+    spread_ns = _spread(timeline.window.steps_ns)
+    step = _step_of(subject, unrecorded_step_ns)
     causes = [symptom for symptom in symptoms if not symptom.rule.last]
     weighed = _Weighed(subject, base, causes, tried, step)
     left = base
@@ -158,7 +160,8 @@ def _host_time_saved_ns(base: Timeline, left: Timeline) -> float:
 
 def _spread(steps_ns: Int64s) -> float:
     """Return half the interquartile range of some steps' times, ns."""
-    ordered_ns, places = np.sort(steps_ns), np.arange(len(steps_ns))
+    ordered_ns = np.sort(steps_ns)
+    places = np.arange(len(steps_ns))
     low_ns, high_ns = np.interp((len(steps_ns) - 1) * np.array([0.25, 0.75]), places, ordered_ns)
     return float(high_ns - low_ns) / 2
 
@@ -259,7 +262,8 @@ def _of_phases(subject: FixSubject, base: Timeline, unrecorded_ns: float, host_n
 
 def _range(saved: Floats, at_least: Floats, ranged: Sequence[int]) -> tuple[Floats, Floats]:
     """Return the least and the most that changes save at any factor; some save `at_least` so much."""
-    low, high = saved.min(axis=1, initial=np.inf), saved.max(axis=1, initial=0.0)
+    low = saved.min(axis=1, initial=np.inf)
+    high = saved.max(axis=1, initial=0.0)
     low[list(ranged)] = at_least[: len(ranged)].min(axis=1, initial=np.inf)
     return low, high
 
@@ -282,8 +286,12 @@ class _Weighed:
         left: Timeline | None = None,
         launching_ns: float = np.inf,
     ) -> None:
-        self.subject, self.base, self.symptoms, self.step = subject, base, symptoms, step
-        factors, fits = tried.values, tried.fits
+        self.subject = subject
+        self.base = base
+        self.symptoms = symptoms
+        self.step = step
+        factors = tried.values
+        fits = tried.fits
         self.inside_ns = step.ns - step.outside_ns
         bases = [left if symptom.rule.last and left is not None else base for symptom in symptoms]
         changed = [symptom.found.change(of) for symptom, of in zip(symptoms, bases, strict=True)]
@@ -293,7 +301,9 @@ class _Weighed:
         timelines = [base, left or base, *changed, *least, *furthest]
         each = np.concatenate([factors] * len(timelines))
         steps = step_ns([timeline for timeline in timelines for _ in factors], each).reshape(len(timelines), -1)
-        self.base_ns, left_ns, count = steps[0], steps[1], len(symptoms)
+        self.base_ns = steps[0]
+        left_ns = steps[1]
+        count = len(symptoms)
         before = [left_ns if of is left else self.base_ns for of in bases]
         before += [before[place] for place in ranged] + [self.base_ns] * len(furthest)
         saved = np.maximum(np.array(before).reshape(-1, len(factors)) - steps[2:], 0.0)
@@ -306,9 +316,11 @@ class _Weighed:
         self.more_ns = more.max(axis=1, initial=0.0) if fits else more.min(axis=1, initial=np.inf)
         self.share = share[:count]
         low, high = _range(share[:count], share[count:], ranged)
-        self.low_share, self.high_share = low, high if fits else low
+        self.low_share = low
+        self.high_share = high if fits else low
         low, high = _range(saved[:count], saved[count:], ranged)
-        self.low_ns, self.high_ns = low, high if fits else low
+        self.low_ns = low
+        self.high_ns = high if fits else low
         self.nearest = int(np.abs(self.base_ns - self.inside_ns).argmin())
         self.factor = factors[self.nearest : self.nearest + 1]
 
@@ -344,7 +356,8 @@ class _Weighed:
     def fixes(self, shown: Sequence[int], spread_ns: float) -> tuple[Fix, ...]:
         """Return the rows of the symptoms that matter."""
         then = self._replayed([shown[: count + 1] for count in range(len(shown))])
-        same, sure = self._same(shown), self.is_sure(spread_ns)
+        same = self._same(shown)
+        sure = self.is_sure(spread_ns)
         rows = []
         for place, then_ns in zip(shown, then, strict=True):
             rows.append(replace(self._fix(place, then_ns, same[place]), uncertain=not sure[place]))

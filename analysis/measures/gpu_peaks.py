@@ -116,7 +116,8 @@ def peak_for(names: Sequence[str], measured: Mapping[str, Any]) -> Peak | None:
     stated = peak_of(names)
     if not measured:
         return stated
-    tflops, source = measured["tflops"], f"{MEASURED}: {', '.join(measured['tflops'])} and memory"
+    tflops = measured["tflops"]
+    source = f"{MEASURED}: {', '.join(measured['tflops'])} and memory"
     if stated is not None:
         source += f"; {', '.join(kind for kind in stated.tflops if kind not in tflops)}: {stated.source}"
         tflops = stated.tflops | tflops

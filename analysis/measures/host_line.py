@@ -58,7 +58,8 @@ class Refused(Exception):  # noqa: N818 - not an error of the user's: the answer
 
     def __init__(self, reason: str, remedy: str = "") -> None:
         super().__init__(reason)
-        self.reason, self.remedy = reason, remedy
+        self.reason = reason
+        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,8 @@ def window_of(partition: Partition) -> Window:
 
     Raises Refused where the report lacks what a replay needs.
     """
-    attribution, trace = partition.attribution, partition.attribution.trace
+    attribution = partition.attribution
+    trace = partition.attribution.trace
     record = words_of(trace.provenance).record
     if not trace.launch_times_known:
         raise Refused(NO_LAUNCHES, record)
@@ -124,7 +126,9 @@ def window_of(partition: Partition) -> Window:
         raise Refused(NO_NAMES, record)
     if not partition.has_steps:
         raise _without_steps(partition)
-    table, ranges, process = partition.table, attribution.ranges, trace.process_of_thread()
+    table = partition.table
+    ranges = attribution.ranges
+    process = trace.process_of_thread()
     loop = partition.steps.loops[partition.main_loop]
     rows = np.flatnonzero((trace.work.launch >= 0) & (trace.work.process == loop.process))
     on_gpu = trace.work.device_id[rows]
@@ -136,7 +140,8 @@ def window_of(partition: Partition) -> Window:
     launched_ns = launches.start_ns[trace.work.launch[rows]]
     if (launched_ns[1:] < launched_ns[:-1]).any():
         order = np.argsort(launched_ns, kind="stable")
-        rows, launched_ns = rows[order], launched_ns[order]
+        rows = rows[order]
+        launched_ns = launched_ns[order]
     steps = table.range[loop.rows]
     begin, end = (np.searchsorted(launched_ns, at[steps]) for at in (ranges.start_ns, ranges.end_ns))
     of_loop = loop.rows[end > begin]
@@ -149,7 +154,8 @@ def window_of(partition: Partition) -> Window:
     is_ordered = not (begins_ns[1:] < begins_ns[:-1]).any()
     first, last = _nearest(partition, of_loop, begins_ns if is_ordered else np.sort(begins_ns))
     ends_ns = _ends(attribution, rows, launched_ns, steps[first : last + 1])
-    from_ns, until_ns = ranges.start_ns[steps[first]], ranges.end_ns[steps[last]]
+    from_ns = ranges.start_ns[steps[first]]
+    until_ns = ranges.end_ns[steps[last]]
     inside = of_process[(begins_ns >= from_ns) & (begins_ns <= until_ns)]
     first_row, behind_row = np.searchsorted(launched_ns, (from_ns, until_ns + 1)).tolist()
     host = _host(trace, inside, rows[first_row:behind_row])
@@ -181,7 +187,8 @@ def _without_steps(partition: Partition) -> Refused:
 
 def _ends(attribution: Attribution, rows: Int64s, launched_ns: Int64s, steps: Int64s) -> Int64s:
     """Return when the work launched in each step had ended on the GPU; `rows` are in the order of launches."""
-    ranges, ended_ns = attribution.ranges, attribution.trace.work.end_ns[rows]
+    ranges = attribution.ranges
+    ended_ns = attribution.trace.work.end_ns[rows]
     places = zip(
         *(np.searchsorted(launched_ns, at[steps]) for at in (ranges.start_ns, ranges.end_ns)), strict=True
     )
@@ -197,8 +204,10 @@ def _nearest(partition: Partition, rows: Int64s, calls_ns: Int64s) -> tuple[int,
 
     `rows` are the steps of a loop. Nothing is taken out between two steps of a window.
     """
-    ranges, table = partition.attribution.ranges, partition.table
-    own_ns, steps = table.own_ns[rows], table.range[rows]
+    ranges = partition.attribution.ranges
+    table = partition.table
+    own_ns = table.own_ns[rows]
+    steps = table.range[rows]
     usual_ns = float(table.own_ns[partition.choices[partition.main_loop].counted].mean())
     begin, end = (np.searchsorted(calls_ns, at[steps]) for at in (ranges.start_ns, ranges.end_ns))
     apart = np.cumsum(np.r_[False, table.taken_out_ns[rows[1:]] > 0])
@@ -225,7 +234,8 @@ def _host(trace: Trace, inside: Int64s, work: Int64s) -> Host:
     inside = inside[works[launches.thread[inside]] & (kind_of[name_of[inside]] != UNSEEN)]
     order = np.lexsort((-launches.end_ns[inside], launches.start_ns[inside]))
     inside = inside[order]
-    start_ns, end_ns = launches.start_ns[inside], launches.end_ns[inside]
+    start_ns = launches.start_ns[inside]
+    end_ns = launches.end_ns[inside]
     reach = np.r_[0, np.maximum.accumulate(end_ns)[:-1]] if len(inside) else end_ns
     thread = launches.thread[inside]
     nested = end_ns <= reach
@@ -261,9 +271,11 @@ def kind_of(call: str) -> int:
 def _work(trace: Trace, rows: Int64s, host: Host) -> GpuWork:
     """Return the work that these calls launched."""
     call, has = _places_of(host.row, trace.work.launch[rows].astype(np.int64))
-    rows, call = rows[has], call[has]
+    rows = rows[has]
+    call = call[has]
     order = np.lexsort((trace.work.start_ns[rows], call))
-    rows, work = rows[order], trace.work
+    rows = rows[order]
+    work = trace.work
     return GpuWork(rows, call[order], *(getattr(work, name)[rows] for name in _OF_WORK))
 
 
@@ -278,7 +290,8 @@ def _places_of(values: Int64s, wanted: Int64s) -> tuple[Int64s, Bools]:
 
 def _require_streams(trace: Trace, work: GpuWork, host: Host) -> None:
     """Raise Refused where work has several streams, and the report does not say which waits for which."""
-    streams, remedy = len(distinct(work.stream_id)), _how_to_record_waits(trace)
+    streams = len(distinct(work.stream_id))
+    remedy = _how_to_record_waits(trace)
     if streams > 1 and trace.waits is None:
         raise Refused(NO_WAITS.format(streams), remedy)
     if (
@@ -298,7 +311,9 @@ def _with_likely_events(trace: Trace, host: Host, work: GpuWork) -> Host:
     it is that of the last record before, on the stream of the last launch before that. A replay of the unchanged
     steps that then misses them is refused.
     """
-    thread, stream, event = trace.launches.thread[host.row], host.stream.copy(), host.event.copy()
+    thread = trace.launches.thread[host.row]
+    stream = host.stream.copy()
+    event = host.event.copy()
     launched = np.full(len(host.row), -1, np.int64)
     launched[work.call] = work.stream_id
     streams = distinct(work.stream_id).tolist()
@@ -307,7 +322,8 @@ def _with_likely_events(trace: Trace, host: Host, work: GpuWork) -> Host:
         last_launch = np.maximum.accumulate(np.where(launched[calls] >= 0, np.arange(len(calls)), -1))
         last_record = np.maximum.accumulate(np.where(host.kind[calls] == RECORDS, np.arange(len(calls)), -1))
         for place in np.flatnonzero((host.kind[calls] == STREAM_WAITS) & (last_record >= 0)).tolist():
-            record, waiting = int(last_record[place]), int(stream[calls[place]])
+            record = int(last_record[place])
+            waiting = int(stream[calls[place]])
             behind = int(launched[calls[last_launch[record]]]) if last_launch[record] >= 0 else waiting
             if behind == waiting:
                 behind = next((other for other in streams if other != waiting), waiting)

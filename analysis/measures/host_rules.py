@@ -44,7 +44,8 @@ FEWEST_STEPS = 2
 
 def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     """Find pauses of the program at one place of nearly all steps, in which the GPU has nothing to do."""
-    timeline, work = subject.timeline, subject.work
+    timeline = subject.timeline
+    work = subject.work
     if subject.steps < FEWEST_STEPS:
         return
     long = np.flatnonzero(timeline.before_ns > PAUSE_NS)
@@ -54,9 +55,11 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     if not len(long):
         return
     following = np.minimum(np.searchsorted(work.call, long), len(work.call) - 1)
-    before, after = subject.host.name[long - 1], subject.host.name[long]
+    before = subject.host.name[long - 1]
+    after = subject.host.name[long]
     for _key, rows in rows_of_each(before, after, subject.path_id[following]):
-        calls, next_work = long[rows], following[rows]
+        calls = long[rows]
+        next_work = following[rows]
         if not subject.in_most_steps(calls):
             continue
 
@@ -91,7 +94,8 @@ def forward_read(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
 
 
 def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudged]:
-    copied, call = subject.timeline.copied, subject.work.call
+    copied = subject.timeline.copied
+    call = subject.work.call
     small = copied.to_cpu & (subject.of_phase(FORWARD) == in_forward)
     if not small.any():
         return
@@ -117,7 +121,8 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
         remedy = "this needs other code, which decides on the GPU (torch.where, masks, fixed shapes)"
         reads = ".item(), `if tensor`, nonzero()"
     else:
-        remedy, reads = "read the loss every N steps", ".item(), float(), print"
+        remedy = "read the loss every N steps"
+        reads = ".item(), float(), print"
     inside = "forward" if in_forward else "step"
     sentence = f"Each {inside} waits{times} for {size} from the GPU ({reads}): {remedy}"
     yield Found(change, sentence, work, host=HostTime(waits))
@@ -125,7 +130,8 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
 
 def pageable_copy(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     """Find copies to the GPU from memory that is not pinned."""
-    copied, call = subject.timeline.copied, subject.work.call
+    copied = subject.timeline.copied
+    call = subject.work.call
     work = copied.from_pageable & (copied.bytes > COPIED_BYTES)
     if not work.any() or not subject.in_most_steps(call[work]):
         return
@@ -164,12 +170,16 @@ def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     parameters = int(subject.run.get("parameters") or 0)
     bandwidth = subject.peak.bytes if subject.peak else 0
     least_ns = parameters * BYTES.get(called or "", 28) / bandwidth * 1e9 if parameters and bandwidth else None
-    launches, time = subject.per_step(work), subject.time_ns(work)
+    launches = subject.per_step(work)
+    time = subject.time_ns(work)
     if launches < MANY_LAUNCHES and (least_ns is None or time < TIMES_LEAST * least_ns):
         return
-    step, call = subject.timeline.step_of_work, subject.work.call
+    step = subject.timeline.step_of_work
+    call = subject.work.call
     stays_ns = time if least_ns is None else min(least_ns, time)
-    dropped_calls, dropped, firsts = np.zeros(len(subject.host.row), np.bool_), work.copy(), []
+    dropped_calls = np.zeros(len(subject.host.row), np.bool_)
+    dropped = work.copy()
+    firsts = []
     for _key, rows in rows_of_each(step[work]):
         rows = np.flatnonzero(work)[rows]
         dropped_calls[call[rows[0]] + 1 : call[rows[-1]] + 1] = True
@@ -252,7 +262,8 @@ def limited_by_launching(subject: FixSubject, factor: Floats | float) -> list[in
     Idle time has the causes that `view idle` shows; launching includes the launched work's way to the GPU. Pauses
     of over 1 ms and loading code do not count.
     """
-    phase, gaps = subject.timeline.work_phase, subject.gaps
+    phase = subject.timeline.work_phase
+    gaps = subject.gaps
     chosen = [PHASES.index(name) for name in (FORWARD, BACKWARD)]
     if not np.isin(phase, chosen).any():
         chosen = sorted(set(distinct(phase).tolist()) - {PHASES.index(OPTIMIZER)})

@@ -123,7 +123,8 @@ class JobSubject:
 
     def of_kernels(self, chosen: Bools, values_ns: Int64s) -> Floats:
         """Return a value of some collectives by rank and step that counts, ns, float64 (ranks, steps)."""
-        ranks, steps = len(self.job.ranks), len(self.job.rows[0])
+        ranks = len(self.job.ranks)
+        steps = len(self.job.rows[0])
         values_ns = np.where(chosen, np.maximum(values_ns, 0), 0)
         return self.job.waits.by_step(values_ns, ranks, steps)[:, self.counted]
 
@@ -232,7 +233,8 @@ def _late(subject: JobSubject, own_ns: Floats, of_others_ns: Floats) -> _LateRan
     if not late.any() or 2 * late.sum() > count:
         return None
     extra_ns = own_ns[late].min(0) - np.median(of_others_ns[~late], axis=0)
-    longer_ns, shorter_ns = np.maximum(extra_ns, 0).sum(), np.maximum(-extra_ns, 0).sum()
+    longer_ns = np.maximum(extra_ns, 0).sum()
+    shorter_ns = np.maximum(-extra_ns, 0).sum()
     if shorter_ns > (1 - FOR_ONE) * longer_ns:
         return None
     waited_ns = float(subject.waiting_ns[~late].mean(1).min())
@@ -319,7 +321,8 @@ def _slower(subject: JobSubject, rank: int, other: int) -> float:
     steps = [
         report.account.gpus[0].steps if report.account and report.account.gpus else 1 for report in subject.reports
     ]
-    mine, others = subject.evidence[rank].kernels, subject.evidence[other].kernels
+    mine = subject.evidence[rank].kernels
+    others = subject.evidence[other].kernels
     nothing = (0, 0)
     same = [
         (ns / steps[rank], others[key][1] / steps[other])
@@ -327,7 +330,8 @@ def _slower(subject: JobSubject, rank: int, other: int) -> float:
         if count * steps[other] == others.get(key, nothing)[0] * steps[rank]
     ]
     all_ns = sum(ns for _, ns in mine.values()) / steps[rank]
-    same_ns, other_ns = sum(ns for ns, _ in same), sum(ns for _, ns in same)
+    same_ns = sum(ns for ns, _ in same)
+    other_ns = sum(ns for _, ns in same)
     is_same = all_ns > 0 and same_ns >= SAME_KERNELS * all_ns
     longer = same_ns / other_ns - 1 if other_ns else 0.0
     return longer if is_same and longer >= SLOWER else 0.0

@@ -121,7 +121,8 @@ class WorkShapes:
     """
 
     def __init__(self, attribution: Attribution) -> None:
-        self.attribution, trace = attribution, attribution.trace
+        self.attribution = attribution
+        trace = attribution.trace
         self.trace = trace
         around = launchers(trace, attribution.facts)
         launch = trace.work.launch
@@ -165,7 +166,8 @@ def _row_of(cost: Cost, arithmetic: str) -> OperatorRow:
 
 def _recorded_calls(trace: Trace, around: Launchers) -> Int32s:
     """Return the recorded call of each operator range, -1 without: int32 (ranges,)."""
-    recorded, ranges = trace.operators, around.ranges
+    recorded = trace.operators
+    ranges = around.ranges
     calls = np.full(len(ranges), NOBODY, np.int32)
     if recorded is None or not len(ranges):
         return calls
@@ -190,7 +192,9 @@ def operator_rows(
     shapes: WorkShapes, naming: Naming = tuple, *, steps: int = 1, wanted: Wanted | None = None
 ) -> list[OperatorRow]:
     """Return the rows of kernels, longest first, divided by `steps`; paths are named by `naming`."""
-    attribution, trace, work = shapes.attribution, shapes.trace, shapes.trace.work
+    attribution = shapes.attribution
+    trace = shapes.trace
+    work = shapes.trace.work
     kernels = np.flatnonzero(work.kind == KERNEL)
     paths = Paths(attribution)
     if wanted is not None:
@@ -256,7 +260,9 @@ def kernels_by_operator(
     shapes: WorkShapes, *, steps: int = 1, wanted: Wanted | None = None
 ) -> list[OperatorKernel]:
     """Return each operator's kernels, longest first, divided by `steps`."""
-    attribution, trace, work = shapes.attribution, shapes.trace, shapes.trace.work
+    attribution = shapes.attribution
+    trace = shapes.trace
+    work = shapes.trace.work
     kernels = np.flatnonzero(work.kind == KERNEL)
     if wanted is not None:
         kernels = kernels[_are_wanted(shapes, Paths(attribution), kernels, wanted)]
@@ -318,7 +324,8 @@ class _Describing:
     """Puts into rows what their calls cost; types of lists, and TF32, are told by the names of kernels."""
 
     def __init__(self, shapes: WorkShapes) -> None:
-        self._shapes, self._names = shapes, shapes.trace.names
+        self._shapes = shapes
+        self._names = shapes.trace.names
         self._category = classes_of(shapes.trace)
         self._cost: dict[tuple[int, str], Cost] = {}
 

@@ -83,7 +83,8 @@ def emptied_ns(emptied: Timeline, factors: Floats) -> Floats:
 
 def _replayed(timelines: Sequence[Timeline], factors: Floats) -> tuple[Floats, Floats, Floats]:
     """Return when steps end, and when the host begins and leaves phases that are emptied; columns are replays."""
-    first, work = timelines[0], timelines[0].window.work
+    first = timelines[0]
+    work = timelines[0].window.work
     columns = {name: np.stack([getattr(timeline, name) for timeline in timelines]) for name in CHANGING}
     factor = factors[:, first.phase] if factors.ndim > 1 else np.repeat(factors[:, None], len(first.phase), axis=1)
     before, own, lag = (columns[name] for name in ("before_ns", "own_ns", "lag_ns"))
@@ -92,8 +93,10 @@ def _replayed(timelines: Sequence[Timeline], factors: Floats) -> tuple[Floats, F
     called_ns = np.cumsum(before + own, axis=1) - own  # when each call begins, if none waits
     lag = np.where(lag < LONGEST_LAG_NS, lag * factor[:, work.call], lag)
     # Work by run: when its end would be if only its launch call mattered, and how long it keeps its stream.
-    order, begin = first.program.work, first.program.first
-    kept, duration = columns["kept"][:, order], columns["duration_ns"][:, order]
+    order = first.program.work
+    begin = first.program.first
+    kept = columns["kept"][:, order]
+    duration = columns["duration_ns"][:, order]
     reaches = np.where(kept, (called_ns[:, work.call] + lag)[:, order] + duration, -np.inf)
     takes = np.cumsum(np.where(kept, columns["gap_ns"][:, order] + duration, 0.0), axis=1)
     until = takes[:, np.append(begin[1:], len(order)) - 1]
@@ -136,7 +139,8 @@ def _followed(
             begins.append(np.maximum(at, ends[list(behind)].max(axis=0)))
             waited = waited + begins[-1] - at
         else:
-            ended, at = ends[list(behind)].max(axis=0), waited + called_ns[call]
+            ended = ends[list(behind)].max(axis=0)
+            at = waited + called_ns[call]
             more = np.maximum(ended + after_ns - at - (own_ns[call] if kind == WAIT else 0.0), 0.0)
             still = kind == ROOM or waits[call]
             waited = waited + np.where(still & ((ended > at) | (kind != WAIT)), more, 0.0)

@@ -78,9 +78,11 @@ class RangeSteps:
 def steps_of(attribution: Attribution, *, include_warm_up: bool = False) -> tuple[StepFigures, ...]:
     """Measure every step as a whole."""
     extents = Extents(attribution, include_warm_up=include_warm_up)
-    work, ranges = attribution.trace.work, attribution.ranges
+    work = attribution.trace.work
+    ranges = attribution.ranges
     rows = np.flatnonzero(extents.inside(STEP))
-    step, count = extents.step_of[rows], len(extents.steps)
+    step = extents.step_of[rows]
+    count = len(extents.steps)
     phase = attribution.phase[rows]
     kernel = work.kind[rows] == KERNEL
     phase_ns = np.zeros((count, len(PHASES)), np.int64)
@@ -106,7 +108,8 @@ def ranges_of(
     attribution: Attribution, naming: Callable[[Path], Path], *, include_warm_up: bool = False
 ) -> tuple[RangeSteps, ...]:
     """Measure every path in every step; paths that `naming` gives one name are added up."""
-    paths, places = Paths(attribution), Instances(attribution)
+    paths = Paths(attribution)
+    places = Instances(attribution)
     number = Interner[tuple[Path, int]]()
     names = [number((naming(path), phase)) for path, phase in zip(paths.paths, paths.phase, strict=False)]
     step_of_node = step_of_nodes(attribution, include_warm_up=include_warm_up)
@@ -115,7 +118,8 @@ def ranges_of(
     one_group = np.zeros(len(attribution.node), np.int32)
     rows = projections(places, work, attribution, one_group, attribution.trace.work.kind == KERNEL)
     node = places.node[rows.instance]
-    rows, node = rows.take(step_of_node[node] >= 0), node[step_of_node[node] >= 0]
+    rows = rows.take(step_of_node[node] >= 0)
+    node = node[step_of_node[node] >= 0]
     # Instances that have linked work, or are below one that has.
     linked = marked(places.of_node[:-1][attribution.linked], len(places.node))
     span_ns = np.where(places.forest.below(linked)[rows.instance], np.nan, rows.end_ns - rows.start_ns)
@@ -142,7 +146,8 @@ def step_times(attribution: Attribution, *, include_warm_up: bool = False) -> St
         return {}
     step = step_of_nodes(attribution, include_warm_up=include_warm_up)[attribution.node]
     rows = np.flatnonzero(step >= 0)
-    work, paths = attribution.trace.work.take(rows), Paths(attribution)
+    work = attribution.trace.work.take(rows)
+    paths = Paths(attribution)
     path_of_work = paths.names_of_node[attribution.node[rows]]
     keys, group = grouped_rows(path_of_work, attribution.phase[rows], work.kind, work.name_id)
     times_ns = np.zeros((len(keys[0]), steps), np.int64)

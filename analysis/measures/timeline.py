@@ -157,8 +157,11 @@ def first_calls(timeline: Timeline) -> Int64s:
 
 class _Recorded:
     def __init__(self, attribution: Attribution, window: Window) -> None:
-        self.window, self.host, self.work = window, window.host, window.work
-        self.trace, self.phase = attribution.of_all_work.trace, attribution.of_all_work.phase[window.work.row]
+        self.window = window
+        self.host = window.host
+        self.work = window.work
+        self.trace = attribution.of_all_work.trace
+        self.phase = attribution.of_all_work.phase[window.work.row]
         self.lasted_ns = (self.host.end_ns - self.host.start_ns).astype(np.float64)
         self.synchronizes = self.host.kind == SYNCHRONIZES
         both = np.concatenate([self.work.stream_id, window.earlier.stream_id])
@@ -172,7 +175,8 @@ class _Recorded:
         program, ready_ns = _Compiling(self).program()
         lag_ns, gap_ns = self._lags(ready_ns)
         own_ns = self.own_ns.copy()
-        staged, call = self.staged, self.work.call[self.staged]
+        staged = self.staged
+        call = self.work.call[self.staged]
         own_ns[call] = np.maximum(
             self.host.end_ns[call] - np.maximum(self.host.start_ns[call], ready_ns[staged]), 0
         )
@@ -262,7 +266,9 @@ class _Compiling:
     """Makes the program: each operation ends the runs of all streams that got work since the one before."""
 
     def __init__(self, recorded: _Recorded, emptied: Int64s | None = None) -> None:
-        self.recorded, self.host, self.work = recorded, recorded.host, recorded.work
+        self.recorded = recorded
+        self.host = recorded.host
+        self.work = recorded.work
         self.emptied = (
             self.work.call[:0] if emptied is None else emptied
         )  # calls before which all work is waited for
@@ -297,7 +303,8 @@ class _Compiling:
 
     def _couplings(self) -> list[tuple[int, int, int]]:
         """Return where the host and streams meet: calls, the order of several at one, and kinds of operation."""
-        of, window = self.recorded, self.recorded.window
+        of = self.recorded
+        window = self.recorded.window
         events = np.isin(self.host.kind, (RECORDS, STREAM_WAITS))
         few = self.work.call[::LOOK_EVERY] if len(self.work.call) > of.depth else self.work.call[:0]
         found = (
@@ -331,7 +338,8 @@ class _Compiling:
 
     def _event(self, call: int) -> None:
         """Note which run an event is recorded behind, or for which run a stream is to wait."""
-        event, stream = int(self.host.event[call]), self.number.get(int(self.host.stream[call]))
+        event = int(self.host.event[call])
+        stream = self.number.get(int(self.host.stream[call]))
         if self.host.kind[call] == RECORDS and stream is not None:
             self.run_of_event[event] = self.last[stream]
         elif stream is not None and event in self.run_of_event:
@@ -345,7 +353,8 @@ class _Compiling:
             if behind:
                 self.operations.append(Operation(ROOM, call, ROOM_NS, behind))
             return
-        event, stream = int(self.host.event[call]), self.number.get(int(self.host.stream[call]))
+        event = int(self.host.event[call])
+        stream = self.number.get(int(self.host.stream[call]))
         if kind == STAGED or self.host.kind[call] != SYNCHRONIZES:  # a copy
             stream = int(self.recorded.stream[np.searchsorted(self.work.call, call)])
         behind = tuple(self.last) if stream is None else (self.last[stream],)
@@ -381,7 +390,8 @@ def _usual(name: Int32s, values_ns: Floats, counted: Bools, otherwise: float) ->
 
 def _copied(trace: Trace, rows: Int64s) -> Copied:
     """Return the copies among some work."""
-    size, from_pageable = np.zeros(len(trace.work), np.int64), np.zeros(len(trace.work), np.bool_)
+    size = np.zeros(len(trace.work), np.int64)
+    from_pageable = np.zeros(len(trace.work), np.bool_)
     if trace.copies is not None:
         size[trace.copies.work] = trace.copies.bytes
         from_pageable[trace.copies.work] = trace.copies.from_pageable

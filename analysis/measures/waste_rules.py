@@ -50,7 +50,8 @@ def allocating(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
 
 def anomaly(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     """Find autograd's anomaly mode, which reads after each operation of backward whether a gradient is NaN."""
-    copied, call = subject.timeline.copied, subject.work.call
+    copied = subject.timeline.copied
+    call = subject.work.call
     in_backward = subject.of_phase(BACKWARD)
     reads = copied.to_cpu & (copied.bytes == 1) & in_backward
     if subject.per_step(reads) < CHECKS or not subject.in_most_steps(call[reads]):

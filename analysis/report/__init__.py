@@ -267,7 +267,8 @@ def added(rows: Iterable[Row], keys: Sequence[str]) -> tuple[Row, ...]:
 
 
 def _combined(name: str, a: Any, b: Any) -> Any:
-    value_a, value_b = getattr(a, name), getattr(b, name)
+    value_a = getattr(a, name)
+    value_b = getattr(b, name)
     if type(value_a) is str or (type(value_a) is tuple and value_b is not None):  # most are keys
         return value_a
     if name in _PER_LAUNCH:
@@ -349,7 +350,8 @@ def about_steps(account: Account | None) -> dict[str, Any]:
 
 def as_object(report: Report) -> dict[str, Any]:
     """Return the whole report as JSON can hold it; docs/json.md describes it."""
-    provenance, account = asdict(report.provenance), report.account
+    provenance = asdict(report.provenance)
+    account = report.account
     idle = idle_as_json(account) if account and not account.phases else None
     return {
         "report": {

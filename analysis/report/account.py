@@ -313,7 +313,8 @@ class Account:
     @property
     def token_ns(self) -> float | None:
         """How long a token takes in a step that generates; None for other steps."""
-        decode_ns, tokens = self.generation("decode_ns"), self.generation("tokens")
+        decode_ns = self.generation("decode_ns")
+        tokens = self.generation("tokens")
         return decode_ns / tokens if decode_ns is not None and tokens else None
 
     def of_phases(self, phases: Collection[str]) -> Account:

@@ -81,10 +81,8 @@ def _row(name: str, parts: list[Part], gpus: int, recording: Recording | None, s
         if part.kind == IDLE:
             causes[part.what] = causes.get(part.what, 0) + part.total_ns
     span_ns = sum(by_kind.values())
-    busy_ns, waiting_ns = (
-        span_ns - by_kind[IDLE],
-        sum(ns for cause, ns in causes.items() if cause not in AFTER_LAUNCH),
-    )
+    busy_ns = span_ns - by_kind[IDLE]
+    waiting_ns = sum(ns for cause, ns in causes.items() if cause not in AFTER_LAUNCH)
     busy_share = busy_ns / span_ns if span_ns else 1.0
     known = recording.busy_between(name, busy_share) if recording else None
     limits = {limit(share, by_kind, causes) for share in known or (busy_share,)}

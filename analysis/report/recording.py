@@ -105,7 +105,8 @@ class Recording:
         if phase == "step" and self.busy_ns is not None:
             longest_ns = self.unrecorded_high_ns or self.alone_ns
             shortest_ns = self.unrecorded_low_ns or self.alone_ns
-            least, most = min(1.0, self.busy_ns / longest_ns), min(1.0, self.busy_ns / shortest_ns)
+            least = min(1.0, self.busy_ns / longest_ns)
+            most = min(1.0, self.busy_ns / shortest_ns)
         elif phase in self.phases and not self.varies:
             least = most = self.phases[phase].busy_share
         else:

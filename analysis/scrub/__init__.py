@@ -100,7 +100,8 @@ def possibly_private(report: Path, *, keep: Sequence[str] = ()) -> Counter[tuple
     from ..readers.sqlite import Database
 
     copy, shared = shared_of(report, keep=keep, of_copy=True)
-    found, format_ = shared.changes, reader_of(report).format
+    found = shared.changes
+    format_ = reader_of(report).format
     if format_ != SAVED:
         found[format_, "(all that no answer needs)"] += 1
     elif not found:

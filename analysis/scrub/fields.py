@@ -96,7 +96,8 @@ class SharedTrace:
     """Makes the part of a trace that may leave, with texts by `names`; counts what it replaces or leaves out."""
 
     def __init__(self, trace: Trace, names: Names) -> None:
-        self.original, self.names = trace, names
+        self.original = trace
+        self.names = names
         self.changes: Counter[tuple[str, str]] = Counter()
         first_ns = min((int(column.min()) for column in _moments(trace) if len(column)), default=0)
         self.epoch_ns = first_ns if first_ns > LONGEST_CAPTURE_NS else 0
@@ -121,7 +122,8 @@ class SharedTrace:
 
     def _number_names(self) -> None:
         """Give the names in use their numbers, in the order of the report: a name of two roles becomes two."""
-        names, used = self.original.names, dict[Role, NDArray[np.bool_]]()
+        names = self.original.names
+        used = dict[Role, NDArray[np.bool_]]()
         for role, rows in self._uses():
             mask = used.setdefault(role, np.zeros(len(names), np.bool_))
             mask[rows[rows >= 0]] = True
@@ -185,7 +187,8 @@ def _part(shared: SharedTrace, where: str, value: Any) -> Any:
     kind = next(kind for kind in type(value).__mro__ if kind in RULES)
     parts = {}
     for name, rule in RULES[kind].items():
-        part, place = getattr(value, name), f"{where}.{name}".removeprefix("trace.")
+        part = getattr(value, name)
+        place = f"{where}.{name}".removeprefix("trace.")
         parts[name] = _texts(shared, place, part, rule) if isinstance(rule, Role) else rule(shared, place, part)
     return type(value)(**parts)
 

@@ -17,7 +17,8 @@ class Layers:
         self._layers: list[tuple[Int64s, Int64s, Int64s]] = []
         rest = np.lexsort((-end_ns, start_ns))
         while len(rest) and len(self._layers) < MAX_DEPTH:
-            start, end = start_ns[rest], end_ns[rest]
+            start = start_ns[rest]
+            end = end_ns[rest]
             reach = np.maximum.accumulate(end)
             is_outer = np.append(True, start[1:] >= reach[:-1])
             self._layers.append((start[is_outer], end[is_outer], rest[is_outer]))

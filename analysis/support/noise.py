@@ -53,7 +53,8 @@ def judged(a: Sequence[Values], b: Sequence[Values], *, level: float = LEVEL) ->
     if not all(sides):
         return "not known"
     all_a, all_b = (np.concatenate(side) for side in sides)
-    steps, change = min(len(all_a), len(all_b)), changed(all_a, all_b)
+    steps = min(len(all_a), len(all_b))
+    change = changed(all_a, all_b)
     if steps < MANY_STEPS or least_probability(len(all_a), len(all_b)) > level:
         floor = FLOOR_OF_SOME if steps >= SOME_STEPS else LARGE
         differs = change >= floor and _far_apart(all_a, all_b, OF_SOME_STEPS)
@@ -84,7 +85,8 @@ def bounds(a: Sequence[Values], b: Sequence[Values], *, level: float = LEVEL) ->
     pairs = np.sort((_thinned(all_b)[:, None] - _thinned(all_a)[None, :]).ravel()) / median_a
     beyond = max(_most_wins(len(all_a), len(all_b), level), 0) / (len(all_a) * len(all_b))
     outermost = min(int(beyond * len(pairs)), (len(pairs) - 1) // 2)
-    low, high = float(pairs[outermost]), float(pairs[-1 - outermost])
+    low = float(pairs[outermost])
+    high = float(pairs[-1 - outermost])
     if min(map(len, sides)) > 1:
         medians_a, medians_b = (np.array([np.median(series) for series in side]) for side in sides)
         low = min(low, float(medians_b.min() - medians_a.max()) / median_a)
@@ -131,7 +133,8 @@ def known(values: Values) -> Values:
 
 def changed(a: Values, b: Values) -> float:
     """Return by which share of A's median B's differs; infinity where only A's is 0."""
-    median_a, median_b = float(np.median(a)), float(np.median(b))
+    median_a = float(np.median(a))
+    median_b = float(np.median(b))
     if median_a == median_b:
         return 0.0
     return abs(median_b - median_a) / median_a if median_a else float("inf")
@@ -151,7 +154,8 @@ def _far_apart(a: Values, b: Values, multiple: float) -> bool:
 def rank_test(a: Values, b: Values, level: float = LEVEL) -> bool:
     """Return whether one side ranks above the other at this level: Mann–Whitney's test, two-sided."""
     order = np.sort(b)
-    below, up_to = np.searchsorted(order, a, "left"), np.searchsorted(order, a, "right")
+    below = np.searchsorted(order, a, "left")
+    up_to = np.searchsorted(order, a, "right")
     wins = float((below + up_to).sum()) / 2  # pairs in which A's value is the larger, half of those that tie
     return min(wins, len(a) * len(b) - wins) <= _most_wins(len(a), len(b), level)
 
@@ -224,7 +228,8 @@ def pooled_intervals(changes: Mapping[str, Sequence[float]]) -> dict[str, Interv
     for name, values in series.items():
         is_noisy = name in deviation and name not in calm
         own = (len(values) - 1, (len(values) - 1) * deviation[name] ** 2) if is_noisy else (freedom, squares)
-        mean, half = float(values.mean()), max(_half_width(*own, len(values)), LEAST_HALF_WIDTH)
+        mean = float(values.mean())
+        half = max(_half_width(*own, len(values)), LEAST_HALF_WIDTH)
         intervals[name] = Interval(*np.expm1([mean, mean - half, mean + half]).tolist())
     return intervals
 
@@ -250,7 +255,8 @@ def matched_kinds(
     any other kind are in none. Where no kinds belong together, or a side has too many, all steps are one kind.
     """
     a, b = (np.asarray(launches, np.int64) for launches in (launches_a, launches_b))
-    kinds_a, kinds_b = _kinds(a), _kinds(b)
+    kinds_a = _kinds(a)
+    kinds_b = _kinds(b)
     everything: Kinds = [(np.arange(len(a)), np.arange(len(b)))]
     if max(len(kinds_a), len(kinds_b)) > MOST_KINDS:
         return everything

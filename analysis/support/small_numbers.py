@@ -54,7 +54,8 @@ def median_of_each(group: NDArray[Any], values: NDArray[np.int64], count: int) -
     keys = np.sort(group.astype(np.int64) << width | values >> lost)  # three times as fast as a lexical sort
     size = np.bincount(group, minlength=count)
     first = np.cumsum(size) - size
-    median, has = np.zeros(count, np.int64), np.flatnonzero(size)
+    median = np.zeros(count, np.int64)
+    has = np.flatnonzero(size)
     median[has] = (keys[first[has] + size[has] // 2] & ((1 << width) - 1)) << lost
     return median
 
@@ -132,7 +133,8 @@ def bounds(
     group: NDArray[Any], low: NDArray[np.int64], high: NDArray[np.int64], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the lowest of the low values (n,) and the highest of the high ones in each group, int64 (count,)."""
-    lowest, highest = np.full(count, NEVER), np.full(count, -NEVER)
+    lowest = np.full(count, NEVER)
+    highest = np.full(count, -NEVER)
     np.minimum.at(lowest, group, low)
     np.maximum.at(highest, group, high)
     return lowest, highest

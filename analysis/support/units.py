@@ -25,7 +25,8 @@ class TimeUnit:
 
     def text(self, time_ns: float) -> str:
         """Return a time in this unit: with one more decimal if it would be 0, and ≈0 for still shorter times."""
-        time, hidden = time_ns / self.ns, 0.5 * 10**-self.decimals
+        time = time_ns / self.ns
+        hidden = 0.5 * 10**-self.decimals
         if self.ns == 1 and (abs(time) >= 1 or not time):
             return f"{time:,.0f}"
         if 0 < abs(time) < hidden:
