@@ -147,11 +147,12 @@ def add_own_functions(group: Any) -> None:
 
 def functions_of(options: argparse.Namespace) -> Functions:
     """Return which Python functions are to become ranges; raises UsageError for one option without the other."""
-    wanted = getattr(options, "by", None) == "function"
-    own = getattr(options, "own_functions", False)
-    if own and not wanted:
+    are_own = getattr(options, "own_functions", False)
+    if getattr(options, "by", None) == "function":
+        return "own" if are_own else "all"
+    if are_own:
         raise UsageError("--own-functions goes with --by function.")
-    return ("own" if own else "all") if wanted else ""
+    return ""
 
 
 def add_shape(parser: argparse.ArgumentParser, *, every_index: bool = True) -> Any:

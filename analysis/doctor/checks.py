@@ -277,22 +277,19 @@ def _without_tensor_cores(patient: Patient, counts: Mapping[str, Number]) -> Ite
     convolutions = sum(
         row.count for row in rows if row.category == "convolution" and is_fp32_convolution(row.kernel)
     )
-    found = [
-        f"{count:,} {what}"
-        for count, what in ((counts.get("fp32", 0), "GEMMs"), (convolutions, "convolutions"))
-        if count
-    ]
+    kernels = {"GEMMs": counts.get("fp32", 0), "convolutions": convolutions}
+    counted_kernels = [f"{count:,} {name}" for name, count in kernels.items() if count]
     peak = peak_of(patient.trace.provenance.gpus)
-    if found and peak and peak.narrower:
+    if counted_kernels and peak and peak.narrower:
         tensor = peak.tflops[peak.narrower]
         plain = peak.tflops["fp32"]
         kind = {"tf32": "TF32"}.get(peak.narrower, peak.narrower)
         text = (
-            f"{' and '.join(found)} compute in fp32, in which this GPU reaches {plain:,.4g} TFLOP/s; its tensor "
-            f"cores reach {tensor:,.4g} in {kind}"
+            f"{' and '.join(counted_kernels)} compute in fp32, in which this GPU reaches {plain:,.4g} TFLOP/s; "
+            f"its tensor cores reach {tensor:,.4g} in {kind}"
         )
-        asked = patient.trace.provenance.run.get("tf32") is False
-        yield Finding("good" if asked else "warning", text, "nvtx-kernels view fix says what that is worth")
+        is_asked_for = patient.trace.provenance.run.get("tf32") is False
+        yield Finding("good" if is_asked_for else "warning", text, "nvtx-kernels view fix says what that is worth")
 
 
 def _shortfalls(patient: Patient) -> Iterator[Finding]:

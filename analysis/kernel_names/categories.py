@@ -64,8 +64,8 @@ def classify(names: Sequence[str], by_launch: Mapping[str, str] = NONE) -> list[
     for begin in range(0, len(names), _AT_ONCE):
         some = tuple(names[begin : begin + _AT_ONCE])
         operators = [operator_of_node(name) for name in some]  # a node only calls the operators that compute
-        known = _first_groups(tuple(operator or name for operator, name in zip(operators, some, strict=True)))
-        for name, group, operator in zip(some, known, operators, strict=True):
+        telling = tuple(operator or name for operator, name in zip(operators, some, strict=True))
+        for name, group, operator in zip(some, _first_groups(telling), operators, strict=True):
             if group < 0:
                 answers.append((by_launch.get(name, "other"), False))
                 continue

@@ -31,11 +31,11 @@ def cpu_fixes(partition: Partition) -> Fixes:
                 symptoms.append((rule, answer))
     symptoms.sort(key=lambda pair: -pair[1].about_ns)
     rows = [_fix(rule, symptom, step_ns) for rule, symptom in symptoms]
-    shown = [row for row in rows if row.alone_ns >= LEAST_SHARE_OF_CPU * step_ns > 0]
+    listed = [row for row in rows if row.alone_ns >= LEAST_SHARE_OF_CPU * step_ns > 0]
     called = {rule.name: rule.called for rule in CPU_RULES}
-    quiet = [Silent(row.rule, called[row.rule], row.alone_ns, row.alone_ns) for row in rows if row not in shown]
+    quiet = [Silent(row.rule, called[row.rule], row.alone_ns, row.alone_ns) for row in rows if row not in listed]
     return Fixes(
-        fixes=tuple(shown),
+        fixes=tuple(listed),
         silent=tuple(quiet),
         unjudged=tuple(unjudged),
         kind=CPU,

@@ -280,10 +280,10 @@ def joined_by_shapes(report: Report, rows: Iterable[OperatorRow]) -> Joined:
     model = NOTHING
     for row in rows:
         flops = {row.arithmetic: row.flops} if row.flops else {}
-        own = Figures(flops, row.bytes or 0)
-        figures[row.path, row.phase] += own
+        figure = Figures(flops, row.bytes or 0)
+        figures[row.path, row.phase] += figure
         if row.phase in (FORWARD, BACKWARD) and not row.recompute:
-            model += own
+            model += figure
     everything = sum(figures.values(), NOTHING)
     inclusive = _with_inner(figures, {(row.path, row.phase): row for row in report.ranges})
     ranges = tuple(

@@ -51,8 +51,8 @@ class Peak(NamedTuple):
     @property
     def narrower(self) -> str | None:
         """The arithmetic in which tensor cores could compute what is in fp32; None where none is known."""
-        known = (kind for kind in ("tf32", "fp16") if self.tflops.get(kind, 0) > self.tflops.get("fp32", 0) > 0)
-        return next(known, None)
+        plain = self.tflops.get("fp32", 0)
+        return next((kind for kind in ("tf32", "fp16") if self.tflops.get(kind, 0) > plain > 0), None)
 
     @property
     def bytes(self) -> float:

@@ -220,7 +220,7 @@ def operator_rows(
     (owner, _), _ = grouped_rows(group, instance.astype(np.int64))
     calls = np.bincount(owner, minlength=count)
     kernel_names = _names_of_groups(group, work.name_id[kernels], work.duration_ns[kernels])
-    known = dict(enumerate(number))
+    named = list(number)
     describe = _Describing(shapes)
     rows = []
     for place, (name_id, call, path, phase, again) in enumerate(each_row(*groups)):
@@ -229,7 +229,7 @@ def operator_rows(
             shape="",
             dtype="",
             arithmetic="",
-            path=known[path],
+            path=named[path],
             phase=PHASES[phase],
             recompute=bool(again),
             category=describe.category(kernel_names[place]),
@@ -355,12 +355,12 @@ class _Describing:
         )
 
     def _cost_of(self, call: int, kernels: Iterable[int]) -> Cost:
-        known = self._shapes.costs[call]
+        cost = self._shapes.costs[call]
         described = self._shapes.calls[call]
-        assert known is not None
+        assert cost is not None
         assert described is not None
-        if known.bytes is not None or not described.has_lists:
-            return known
+        if cost.bytes is not None or not described.has_lists:
+            return cost
         dtype = next(filter(None, (number_type(self._names[kernel]) for kernel in kernels)), "")
         key = call, dtype
         if key not in self._cost:

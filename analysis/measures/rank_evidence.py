@@ -304,8 +304,8 @@ class _Rank:
         if launch < 0:
             return -1
         thread = launches.thread[launch]
-        mine = (work.launch >= 0) & (launches.thread[work.launch] == thread)
-        begun_ns = np.where(mine, launches.start_ns[work.launch], launches.start_ns[launch])
+        is_of_thread = (work.launch >= 0) & (launches.thread[work.launch] == thread)
+        begun_ns = np.where(is_of_thread, launches.start_ns[work.launch], launches.start_ns[launch])
         earlier = np.flatnonzero(begun_ns < launches.start_ns[launch])
         if not len(earlier):
             return -1

@@ -56,15 +56,13 @@ def recording(partition: Partition, account: Account, *, unrecorded_step_ns: flo
     if not marks:
         return timed
     step_ns = [ns for mark in marks for ns in mark.step_ns]
-    spans_ns = {
-        phase: [ns for mark in marks for name, times in mark.span_ns.items() if name == phase for ns in times]
-        for phase in PHASES
-    }
-    phases = {
-        phase: PhaseAlone(span_ns := median(spans), min(1.0, _working_ns(account, phase) / span_ns))
-        for phase, spans in spans_ns.items()
-        if spans and median(spans) > 0 and _working_ns(account, phase)
-    }
+    phases = {}
+    for phase in PHASES:
+        spans_ns = [ns for mark in marks for name, times in mark.span_ns.items() if name == phase for ns in times]
+        span_ns = median(spans_ns) if spans_ns else 0
+        working_ns = _working_ns(account, phase)
+        if span_ns > 0 and working_ns:
+            phases[phase] = PhaseAlone(span_ns, min(1.0, working_ns / span_ns))
     timed = replace(
         timed,
         unrecorded_step_ns=median(step_ns),
@@ -114,10 +112,8 @@ def _doubt(partition: Partition, marks: Sequence[UnrecordedMark], timed: Recordi
         allocations = [pair for of_process in recorded for pair in of_process.allocations]
         differs = [other_shapes > SAME * len(shapes)]
         differs += [_differs([mark.sizes], sizes)] if mark.sizes is not None else []
-        if mark.allocations is not None:
-            differs += [
-                _differs([own], [pair[n] for pair in allocations]) for n, own in enumerate(mark.allocations)
-            ]
+        for place, count in enumerate(mark.allocations or ()):
+            differs.append(_differs([count], [pair[place] for pair in allocations]))
         if any(differs):
             return OTHER_WORK
     return ""
@@ -127,9 +123,9 @@ def _differs(timed: Sequence[int], measured: Sequence[int]) -> bool:
     """Return whether the medians differ by more than 2%; of what one side does not say, nothing is known."""
     if not measured:
         return False
-    own = median(timed)
-    other = median(measured)
-    return abs(own - other) > SAME * max(own, other)
+    timed_median = median(timed)
+    measured_median = median(measured)
+    return abs(timed_median - measured_median) > SAME * max(timed_median, measured_median)
 
 
 def _is_watched(partition: Partition) -> bool:

@@ -13,7 +13,7 @@ from ..attribution.places import Instances, Paths, projections
 from ..attribution.steps import measured_steps, step_numbers, step_of_nodes
 from ..readers.columns import Interner
 from ..report import Path
-from ..support.small_numbers import bounds, grouped_rows, rows_of_each, summed
+from ..support.small_numbers import bounds, each_row, grouped_rows, rows_of_each, summed
 from ..trace import KERNEL, KINDS, Int64s, marked
 from ..vocabulary import PHASES
 from ..vocabulary.served import Held, held
@@ -90,10 +90,10 @@ def steps_of(attribution: Attribution, *, include_warm_up: bool = False) -> tupl
     start, end = bounds(step, work.start_ns[rows], work.end_ns[rows], count)
     kernels = np.bincount(step[kernel], minlength=count)
     cpu_ns = (ranges.end_ns - ranges.start_ns)[extents.steps]
-    told = step_numbers(attribution, include_warm_up=include_warm_up).tolist()
+    step_number = step_numbers(attribution, include_warm_up=include_warm_up).tolist()
     return tuple(
         StepFigures(
-            step=told[number],
+            step=step_number[number],
             phase_ns=tuple(phase_ns[number].tolist()),
             kernels=int(kernels[number]),
             span_ns=int(end[number]) - int(start[number]) if end[number] >= start[number] else None,
@@ -124,15 +124,16 @@ def ranges_of(
     linked = marked(places.of_node[:-1][attribution.linked], len(places.node))
     span_ns = np.where(places.forest.below(linked)[rows.instance], np.nan, rows.end_ns - rows.start_ns)
     (name, step), cell = grouped_rows(np.array(names, np.int64)[paths.of_node[node]], step_of_node[node])
-    told = step_numbers(attribution, include_warm_up=include_warm_up)[step]
-    columns = told, summed(cell, rows.kernel_ns, len(step)), np.bincount(cell, span_ns, len(step))
+    step_number = step_numbers(attribution, include_warm_up=include_warm_up)[step]
+    kernel_ns = summed(cell, rows.kernel_ns, len(step))
+    span_ns = np.bincount(cell, span_ns, len(step))
     named = list(number)
-    return tuple(
-        RangeSteps(
-            named[of_name][0], PHASES[named[of_name][1]], *(tuple(column[of].tolist()) for column in columns)
-        )
-        for (of_name,), of in rows_of_each(name)
-    )
+    ranges = []
+    for (of_name,), cells in rows_of_each(name):
+        path, phase = named[of_name]
+        columns = (tuple(column[cells].tolist()) for column in (step_number, kernel_ns, span_ns))
+        ranges.append(RangeSteps(path, PHASES[phase], *columns))
+    return tuple(ranges)
 
 
 #: The time of each row of kernels in each measured step, ns, by path, phase, kind and kernel.
@@ -152,7 +153,7 @@ def step_times(attribution: Attribution, *, include_warm_up: bool = False) -> St
     keys, group = grouped_rows(path_of_work, attribution.phase[rows], work.kind, work.name_id)
     times_ns = np.zeros((len(keys[0]), steps), np.int64)
     np.add.at(times_ns, (group, step[rows]), work.duration_ns)
-    return {
-        (paths.names[path], PHASES[phase], KINDS[kind], attribution.trace.names[name]): of_steps_ns
-        for path, phase, kind, name, of_steps_ns in zip(*(key.tolist() for key in keys), times_ns, strict=True)
-    }
+    by_row = {}
+    for (path, phase, kind, name), of_steps_ns in zip(each_row(*keys), times_ns, strict=True):
+        by_row[paths.names[path], PHASES[phase], KINDS[kind], attribution.trace.names[name]] = of_steps_ns
+    return by_row

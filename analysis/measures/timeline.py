@@ -297,27 +297,27 @@ class _Compiling:
                 self._wait(kind, call)
         self._flush(len(self.work.row))
         first = np.cumsum([0, *map(len, self.runs)])[:-1]
-        return Program(
-            tuple(self.operations), np.concatenate(self.runs), first, self.recorded.earlier_ns
-        ), self.ready_ns
+        work = np.concatenate(self.runs)
+        return Program(tuple(self.operations), work, first, self.recorded.earlier_ns), self.ready_ns
 
     def _couplings(self) -> list[tuple[int, int, int]]:
         """Return where the host and streams meet: calls, the order of several at one, and kinds of operation."""
-        of = self.recorded
-        window = self.recorded.window
+        recorded = self.recorded
+        call_of_work = self.work.call
         events = np.isin(self.host.kind, (RECORDS, STREAM_WAITS))
-        few = self.work.call[::LOOK_EVERY] if len(self.work.call) > of.depth else self.work.call[:0]
-        found = (
-            (END, window.end),
-            (BEGIN, window.begin),
+        few = call_of_work[::LOOK_EVERY] if len(call_of_work) > recorded.depth else call_of_work[:0]
+        calls_of_kind = (
+            (END, recorded.window.end),
+            (BEGIN, recorded.window.begin),
             (EMPTY, self.emptied),
             (ROOM, few),
-            (STAGED, self.work.call[of.staged]),
-            (WAIT, np.flatnonzero(of.synchronizes)),
+            (STAGED, call_of_work[recorded.staged]),
+            (WAIT, np.flatnonzero(recorded.synchronizes)),
             (RUN, np.flatnonzero(events)),
         )
-        couplings = {(int(call), order, kind) for order, (kind, calls) in enumerate(found) for call in calls}
-        couplings |= {(int(call), AFTER, WAIT) for call in self.work.call[of.blocking]}
+        couplings = {(call, AFTER, WAIT) for call in call_of_work[recorded.blocking].tolist()}
+        for order, (kind, calls) in enumerate(calls_of_kind):
+            couplings |= {(call, order, kind) for call in calls.tolist()}
         return sorted(couplings)
 
     def _flush(self, until: int) -> None:

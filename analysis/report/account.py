@@ -258,8 +258,7 @@ class Account:
         if not self.has_steps:
             return None
         outlying = {(row.process_id, row.step) for row in self.outlying}
-        known = [row.own_ns for row in self.rows if row.counted or (row.process_id, row.step) in outlying]
-        return mean(known)
+        return mean([row.own_ns for row in self.rows if row.counted or (row.process_id, row.step) in outlying])
 
     @property
     def busy_ns(self) -> float | None:
@@ -336,24 +335,24 @@ def mean(values: Sequence[float]) -> float:
 
 def merged_accounts(accounts: Iterable[Account | None]) -> Account | None:
     """Return the steps and GPUs of several reports together; None if none of them has any."""
-    known = [account for account in accounts if account is not None]
-    if not known:
+    present = [account for account in accounts if account is not None]
+    if not present:
         return None
     rows: list[StepRow] = []
     gpus: list[GpuAccount] = []
-    for account in known:
+    for account in present:
         first = max((row.loop for row in rows), default=-1) + 1
         rows += [replace(row, loop=row.loop + first) for row in account.rows]
         gpus += [replace(gpu, loop=gpu.loop + first) for gpu in account.gpus]
     return replace(
-        known[0],
+        present[0],
         rows=tuple(rows),
         gpus=tuple(gpus),
-        outlying=tuple(row for account in known for row in account.outlying),
-        dropped=sum(account.dropped for account in known),
-        varies=any(account.varies for account in known),
-        rhythm=known[0].rhythm if len(known) == 1 else None,
-        pause=known[0].pause if len(known) == 1 else None,
+        outlying=tuple(row for account in present for row in account.outlying),
+        dropped=sum(account.dropped for account in present),
+        varies=any(account.varies for account in present),
+        rhythm=present[0].rhythm if len(present) == 1 else None,
+        pause=present[0].pause if len(present) == 1 else None,
     )
 
 

@@ -84,8 +84,8 @@ def _row(name: str, parts: list[Part], gpus: int, recording: Recording | None, s
     busy_ns = span_ns - by_kind[IDLE]
     waiting_ns = sum(ns for cause, ns in causes.items() if cause not in AFTER_LAUNCH)
     busy_share = busy_ns / span_ns if span_ns else 1.0
-    known = recording.busy_between(name, busy_share) if recording else None
-    limits = {limit(share, by_kind, causes) for share in known or (busy_share,)}
+    unrecorded = recording.busy_between(name, busy_share) if recording else None
+    limits = {limit(share, by_kind, causes) for share in unrecorded or (busy_share,)}
     verdict = limits.pop() if len(limits) == 1 else UNDECIDED
     return BusyRow(name, span_ns / steps, busy_ns / steps, waiting_ns / steps, 0, gpus, verdict)
 

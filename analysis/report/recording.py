@@ -95,8 +95,8 @@ class Recording:
 
         `recorded_share` is its share while recorded, which recording only makes smaller.
         """
-        known = self.busy_between(phase, recorded_share)
-        return known[1] if known else _most_busy(recorded_share)
+        between = self.busy_between(phase, recorded_share)
+        return between[1] if between else _most_busy(recorded_share)
 
     def busy_between(self, phase: str, recorded_share: float) -> tuple[float, float] | None:
         """Return the least and the most a GPU is busy in a phase (or the `step`) unrecorded; None if unknown."""

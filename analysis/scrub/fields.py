@@ -215,25 +215,27 @@ def _of_work(shared: SharedTrace, _where: str, _work: Any) -> Any:
 
 
 def _run(shared: SharedTrace, where: str, run: Mapping[str, Any]) -> dict[str, Any]:
-    known: dict[str, Any] = {}
+    facts_of_run: dict[str, Any] = {}
     for schema in OF_RUN:
         facts, _ = fitting(schema, dict(run))
-        known |= msgspec.to_builtins(facts) if facts else {}
-    shared.changes.update((where, name) for name in run if name not in known)
+        facts_of_run |= msgspec.to_builtins(facts) if facts else {}
+    shared.changes.update((where, name) for name in run if name not in facts_of_run)
     return {
-        name: known[name] if name in WITHOUT_TEXTS else shared.tree(where, known[name], name)
+        name: facts_of_run[name] if name in WITHOUT_TEXTS else shared.tree(where, facts_of_run[name], name)
         for name in run
-        if name in known
+        if name in facts_of_run
     }
 
 
 def _counted(
     shared: SharedTrace, where: str, counted: tuple[Mapping[str, Any], ...]
 ) -> tuple[dict[str, Any], ...]:
-    known = FlopsMark.__struct_fields__
-    return tuple(
-        {name: shared.tree(where, part) for name, part in counts.items() if name in known} for counts in counted
-    )
+    return tuple(_known_counts(shared, where, counts) for counts in counted)
+
+
+def _known_counts(shared: SharedTrace, where: str, counts: Mapping[str, Any]) -> dict[str, Any]:
+    names = [name for name in counts if name in FlopsMark.__struct_fields__]
+    return {name: shared.tree(where, counts[name]) for name in names}
 
 
 def _mark(shared: SharedTrace, where: str, mark: msgspec.Struct) -> msgspec.Struct | None:

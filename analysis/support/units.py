@@ -66,8 +66,8 @@ def time_in_digits(time_ns: float) -> str:
     """Return one time in three digits with its own unit, for sentences: 80.5 ms, 2.78 ms, 192 ms."""
     unit = time_unit([time_ns])
     time = f"{time_ns / unit.ns:#.3g}"  # with the zeros that count
-    whole = "e" in time or unit.ns == 1
-    return f"{digits_text(time_ns / unit.ns, 3) if whole else time.rstrip('.')} {unit.name}"
+    is_whole = "e" in time or unit.ns == 1
+    return f"{digits_text(time_ns / unit.ns, 3) if is_whole else time.rstrip('.')} {unit.name}"
 
 
 def share_text(share: float, decimals: int = 1) -> str:

@@ -90,8 +90,8 @@ def naming(classes: Models, attributes: Models, *, every_index: bool = False) ->
     models = {}
     ordinals = set[str]()
     for model_name, of_model in classes.items():
-        known = frozenset(_INDEX.sub("*", place) for place in of_model)
-        models[model_name] = _Model(model_name, of_model, attributes.get(model_name, {}), known)
+        places = frozenset(_INDEX.sub("*", place) for place in of_model)
+        models[model_name] = _Model(model_name, of_model, attributes.get(model_name, {}), places)
         ordinals |= {last for place in of_model if _ORDINAL.match(last := place.rpartition("/")[2])}
 
     named_paths: dict[Path, _Named] = {(): _Named()}
@@ -200,8 +200,8 @@ class _Model:
 
 def _besides(name: str, class_name: str) -> str:
     """Return the part of a class that a module's name lacks: for `Linear #2` and `Linear 512→256` the shape."""
-    own, _, shape = class_name.partition(" ")
-    return shape if re.sub(r" (?:#?\d+|\*)$", "", name) == own else class_name
+    bare_class, _, shape = class_name.partition(" ")
+    return shape if re.sub(r" (?:#?\d+|\*)$", "", name) == bare_class else class_name
 
 
 def at(table: Mapping[str, str], place: str) -> str | None:

@@ -51,9 +51,9 @@ def no_step_text(unused: Sequence[str], *, from_first_call: bool, is_recording: 
     calls = " and ".join(f"{name}.step()" for name in unused)
     were = "were" if len(unused) > 1 else "was"
     reason = f"{calls} {were} never called" if calls else "no optimizer updated, and step() was never called"
-    whole = "All from the first call of a model on" if from_first_call else "The whole run"
+    block = "All from the first call of a model on" if from_first_call else "The whole run"
     calls_too = ", or each call if they are alike" if from_first_call and is_recording else ""
     return (
-        f"{NO_STEP}: {reason}. {whole} counts as one step{calls_too}; call step() of "
+        f"{NO_STEP}: {reason}. {block} counts as one step{calls_too}; call step() of "
         "nvtx_kernels.profile after each iteration."
     )
