@@ -22,8 +22,8 @@ import numpy as np
 from ..errors import NotAReport, UsageError
 from ..trace import KERNEL, Path, Trace
 from ..vocabulary.served import SECOND_RUNNER
-from .chrome_columns import whole_number
 from .chrome_events import Args, Event, TraceFile, nanoseconds
+from .chrome_values import whole_number
 from .columns import Interner
 from .graph_annotations import with_captures_at
 

@@ -3,8 +3,8 @@
 Every `_ns` is nanoseconds over all measured steps, or per step (then perhaps a fraction) in a report that
 `per_step` made. *Kernel* figures count kernels only; *work* figures also copies, memsets and whole CUDA graphs.
 
-This room may import `errors`, `trace`, `vocabulary`, `kernel_names` and `support`. It promises that its sums add up
-exactly: over phases, over ranges and over reports.
+This room may import `errors`, `trace`, `vocabulary`, `kernel_names` and `support`. It promises that its sums add
+up exactly: over phases, over ranges and over reports.
 """
 
 from __future__ import annotations

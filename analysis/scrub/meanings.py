@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 from ..attribution.kernel_categories import function_text
-from ..attribution.steps import EVALUATES, UPDATE
+from ..attribution.named_steps import EVALUATES, UPDATE
 from ..kernel_names.arithmetic import arithmetic_of, is_fp32_convolution
 from ..kernel_names.categories import classify
 from ..kernel_names.parts import compiled_parts, fused_ops
