@@ -16,7 +16,7 @@ from ..support.layers import Layers
 from ..support.small_numbers import each_row, grouped_rows, summed
 from ..trace import Columns, Int8s, Int32s, Int64s
 from ..vocabulary.loading import loads_data, waits
-from .idle import logical_threads
+from .in_turn import logical_threads
 from .intervals import Intervals, cut_at, union
 
 #: What the thread does outside of operators: by the name of the innermost range or function with a meaning.

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from nvtx_kernels import DOMAIN
 
 from ..account.gaps import Gaps, gaps_of
-from ..account.idle import Pieces, loading_of, pieces_of
+from ..account.idle import Pieces, pieces_of
+from ..account.in_turn import loading_of
 from ..account.intervals import union
 from ..account.lines import lines_of_host
 from ..attribution.causes import Attribution

@@ -10,6 +10,23 @@ IN_BACKWARD = "backward in which optimizers update"
 NO_STEP = "No step boundary was found"
 
 
+def may_go_on(
+    name: str, updates: Mapping[str, Sequence[int]], given: Sequence[str], inside: Collection[str]
+) -> bool:
+    """Return whether another optimizer, yet to update (again), may turn out to end a step that this one has ended.
+
+    `updates`, `given` and `inside` are as in `ending_optimizer`.
+    """
+    moments = updates[name]
+    if given:
+        later = given[given.index(name) + 1 :] if name in given else ()
+        updated = {*updates, *inside}
+        return len(moments) == 1 and any(other not in updated for other in later)
+    if len(moments) < 2:
+        return False
+    return any(len(other) == 1 and other[0] > moments[-2] for other in updates.values())
+
+
 def ending_optimizer(
     updates: Mapping[str, Sequence[int]], optimizers: Sequence[str], in_backward: Collection[str]
 ) -> str:
