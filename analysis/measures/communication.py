@@ -51,6 +51,16 @@ class Parts(Columns):
     end_ns: Int64s
 
 
+def parts_of(exchanges: Exchanges, world_size: int = 0) -> Parts:
+    """Return what aligning needs of kernels; a group whose ranks are not listed may be all of `world_size`."""
+    kernels = exchanges.kernels
+    is_unnamed = np.array([not name for name in exchanges.groups] or [True])[kernels.group]
+    group = np.where(is_unnamed, -1, kernels.group)
+    listed = np.array([listed_ranks(name) for name in exchanges.groups] or [0])[kernels.group]
+    ranks = np.maximum(kernels.ranks, np.where(listed > 0, listed, world_size))
+    return Parts(kernels.gpu, kernels.collective, group, ranks, kernels.start_ns, kernels.end_ns)
+
+
 @dataclass(frozen=True, slots=True)
 class Aligned:
     """By kernel how long it waited, ns, or UNKNOWN, and whether its rank was the last; by collective why not.
@@ -207,10 +217,7 @@ def communicated(
     Several reports are not on one clock. A group whose ranks are not listed may be the whole job, of `world_size`.
     """
     kernels = held.kernels
-    group = np.where(np.array([not name for name in held.groups] or [True])[kernels.group], -1, kernels.group)
-    listed = np.array([listed_ranks(name) for name in held.groups] or [0])[kernels.group]
-    ranks = np.maximum(kernels.ranks, np.where(listed > 0, listed, world_size))
-    parts = Parts(kernels.gpu, kernels.collective, group, ranks, kernels.start_ns, kernels.end_ns)
+    parts = parts_of(held, world_size)
     aligned = align(parts, one_clock=one_clock, one_run=one_run)
 
     duration = parts.end_ns - parts.start_ns
@@ -268,5 +275,5 @@ def communicated(
         steps=tuple(StepRow(step, held.gpus[gpu], of_step) for (step, gpu), of_step in by_step),
         last=tuple(sorted(last, key=lambda row: -row.held_ns)),
         undecided=aligned.undecided,
-        of_those_here=bool(((aligned.waiting_ns >= 0) & (ranks == 0)).any()),
+        of_those_here=bool(((aligned.waiting_ns >= 0) & (parts.ranks == 0)).any()),
     )

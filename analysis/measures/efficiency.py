@@ -157,11 +157,11 @@ def _mean(processes: list[Counts]) -> Counts:
                 entries[key] = Entry(before.figures + shared.figures, shared.paths)
             else:
                 entries[key] = Entry(before.whole + shared.whole, None)
-    calls = {
-        path: sum(process.calls.get(path, 0) for process in processes) * share
-        for process in processes
-        for path in process.calls
-    }
+    calls: dict[str, float] = {}
+    for process in processes:
+        for path, count in process.calls.items():
+            calls[path] = calls.get(path, 0) + count
+    calls = {path: count * share for path, count in calls.items()}
     return Counts(entries, calls, processes[0].uncounted, peaks=processes[0].peaks)
 
 

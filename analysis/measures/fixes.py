@@ -26,7 +26,7 @@ from ..vocabulary import BACKWARD, FORWARD, PHASES
 from .cpu_fixes import cpu_fixes
 from .fix_bounds import bounds_of
 from .fix_list import LEAST_SHARE, LIKELY_SHARE, NEAREST_STEP, Fix, Fixes, Silent, is_same_time
-from .fix_rules import BF16_MORE, MEASURED, RULES, Rule
+from .fix_rules import BF16_MORE, MEASURED, RULES, Rule, row_of
 from .fix_subject import AT_ONCE_NS, FixSubject
 from .gpu_time import Floats
 from .host_line import Refused
@@ -366,29 +366,17 @@ class _Weighed:
 
     def _fix(self, place: int, then_ns: float, same_as: tuple[str, ...]) -> Fix:
         rule, finding = self.symptoms[place]
-        subject = self.subject
-        concerned = subject.concerned(finding)
-        evidence = {
-            "kernels_ns": subject.time_ns(finding.work),
-            "calls": concerned.count,
-            **finding.evidence,
-        }
-        return Fix(
-            rule=rule.name,
+        row = row_of(rule, finding, self.subject)
+        return replace(
+            row,
             sentence=finding.sentence + self._more(place),
-            where=concerned.where,
-            lines=concerned.lines,
-            count=concerned.count,
-            work=subject.row[finding.work],
             alone_ns=float(self.high_ns[place]),
             alone_low_ns=float(self.low_ns[place]),
             then_ns=then_ns,
             step_ns=self.step.ns,
-            up_to=rule.up_to,
-            about=rule.about,
             measured=MEASURED.get(rule.name) if finding.is_like_measured else None,
             same_as=same_as,
-            evidence={"floor_ns": 0.0, **evidence},
+            evidence={"floor_ns": 0.0, **row.evidence},  # first in JSON
         )
 
     def _more(self, place: int) -> str:

@@ -139,11 +139,10 @@ class JobSubject:
 
     def state_ns(self, state: State) -> Floats:
         """Return how long each rank's GPU is in a state, by step that counts: float64 (ranks, steps)."""
-        return np.array(
-            [[dict(self.job.rows[rank][step].states_ns).get(state, 0) for step in self.job.counted]
-             for rank in range(len(self.job.ranks))],
-            np.float64,
-        )  # fmt: skip
+        times_ns = np.zeros((len(self.job.ranks), len(self.job.counted)))
+        for rank, rows in enumerate(self.job.rows):
+            times_ns[rank] = [dict(rows[step].states_ns).get(state, 0) for step in self.job.counted]
+        return times_ns
 
 
 def job_fixes(job: Job, reports: Sequence[tuple[str, Report, RankEvidence]]) -> Fixes:

@@ -38,7 +38,7 @@ def marked_lines(
             if ((column < NOWHERE) | (column >= len(mark.stacks))).any():
                 raise ValueError("they name stacks that it lacks")
         lines = [Line(*frame) for frame in mark.frames]
-        stacks = [tuple(lines[place] for place in places) for places in mark.stacks]
+        stacks = [tuple(map(lines.__getitem__, places)) for places in mark.stacks]
     except (ValueError, IndexError) as error:
         return None, [f"The lines of code in the report cannot be read and are left out: {error}."]
     sources: Interner[Source] = Interner()

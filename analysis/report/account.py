@@ -318,11 +318,11 @@ class Account:
 
     def of_phases(self, phases: Collection[str]) -> Account:
         """Return the account with the parts of some phases only."""
-        gpus = tuple(
-            replace(gpu, parts=tuple(part for part in gpu.parts if part.phase in phases), causes=())
-            for gpu in self.gpus
-        )
-        return replace(self, gpus=gpus, phases=tuple(phases))
+        gpus = []
+        for gpu in self.gpus:
+            parts = tuple(part for part in gpu.parts if part.phase in phases)
+            gpus.append(replace(gpu, parts=parts, causes=()))
+        return replace(self, gpus=tuple(gpus), phases=tuple(phases))
 
     def _mean(self, name: str) -> float | None:
         return mean([getattr(row, name) for row in self.counted]) if self.has_steps else None
@@ -375,25 +375,27 @@ def as_json(account: Account | None) -> dict[str, Any] | None:
         "steps_same": account.evidence.same,
         "micro_batches": account.evidence.micro_batches,
         "updates_every": account.evidence.updates_every,
-        "gpus": [
-            {
-                "gpu": gpu.gpu,
-                "rank": gpu.rank,
-                "process_id": gpu.process_id,
-                "steps_counted": gpu.steps if account.has_steps else 0,
-                "total_own_ns": gpu.total_own_ns,
-                "parts": [
-                    {
-                        "kind": part.kind,
-                        "phase": part.phase,
-                        DETAILS[part.kind]: part.what,
-                        "total_ns": part.total_ns,
-                    }
-                    for part in gpu.parts
-                ],
-            }
-            for gpu in account.gpus
-        ],
+        "gpus": [_gpu_as_object(gpu, account) for gpu in account.gpus],
+    }
+
+
+def _gpu_as_object(gpu: GpuAccount, account: Account) -> Mapping[str, Any]:
+    return {
+        "gpu": gpu.gpu,
+        "rank": gpu.rank,
+        "process_id": gpu.process_id,
+        "steps_counted": gpu.steps if account.has_steps else 0,
+        "total_own_ns": gpu.total_own_ns,
+        "parts": [_part_as_object(part) for part in gpu.parts],
+    }
+
+
+def _part_as_object(part: Part) -> Mapping[str, Any]:
+    return {
+        "kind": part.kind,
+        "phase": part.phase,
+        DETAILS[part.kind]: part.what,
+        "total_ns": part.total_ns,
     }
 
 

@@ -75,9 +75,11 @@ def _groups(account: Account) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _row(name: str, parts: list[Part], gpus: int, recording: Recording | None, steps: int) -> BusyRow:
-    by_kind = {kind: sum(part.total_ns for part in parts if part.kind == kind) for kind in KINDS}
+    by_kind = dict.fromkeys(KINDS, 0)
     causes: dict[str, int] = {}
     for part in parts:
+        if part.kind in by_kind:
+            by_kind[part.kind] += part.total_ns
         if part.kind == IDLE:
             causes[part.what] = causes.get(part.what, 0) + part.total_ns
     span_ns = sum(by_kind.values())
