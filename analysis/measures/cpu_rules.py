@@ -14,7 +14,7 @@ import numpy as np
 
 from ..report.account import LineTime
 from ..support.small_numbers import rows_of_each
-from ..trace import MODEL_FORWARD, NO_CATEGORY, Bools, Int64s, Path, marked
+from ..trace import MODEL_FORWARD, NO_CATEGORY, Bools, Int64s, Path
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER
 from .cpu_subject import GRADIENT_OF_PARAMETER, OF_ENGINE, CpuSubject
 from .host_rules import BYTES, optimizer_name, texts_on_optimizer
@@ -182,9 +182,7 @@ class _Loop:
         outer = len(np.unique(calls.around))
         if len(calls.rows) / outer < MANY_CALLS:
             return None
-        forest = subject.attribution.forest
-        nodes = marked(subject.attribution.home[calls.rows], len(forest))
-        operators = np.append(forest.below(nodes), False)[subject.node] & (subject.node >= 0)
+        operators = subject.in_ranges(calls.rows)
         if not operators.any() or subject.ns[operators].mean() > SHORT_NS:
             return None
         wall_ns = 0.0
@@ -210,7 +208,8 @@ def unused(subject: CpuSubject) -> Answers:
         about_ns = subject.wall_ns(needless)
         model = subject.trace.names[name_id]
         words = {"model": model, "calls": round(len(of_model) / subject.steps)}
-        yield CpuSymptom(words, about_ns, ((model,),), len(needless) / subject.steps)
+        lines = subject.lines(subject.in_ranges(needless))
+        yield CpuSymptom(words, about_ns, ((model,),), len(needless) / subject.steps, lines=lines)
 
 
 def _runs_more_forward(subject: CpuSubject) -> bool:
@@ -266,7 +265,8 @@ def untrained(subject: CpuSubject) -> Answers:
     if computed >= MORE_GRADIENTS * updated and computed - updated >= FEWEST_GRADIENTS:
         words = {"computed": round(computed), "updated": round(updated)}
         about_ns = (1 - updated / computed) * subject.phase_ns(BACKWARD)
-        yield CpuSymptom(words, about_ns, subject.places(gradients), computed - updated)
+        where, lines = subject.places(gradients), subject.lines(gradients)
+        yield CpuSymptom(words, about_ns, where, computed - updated, lines=lines)
 
 
 def _backward_runs(subject: CpuSubject) -> int:
@@ -327,7 +327,8 @@ def double(subject: CpuSubject) -> Answers:
         everything = np.ones(len(subject.row), np.bool_)
         words = {"tensors": dtypes[DOUBLE]}
         about_ns = SAVED_BY_FLOAT * subject.time_ns(everything)
-        yield CpuSymptom(words, about_ns, subject.places(everything), subject.per_step(everything))
+        where, lines = subject.places(everything), subject.lines(everything)
+        yield CpuSymptom(words, about_ns, where, subject.per_step(everything), lines=lines)
 
 
 #: In the order in which rows of equal figures are shown.

@@ -72,6 +72,13 @@ class CpuSubject:
         in_phase: Bools = self.phase == PHASES.index(phase)
         return in_phase
 
+    def in_ranges(self, ranges: Int64s) -> Bools:
+        """Mark the operators that run in some ranges of the attribution."""
+        forest = self.attribution.forest
+        nodes = np.zeros(len(forest), np.bool_)
+        nodes[self.attribution.home[ranges]] = True
+        return np.append(forest.below(nodes), False)[self.node] & (self.node >= 0)
+
     def per_step(self, operators: Bools) -> float:
         """Return how many of these operators a step has."""
         return float(operators.sum()) / self.steps

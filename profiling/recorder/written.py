@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-from nvtx_kernels.analysis.support.files import standard_numbers_taken
+from nvtx_kernels.analysis.support.files import Unfinished, standard_numbers_taken
 
 from ..harmless import say
 from .range_log import OUR_DOMAIN_ID
 from .rows import MARK
-from .trace_file import TraceFileError
+from .trace_file import UNFINISHED, TraceFileError
 
 _LIKE_THE_LAST_MARK = """
 INSERT INTO NVTX_EVENTS (start, eventType, text, domainId, globalTid)
@@ -46,14 +48,30 @@ class Written:
         if not is_ours or _version(self._path) != self._version:
             return
         try:
+            self._replace_by_copy_with(text)
+        except (OSError, sqlite3.Error) as error:
+            raise TraceFileError(f"cannot add to {self._path}: {error}") from error
+
+    def _replace_by_copy_with(self, mark: str) -> None:
+        """Add a mark to a copy that then takes the report's place: a killed process leaves the report whole."""
+        copy = Unfinished(self._path)
+        name = f"{copy.target.name}{UNFINISHED}{self._process}-{secrets.token_hex(2)}"
+        copy.path = copy.target.with_name(name)  # the next recording removes what a killed process leaves
+        try:
+            copy.create()
+            shutil.copyfile(self._path, copy.path)
             with (
                 standard_numbers_taken(),
-                closing(sqlite3.connect(f"file:{quote(str(self._path))}?mode=rw", uri=True)) as database,
+                closing(sqlite3.connect(f"file:{quote(str(copy.path))}?mode=rw", uri=True)) as database,
                 database,
             ):
-                database.execute(_LIKE_THE_LAST_MARK, (text, MARK, OUR_DOMAIN_ID))
-        except sqlite3.Error as error:
-            raise TraceFileError(f"cannot add to {self._path}: {error}") from error
+                database.execute("PRAGMA journal_mode = OFF")
+                database.execute(_LIKE_THE_LAST_MARK, (mark, MARK, OUR_DOMAIN_ID))
+            if _version(self._path) == self._version:
+                copy.publish()
+                self._version = _version(self._path)
+        finally:
+            copy.discard()
 
 
 def _version(path: Path) -> tuple[int, int, int] | None:

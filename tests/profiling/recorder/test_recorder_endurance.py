@@ -209,6 +209,33 @@ def test_a_killed_run_leaves_a_report_of_what_was_saved(path):
     assert nk.rank(path.with_name("report-2.sqlite"), per_step=False).report.kernels
 
 
+KILLED_WHILE_ADDING = """
+import os, sqlite3, sys
+from pathlib import Path
+from nvtx_kernels.profiling.recorder.written import Written
+
+class Killed(sqlite3.Connection):
+    def __exit__(self, *error):
+        os.kill(os.getpid(), 9)
+
+connect, sqlite3.connect = sqlite3.connect, lambda *words, **how: connect(*words, **how, factory=Killed)
+Written(Path(sys.argv[1])).add_mark("a mark")
+"""
+
+
+@pytest.mark.slow
+def test_a_kill_while_a_mark_is_added_leaves_the_report_as_it_was(path):
+    with recorder.record(path, device="cpu"):
+        train(steps=2)
+    before = path.read_bytes()
+    assert python("-c", KILLED_WHILE_ADDING, path).returncode == -signal.SIGKILL
+    assert path.read_bytes() == before
+    assert nk.rank(path).report.kernels
+    with recorder.record(path, device="cpu"):
+        train(steps=2)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
 def test_what_a_recording_lacks_is_said_in_answers_and_by_the_doctor(path):
     def program():
         with recorder.record(path, device="cpu") as recording:
