@@ -63,7 +63,8 @@ def tuned_for_a_command(*, starts_programs: bool) -> Iterator[None]:
     A command that starts the user's programs leaves them the environment as it is.
     """
     heap.keep()
-    thresholds, blas_threads = gc.get_threshold(), os.environ.get(BLAS_THREADS)
+    thresholds = gc.get_threshold()
+    blas_threads = os.environ.get(BLAS_THREADS)
     # Most objects of a command stay until its end: with Python's own threshold, looking for cycles takes a tenth
     # of the time of ranking a small report.
     gc.set_threshold(max(SELDOM, thresholds[0]), *thresholds[1:])
@@ -146,11 +147,12 @@ def add_own_functions(group: Any) -> None:
 
 def functions_of(options: argparse.Namespace) -> Functions:
     """Return which Python functions are to become ranges; raises UsageError for one option without the other."""
-    wanted = getattr(options, "by", None) == "function"
-    own = getattr(options, "own_functions", False)
-    if own and not wanted:
+    are_own = getattr(options, "own_functions", False)
+    if getattr(options, "by", None) == "function":
+        return "own" if are_own else "all"
+    if are_own:
         raise UsageError("--own-functions goes with --by function.")
-    return ("own" if own else "all") if wanted else ""
+    return ""
 
 
 def add_shape(parser: argparse.ArgumentParser, *, every_index: bool = True) -> Any:

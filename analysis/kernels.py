@@ -147,7 +147,7 @@ def answer(options: argparse.Namespace) -> str | bytes:
         from .views.overview import overview
         from .views.verdict import commands
 
-        found = lines = None
+        fixes = lines = None
         if paths[0].suffix == ".parquet":
             if options.by == "line":
                 raise UsageError(f"{paths[0]} is a summary, which has no lines: rank the report.")
@@ -155,11 +155,11 @@ def answer(options: argparse.Namespace) -> str | bytes:
         else:
             opened = opened_by(paths[0], options)
             report = opened.report
-            found = None if options.by or options.range or options.phase else opened.fixes
+            fixes = None if options.by or options.range or options.phase else opened.fixes
             lines = _by_line(opened, options)
         report = part_of(report, options.range, options.phase)
         document = overview(
-            report, detail_of(options), by=options.by, found=found, with_kernels=options.kernels, by_line=lines
+            report, detail_of(options), by=options.by, found=fixes, with_kernels=options.kernels, by_line=lines
         )
         if document.verdict and paths[0].suffix != ".parquet":  # of a summary, no view can be shown
             document = replace(document, next=commands(report, as_typed(paths[0], options)))

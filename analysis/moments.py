@@ -48,7 +48,9 @@ class Moments:
         self._clock = Clock(Spots(at_ns, at_ns, thread))
         at = self._clock.at(thread, at_ns)
         order = np.argsort(at, kind="stable")
-        self._at, self.at_ns, self.thread = at[order], at_ns[order], thread[order]
+        self._at = at[order]
+        self.at_ns = at_ns[order]
+        self.thread = thread[order]
 
     def begun(self, thread: Int32s, time_ns: Int64s, side: Literal["left", "right"]) -> Int64s:
         """Return how many moments, of this thread and those before it, are before each time: int64 (n,)."""

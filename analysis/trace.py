@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
@@ -395,6 +395,10 @@ class Trace:
         """Return the process of each thread; of none a 0, so that no rows can be looked up in it."""
         return np.array([thread.process for thread in self.threads] or [0], np.int32)
 
+    def work_named(self, fits: Callable[[str], object]) -> Bools:
+        """Mark the work whose name fits, bool (work,)."""
+        return fitting(self.names, fits)[self.work.name_id]
+
 
 def sorted_ranges(ranges: Ranges) -> Ranges:
     """Sort ranges as `Ranges` promises; free if they are so already."""
@@ -408,7 +412,8 @@ FEW_THREADS = 6
 
 def range_order(thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int64s | None:
     """Return the order of ranges by (thread, start, longest first, order in the file); None if they have it."""
-    same, later = thread[1:] == thread[:-1], start_ns[1:] > start_ns[:-1]
+    same = thread[1:] == thread[:-1]
+    later = start_ns[1:] > start_ns[:-1]
     tied = (start_ns[1:] == start_ns[:-1]) & (end_ns[1:] <= end_ns[:-1])
     if ((thread[1:] > thread[:-1]) | (same & (later | tied))).all():
         return None
@@ -432,7 +437,8 @@ class Calls(Spots):
 
 def working_calls(trace: Trace) -> Calls:
     """Collect the calls that caused work."""
-    launch, launches = trace.work.launch, trace.launches
+    launch = trace.work.launch
+    launches = trace.launches
     kernel = (trace.work.kind == KERNEL) | (trace.work.kind == GRAPH)
     row = np.flatnonzero(marked(launch, len(launches)))
     calls = launches.take(row)
@@ -440,7 +446,12 @@ def working_calls(trace: Trace) -> Calls:
     return Calls(calls.start_ns, calls.end_ns, calls.thread, row, launches_kernel)
 
 
-def marked(rows: Int32s, count: int) -> Bools:
+def fitting(names: Iterable[str], fits: Callable[[str], object]) -> Bools:
+    """Mark which names fit, bool (names,); of no names a single False, so that no rows can be looked up in it."""
+    return np.array([bool(fits(name)) for name in names] or [False], np.bool_)
+
+
+def marked(rows: Int32s | Int64s, count: int) -> Bools:
     """Mark which of `count` rows occur, bool (count,); -1 means no row."""
     is_marked = np.zeros(count, np.bool_)
     is_marked[rows[rows >= 0]] = True

@@ -15,7 +15,8 @@ import numpy.ma
 
 from .analysis.errors import NotAReport
 from .analysis.readers import chrome_events, stream_waits
-from .analysis.readers.chrome_columns import Table, TraceColumns, integers, numbered, three_sizes, whole_number
+from .analysis.readers.chrome_columns import Table, TraceColumns
+from .analysis.readers.chrome_values import integers, numbered, three_sizes, whole_number
 from .analysis.readers.columns import Interner
 from .analysis.readers.memory_kinds import UNKNOWN_MEMORY
 from .analysis.readers.pytorch_trace import Assembly

@@ -122,13 +122,13 @@ class Loaders:
 
 def _known(facts: dict[str, Callable[[], Any]]) -> dict[str, Any]:
     """Return the facts that can be known, without those that are unset."""
-    known = {}
+    answers = {}
     for name, look_up in facts.items():
         with suppress(Exception):
             fact = look_up()
             if fact is not None:
-                known[name] = fact
-    return known
+                answers[name] = fact
+    return answers
 
 
 def _is_set(name: str) -> bool | None:

@@ -75,17 +75,17 @@ def say_once(text: str) -> None:
         say(text)
 
 
-def forgive(what: str, *, once: bool = True) -> None:
+def forgive(failure: str, *, once: bool = True) -> None:
     """Say what failed, in the block that handles its exception; raise that again if it is the program's."""
     error = sys.exception()
     if error is not None and is_the_programs(error):
         raise error
-    if what not in _said or not once:
-        _said.add(what)
-        say(f"nvtx-kernels: {what}{' (said once)' if once else ''}: {type(error).__name__}: {error}")
+    if failure not in _said or not once:
+        _said.add(failure)
+        say(f"nvtx-kernels: {failure}{' (said once)' if once else ''}: {type(error).__name__}: {error}")
 
 
-def forgiving(what: str) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
+def forgiving(failure: str) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
     """Return a decorator of functions that a program calls without knowing: where one fails, it returns None."""
 
     def decorated(function: Callable[P, R]) -> Callable[P, R | None]:
@@ -94,7 +94,7 @@ def forgiving(what: str) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
             try:
                 return function(*args, **kwargs)
             except Exception:
-                forgive(what)
+                forgive(failure)
                 return None
 
         return forgiven

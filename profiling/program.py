@@ -110,7 +110,8 @@ def show_without_ours(error: BaseException) -> None:
         if link is not None:
             link.__traceback__ = _without_ours(link.__traceback__)
             led_to_it = (link.__cause__, link.__context__)
-            chain += [other for other in led_to_it if all(other is not seen for seen in chain)]
+            seen = {id(other) for other in chain}
+            chain += [other for other in led_to_it if id(other) not in seen]
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:
@@ -121,10 +122,10 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
         elif not _is_ours(trace.tb_frame):
             frames.append(trace)
         trace = trace.tb_next
-    kept: TracebackType | None = None
+    inner: TracebackType | None = None
     for place in reversed(frames):
-        kept = TracebackType(kept, place.tb_frame, place.tb_lasti, place.tb_lineno)
-    return kept
+        inner = TracebackType(inner, place.tb_frame, place.tb_lasti, place.tb_lineno)
+    return inner
 
 
 def _is_ours(frame: FrameType) -> bool:

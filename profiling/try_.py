@@ -171,10 +171,10 @@ def program_of(words: Sequence[str], is_module: bool) -> Program:
     if name == "torchrun":
         from torch.distributed.run import get_args_parser
 
-        given = get_args_parser().parse_args(list(words[1:]))
-        if given.module or given.no_python:
+        options = get_args_parser().parse_args(list(words[1:]))
+        if options.module or options.no_python:
             raise UsageError("torchrun must start a script: torchrun [options] train.py")
-        count = len(words) - len(given.training_script_args) - 1
+        count = len(words) - len(options.training_script_args) - 1
         script = program_of(words[count:], False)
         return Program(script.words, launcher=tuple(words[1:count]))
     if name in STARTERS:
@@ -216,10 +216,10 @@ def _announce(options: argparse.Namespace, program: str) -> None:
     sys.stderr.write(f"{textwrap.fill(text, WIDTH)}\n")
 
 
-def _say(what: str) -> None:
-    """Show on a terminal what is being done."""
+def _say(doing: str) -> None:
+    """Show on a terminal doing is being done."""
     if sys.stderr.isatty():
-        sys.stderr.write(f"try: {what} …\n")
+        sys.stderr.write(f"try: {doing} …\n")
 
 
 def _keep(folder: Path, report: Path | None, answer: str | bytes) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..support.layers import Layers
-from ..support.small_numbers import grouped_rows, summed
+from ..support.small_numbers import each_row, grouped_rows, summed
 from ..trace import Columns, Int8s, Int32s, Int64s
 from ..vocabulary.loading import loads_data, waits
-from .idle import logical_threads
+from .in_turn import logical_threads
 from .intervals import Intervals, cut_at, union
 
 #: What the thread does outside of operators: by the name of the innermost range or function with a meaning.
@@ -107,7 +107,7 @@ def _causes(attribution: Attribution, paths: Paths, node: Int32s, function: Int3
     """Return the cause of each piece, by the innermost range or function whose name says one."""
     functions = ("", *attribution.trace.frame_names)
     (path, name), place = grouped_rows(paths.names_of_node[node], function + 1)
-    pairs = zip(path.tolist(), name.tolist(), strict=True)
+    pairs = each_row(path, name)
     causes = [_cause((*paths.names[path_number], functions[number])) for path_number, number in pairs]
     return np.array(causes, np.int8)[place]
 

@@ -16,32 +16,28 @@ them runs at a time, so their calls are read as one thread's.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..attribution.causes import HOW, Attribution
-from ..support.layers import Layers
-from ..support.small_numbers import bounds, distinct, grouped_rows, ordered, rows_of_each
-from ..trace import GRAPH, KERNEL, Bools, Columns, Int8s, Int32s, Int64s, Launches, Spots, Trace, marked
+from ..attribution.causes import Attribution
+from ..support.small_numbers import rows_of_each
+from ..trace import GRAPH, KERNEL, Columns, Int8s, Int32s, Int64s, Trace, marked
 from ..vocabulary.calls import (
     ALLOCATION,
     CALL_KINDS,
     COPY,
     KERNEL_LAUNCH,
     LOADING,
-    NO_KIND,
     OTHER_LAUNCH,
     QUERY,
     SYNCHRONIZATION,
 )
-from ..vocabulary.loading import loads_data
+from .calls_near import NearCalls
 from .gaps import Gaps
-from .intervals import Intervals, cut_at, touching, union
+from .in_turn import LogicalThread, loading_of, logical_threads
 
 #: Why a GPU is idle.
 CAUSES = (
@@ -74,8 +70,6 @@ CAUSES = (
     NO_MORE_WORK,
     UNKNOWN,
 ) = range(len(CAUSES))
-#: The causes of idle time after the next work was launched, or before it is known when.
-LAUNCHED = (BETWEEN_KERNELS, LATENCY, QUEUE, NO_MORE_WORK, UNKNOWN)
 #: The cause while a call of each kind is the innermost one; HOST_CODE where it says nothing.
 _CAUSE_OF_KIND = np.full(len(CALL_KINDS), HOST_CODE, np.int8)
 _CAUSE_OF_KIND[[KERNEL_LAUNCH, OTHER_LAUNCH]] = LAUNCHING
@@ -84,16 +78,11 @@ _CAUSE_OF_KIND[[ALLOCATION, COPY, LOADING]] = ALLOCATING, COPYING, MODULE_LOADIN
 
 #: Host code between two launches that took less than this belongs to launching: an eager module's own Python.
 NEAR_NS = 100_000
-#: A GPU begins launched work within this time; longer is a queue. The first launch of a kernel that takes longer
-#: than LAZY_NS loads its code.
+#: A GPU begins launched work within this time; longer is a queue.
 LATENCY_NS = 10_000
-LAZY_NS = 100_000
-#: The calls that are no part of the host code between two launches.
-_TAKEN_OUT = np.isin(np.arange(len(CALL_KINDS)), (SYNCHRONIZATION, QUERY, ALLOCATION, COPY, LOADING))
 #: So many gaps are examined at once, with the calls beside them and this many more on both sides.
 GAPS_AT_ONCE = 100_000
 MARGIN = 2_000
-_LONG_AGO = -(2**62)
 _NEVER = 2**62
 
 
@@ -172,19 +161,6 @@ def _deciding(trace: Trace, gaps: Gaps, gpu_of_work: Int32s) -> Int64s:
     return decides
 
 
-def loading_of(trace: Trace) -> Spots:
-    """Return when ranges and functions that get the next batch are open, of any domain, also operators' ranges."""
-    ids = distinct(trace.ranges.name_id)
-    loading_names = [name_id for name_id in ids if loads_data(trace.names[name_id])]
-    ranges = trace.ranges.take(np.isin(trace.ranges.name_id, loading_names))
-    parts = [Spots(ranges.start_ns, ranges.end_ns, ranges.thread)]
-    if trace.frames is not None:
-        loading_functions = [number for number, name in enumerate(trace.frame_names) if loads_data(name)]
-        frames = trace.frames.take(np.isin(trace.frames.name_id, loading_functions))
-        parts.append(Spots(frames.start_ns, frames.end_ns, frames.thread))
-    return Spots.joined(parts)
-
-
 def _calls_near(trace: Trace, gaps: Gaps, decides: Int64s) -> slice:
     """Return the calls from the launches of the deciding work, or the gaps, to the last gap."""
     launches = trace.launches
@@ -208,17 +184,9 @@ class _Causes:
         self.trace = host.trace
         self.gaps = gaps
         self.decides = decides
-        self.near = near
+        self.calls = NearCalls(host.attribution, near)
         launches = self.trace.launches
-        work = self.trace.work
-        # Of all calls, those that are looked at, and the work that they caused.
-        self.first, behind, _ = near.indices(len(launches))
-        columns = [getattr(launches, name)[near] for name in Launches.__match_args__]
-        self.launches = Launches(*columns)
-        is_caused = (work.launch >= self.first) & (work.launch < behind)
-        self.caused = np.flatnonzero(is_caused)
-        self.call = work.launch[self.caused] - self.first  # of each piece of that work
-        call = work.launch[decides]
+        call = self.trace.work.launch[decides]
         self.thread = np.append(launches.thread, np.int32(-1))[call]
         self.known = (call >= 0) & self.trace.launch_times_known
         returned = np.append(launches.end_ns, 0)[call]
@@ -243,17 +211,9 @@ class _Causes:
         begun_soon = np.where(self.launched_before[after], BETWEEN_KERNELS, LATENCY)
         cause = np.where(end_ns - start_ns <= LATENCY_NS, begun_soon, QUEUE)
         decides = self.decides[after]
-        launched_at = self.lines_of(self.trace.work.launch[decides])
+        launched_at = self.calls.lines_of(self.trace.work.launch[decides])
         parts.append(self._piece(after, cause, node[decides], start_ns, end_ns, line=launched_at))
         return Pieces.joined(parts)
-
-    def lines_of(self, calls: Int64s | Int32s, *, before: bool = False) -> Int32s:
-        """Return where some calls were made, by their rows among all, or where the program was before them."""
-        lines = self.attribution.lines
-        if lines is None:
-            return np.full(len(calls), -1, np.int32)
-        line_of_call = lines.before_launch if before else lines.of_launch
-        return np.append(line_of_call, np.int32(-1))[calls]
 
     def _piece(
         self,
@@ -280,71 +240,11 @@ class _Causes:
             line=column(line),
         )
 
-    @cached_property
-    def kinds(self) -> NDArray[np.uint8]:
-        """What each call does; a call is loading where it loads inside, or is a kernel's first and takes long."""
-        launches = self.launches
-        named = self.trace.calls
-        kinds = np.zeros(len(launches), np.uint8)
-        if named is not None:
-            kinds = named.kind_of_name[named.of_launch[self.near]]
-        nameless = np.flatnonzero(kinds[self.call] == NO_KIND)
-        kind = self.trace.work.kind[self.caused[nameless]]
-        computes = (kind == KERNEL) | (kind == GRAPH)
-        kinds[self.call[nameless]] = np.where(computes, KERNEL_LAUNCH, COPY)  # by what came of them
-        loading = np.flatnonzero(kinds == LOADING)
-        for (thread,), rows in rows_of_each(launches.thread[loading]):
-            inner_ns = np.sort(launches.start_ns[loading[rows]])
-            outer = np.flatnonzero((launches.thread == thread) & (kinds != LOADING))
-            first = np.searchsorted(inner_ns, launches.start_ns[outer])
-            last = np.searchsorted(inner_ns, launches.end_ns[outer])
-            kinds[outer[last > first]] = LOADING
-        kinds[self._lazy_launches(kinds)] = LOADING
-        return kinds
-
-    def _lazy_launches(self, kinds: NDArray[np.uint8]) -> Int32s:
-        """Return the calls that launch a kernel first in its process, and take long: they load its code."""
-        work = self.trace.work
-        launches = self.launches
-        duration_ns = launches.end_ns - launches.start_ns
-        is_long = (kinds == KERNEL_LAUNCH) & (duration_ns > LAZY_NS)
-        kernels = (work.kind[self.caused] == KERNEL) & is_long[self.call]
-        long_rows = self.caused[kernels]
-        call = self.call[kernels]
-        if not len(long_rows):
-            return np.empty(0, np.int32)
-        is_name_of_long = marked(work.name_id[long_rows], len(self.trace.names))
-        is_same_kernel = is_name_of_long[work.name_id] & (work.kind == KERNEL)
-        rows = np.flatnonzero(is_same_kernel & (work.launch >= 0))
-        keys, group = grouped_rows(work.process[rows], work.name_id[rows])
-        start_ns = self.trace.launches.start_ns[work.launch[rows]]
-        first_ns, _ = bounds(group, start_ns, start_ns, len(keys[0]))
-        group_of_long = group[np.searchsorted(rows, long_rows)]
-        is_first = launches.start_ns[call] == first_ns[group_of_long]
-        lazy: Int32s = call[is_first]
-        return lazy
-
-    @cached_property
-    def waits(self) -> Bools:
-        """Mark the calls that return when the GPU is done: synchronization, and copies that end first."""
-        copies = np.flatnonzero(self.kinds[self.call] == COPY)
-        call = self.call[copies]
-        copied_ns = self.trace.work.end_ns[self.caused[copies]]
-        waited = copied_ns <= self.launches.end_ns[call]
-        waits: Bools = self.kinds == SYNCHRONIZATION
-        waits[call[waited]] = True
-        return waits
-
-    @cached_property
-    def worked(self) -> Bools:
-        """Mark the calls that caused work."""
-        return marked(self.call, len(self.launches))
-
     def _before_launch(self, thread: int, gaps: Int64s) -> Pieces:
         """Return the pieces, up to the return of their launches by this thread, of some of the gaps."""
-        in_turn = self.host.in_turn.get(thread, ())
-        group = _LogicalThread(self, (thread, *in_turn), gaps)
-        gap, start, end = group.cut()
+        threads = (thread, *self.host.in_turn.get(thread, ()))
+        group = LogicalThread(self.calls, self.host.loading, threads, self.gaps.start_ns[gaps], self.cut[gaps])
+        piece, start, end = group.cut()
         stretch_ns, last_launch_ns = group.stretch(start)
         cause = _CAUSE_OF_KIND[group.kinds_at(start)]
         cause[(cause == HOST_CODE) & (stretch_ns < NEAR_NS)] = LAUNCHING
@@ -355,7 +255,7 @@ class _Causes:
         cause[overhead == 1] = MODULE_LOADING
         waited = np.where(cause == HOST_CODE, group.waited_before(start, last_launch_ns), -1)
         return self._piece(
-            gap,
+            gaps[piece],
             cause,
             node=group.nodes_at(start),
             start_ns=start,
@@ -364,177 +264,3 @@ class _Causes:
             function=group.functions_at(start),
             line=group.lines_at(start),
         )
-
-
-class _LogicalThread:
-    """The calls and ranges near some gaps of threads that run in turn; the launching thread is first."""
-
-    def __init__(self, causes: _Causes, threads: tuple[int, ...], gaps: Int64s) -> None:
-        self.causes = causes
-        self.threads = threads
-        self.gaps = gaps
-        trace = causes.trace
-        attribution = causes.attribution
-        # Launch calls of one thread can be in any order, but gaps are disjoint and in order for each GPU.
-        self.from_ns = causes.gaps.start_ns[gaps]
-        self.until_ns = causes.cut[gaps]
-        times = union(self.from_ns, self.until_ns)
-        self.calls = [_near(causes.launches, thread, times) for thread in threads]
-        ranges = [_near(attribution.ranges, thread, times) for thread in threads]
-        self.ranges = [rows[attribution.home[rows] >= 0] for rows in ranges]
-        self.frames = []
-        if trace.frames is not None:
-            self.frames = [_near(trace.frames, thread, times) for thread in threads]
-        loading = causes.host.loading
-        rows = np.concatenate([_near(loading, thread, times) for thread in threads])
-        self.loading = union(loading.start_ns[rows], loading.end_ns[rows])
-        #: All calls of these threads, near gaps or not.
-        self.mine = np.flatnonzero(np.isin(causes.launches.thread, threads))
-        self.overhead = np.empty(0, np.int64)
-        if trace.overhead is not None:
-            self.overhead = np.flatnonzero(np.isin(trace.overhead.thread, (-1, *threads)))
-
-    def cut(self) -> tuple[Int64s, Int64s, Int64s]:
-        """Cut the gaps where a call, a range or the profiler's time begins or ends: gap, start, end (pieces,)."""
-        trace = self.causes.trace
-        spots: list[tuple[Spots, NDArray[np.int64]]] = [(self.causes.launches, rows) for rows in self.calls]
-        spots += [(self.causes.attribution.ranges, rows) for rows in self.ranges]
-        spots += [(trace.frames, rows) for rows in self.frames if trace.frames is not None]
-        if trace.overhead is not None:
-            spots.append((trace.overhead, self.overhead))
-        times = [self.loading.start_ns, self.loading.end_ns]
-        for table, rows in spots:
-            times += [table.start_ns[rows], table.end_ns[rows]]
-        cuts = ordered(np.concatenate(times))
-        piece, start, end = cut_at(cuts, self.from_ns, self.until_ns)
-        return self.gaps[piece], start, end
-
-    def kinds_at(self, at_ns: Int64s) -> NDArray[np.uint8]:
-        """Return the kind of the innermost call then open, of the launching thread first; NO_KIND for none."""
-        launches = self.causes.launches
-        kind = np.zeros(len(at_ns), np.uint8)
-        is_open = np.zeros(len(at_ns), np.bool_)
-        for rows in self.calls:
-            place = Layers(launches.start_ns[rows], launches.end_ns[rows]).innermost(at_ns)
-            is_new = ~is_open & (place >= 0)
-            kind[is_new] = self.causes.kinds[rows[place[is_new]]]
-            is_open |= is_new
-        return kind
-
-    def nodes_at(self, at_ns: Int64s) -> Int64s:
-        """Return the node of the innermost range then open, of the launching thread first; -1 for none."""
-        attribution = self.causes.attribution
-        node = np.full(len(at_ns), -1, np.int64)
-        for rows in self.ranges:
-            ranges = attribution.ranges
-            place = Layers(ranges.start_ns[rows], ranges.end_ns[rows]).innermost(at_ns)
-            is_new = (node < 0) & (place >= 0)
-            node[is_new] = attribution.home[rows[place[is_new]]]
-        return node
-
-    def functions_at(self, at_ns: Int64s) -> Int64s:
-        """Return the name of the innermost Python function then running, of the launching thread first; -1."""
-        frames = self.causes.trace.frames
-        name = np.full(len(at_ns), -1, np.int64)
-        if frames is not None:
-            for rows in self.frames:
-                place = Layers(frames.start_ns[rows], frames.end_ns[rows]).innermost(at_ns)
-                is_new = (name < 0) & (place >= 0)
-                name[is_new] = frames.name_id[rows[place[is_new]]]
-        return name
-
-    def lines_at(self, at_ns: Int64s) -> Int32s:
-        """Return where the program then was: at the innermost call then open, else where it is before the next."""
-        causes = self.causes
-        launches = self.causes.launches
-        if causes.attribution.lines is None:
-            return np.full(len(at_ns), -1, np.int32)
-        rows = self.mine[np.argsort(launches.start_ns[self.mine], kind="stable")]
-        following = np.searchsorted(launches.start_ns[rows], at_ns, "right")
-        line = causes.lines_of(np.append(rows + causes.first, -1)[following], before=True)
-        is_open = np.zeros(len(at_ns), np.bool_)
-        for calls in self.calls:
-            place = Layers(launches.start_ns[calls], launches.end_ns[calls]).innermost(at_ns)
-            is_new = ~is_open & (place >= 0)
-            line[is_new] = causes.lines_of(calls[place[is_new]] + causes.first)
-            is_open |= is_new
-        return line
-
-    def overhead_at(self, at_ns: Int64s) -> Int64s:
-        """Return whether the profiler then did something (0) or loaded code (1); -1 for neither."""
-        overhead = self.causes.trace.overhead
-        state = np.full(len(at_ns), -1, np.int64)
-        if overhead is not None and len(self.overhead):
-            rows = self.overhead
-            place = Layers(overhead.start_ns[rows], overhead.end_ns[rows]).innermost(at_ns)
-            state[place >= 0] = overhead.loads[rows[place[place >= 0]]]
-        return state
-
-    def stretch(self, at_ns: Int64s) -> tuple[Int64s, Int64s]:
-        """Return how long the threads were between the calls that caused work around each moment, and since when.
-
-        Calls that wait, allocate, copy or load are taken out.
-        """
-        launches = self.causes.launches
-        kinds = self.causes.kinds
-        calls = self.mine
-        working = calls[self.causes.worked[calls]]
-        starts = np.sort(launches.start_ns[working])
-        ends = np.sort(launches.end_ns[working])
-        before = np.searchsorted(ends, at_ns, "right") - 1
-        after = np.searchsorted(starts, at_ns, "left")
-        last_ns = np.append(ends, _LONG_AGO)[before]
-        following_ns = np.append(starts, _NEVER)[after]
-        others = calls[_TAKEN_OUT[kinds[calls]]]
-        taken_out = union(launches.start_ns[others], launches.end_ns[others])
-        is_between = (before >= 0) & (after < len(starts))
-        from_ns = last_ns[is_between]
-        until_ns = following_ns[is_between]
-        stretch_ns = np.full(len(at_ns), _NEVER)
-        stretch_ns[is_between] = until_ns - from_ns - taken_out.covered(from_ns, until_ns)
-        return stretch_ns, last_ns
-
-    def waited_before(self, at_ns: Int64s, last_launch_ns: Int64s) -> Int64s:
-        """Return the last call that waited for the GPU, if it ended after the last launch; else -1."""
-        launches = self.causes.launches
-        rows = self.mine[self.causes.waits[self.mine]]
-        rows = rows[np.argsort(launches.end_ns[rows], kind="stable")]
-        ends = launches.end_ns[rows]
-        before = np.searchsorted(ends, at_ns, "right") - 1
-        ended_ns = np.append(ends, _LONG_AGO)[before]
-        is_last = (before >= 0) & (ended_ns >= last_launch_ns)
-        call = np.append(rows + self.causes.first, -1)[before]
-        return np.where(is_last, call, -1)
-
-
-def _near(spots: Spots, thread: int, times: Intervals) -> NDArray[np.int64]:
-    """Return the rows of a thread that take time, and share some of it with these intervals."""
-    rows = np.flatnonzero((spots.thread == thread) & (spots.end_ns > spots.start_ns))
-    return rows[touching(spots.start_ns[rows], spots.end_ns[rows], times)]
-
-
-def logical_threads(attribution: Attribution) -> Mapping[int, tuple[int, ...]]:
-    """Return, by thread, the threads that run in turn with it: those that wait for it, and that it waits for.
-
-    Work whose path begins on another thread than its launch's was adopted: that thread waited.
-    """
-    forest = attribution.forest
-    launches = attribution.trace.launches
-    work = attribution.trace.work
-    if not len(forest):
-        return {}
-    root = np.arange(len(forest))
-    for nodes in forest.by_depth()[1:]:
-        root[nodes] = root[forest.parent[nodes]]
-    was_awaited = np.isin(attribution.how, [HOW.index("adopted"), HOW.index("linked")])
-    rows = np.flatnonzero(was_awaited & (work.launch >= 0) & (attribution.node >= 0))
-    outermost = forest.range[root[attribution.node[rows]]]
-    waiting_thread = attribution.ranges.thread[outermost]
-    launching_thread = launches.thread[work.launch[rows]]
-    pairs, _ = grouped_rows(launching_thread, waiting_thread)
-    others: dict[int, set[int]] = defaultdict(set)
-    for launching, waiting in zip(*(threads.tolist() for threads in pairs), strict=True):
-        if launching != waiting:
-            others[launching].add(waiting)
-            others[waiting].add(launching)
-    return {thread: tuple(sorted(group)) for thread, group in others.items()}

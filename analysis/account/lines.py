@@ -6,7 +6,7 @@ import numpy as np
 
 from ..attribution.places import Attribution
 from ..report.account import LineTime
-from ..support.small_numbers import grouped_rows, summed
+from ..support.small_numbers import each_row, grouped_rows, summed
 from ..trace import Int32s, Int64s, Line
 
 #: Lines are told if they are known for this share of the time; and so many of them.
@@ -52,7 +52,7 @@ def longest_lines(
         return ()
     (numbers,), group = grouped_rows(source)
     by_line: dict[tuple[Line, Line | None], int] = {}
-    for number, total_ns in zip(numbers.tolist(), summed(group, ns, len(numbers)).tolist(), strict=True):
+    for number, total_ns in each_row(numbers, summed(group, ns, len(numbers))):
         if number >= 0:
             of_source = lines.sources[number]
             key = of_source.lines[0], of_source.backward

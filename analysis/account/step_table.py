@@ -145,7 +145,7 @@ def usual_ns(own_ns: Int64s) -> int:
 def all_of_it(attribution: Attribution, *, include_warm_up: bool) -> Steps:
     """Return all that was recorded of each process, without warm-up, as if it were one step."""
     work = attribution.trace.work
-    left_out = np.append(attribution.warm_up, False)[attribution.node] & (not include_warm_up)
+    left_out = attribution.left_out(include_warm_up=include_warm_up)[attribution.node]
     counted = ~left_out if not left_out.all() else left_out
     tables: list[StepTable] = []
     loops: list[Loop] = []

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..readers.columns import Interner
 from ..report import account as data
 from ..report.account import Cause, Difference, GpuAccount, LineTime, Outlying, Part, Pause, Rhythm, StepRow
-from ..support.small_numbers import grouped_rows, summed
-from ..trace import Int64s, Path
+from ..support.small_numbers import each_row, grouped_rows, summed
+from ..trace import Int64s, Path, marked
 from ..vocabulary import PHASES
 from ..vocabulary.calls import plain_name
 from . import Partition
@@ -87,8 +88,7 @@ def _rows(partition: Partition) -> Iterator[StepRow]:
     """Yield each step, with what GPUs do in it."""
     table = partition.table
     trace = partition.attribution.trace
-    counted = np.zeros(len(table), np.bool_)
-    counted[partition.counted] = True
+    counted = marked(partition.counted, len(table))
     cells = partition.cells
     busy_ns = np.where(cells.kind < IDLE, cells.ns, 0)
     busy = summed(cells.row, busy_ns, len(table))
@@ -219,7 +219,7 @@ def _place(partition: Partition, cells: Cells, naming: Naming) -> dict[str, Any]
 def sums_by(key: NDArray[Any], ns: Int64s) -> Iterator[tuple[int, int]]:
     """Yield each value of a key of cells, and the time of the cells that have it, ns."""
     (values,), group = grouped_rows(key)
-    return zip(values.tolist(), summed(group, ns, len(values)).tolist(), strict=True)
+    return each_row(values, summed(group, ns, len(values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +244,8 @@ def idle_places(partition: Partition, naming: Naming, phases: Collection[str] = 
     in_phases = np.isin(cells.phase, [PHASES.index(phase) for phase in phases])
     in_steps = np.isin(cells.row, partition.counted)
     idle = cells.take((cells.kind == IDLE) & in_phases & in_steps)
-    number: dict[Path, int] = {}
-    named = [number.setdefault(naming(path), len(number)) for path in partition.paths.names]
+    number = Interner[Path]()
+    named = [number(naming(path)) for path in partition.paths.names]
     path_of_cell = np.array(named, np.int64)[idle.path]
     (cause, path, function), group = grouped_rows(idle.what, path_of_cell, idle.function)
     total_ns = summed(group, idle.ns, len(cause))

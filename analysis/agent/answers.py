@@ -70,20 +70,20 @@ def refusing(question: Callable[Concatenate[Reports, P], Answer]) -> Callable[Co
         try:
             _require_short([*args, *options.values()])
             with served_from(self.folder):
-                found = question(self, *args, **options)
+                content = question(self, *args, **options)
         except AnalysisError as error:
             reason = next(reason for kind, reason in REASONS if isinstance(error, kind))
-            found = {"refused": str(error), "reason": reason}
+            content = {"refused": str(error), "reason": reason}
         finally:
             _NAMES.reset(before)
-        return safe({"data": IS_DATA, **found}, names)
+        return safe({"data": IS_DATA, **content}, names)
 
     return answer
 
 
-def _require_short(asked: Sequence[object]) -> None:
+def _require_short(values: Sequence[object]) -> None:
     """Raise UsageError for too many rules, and for a name, pattern or rule that is too long."""
-    for value in asked:
+    for value in values:
         texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
         if len(texts) > MOST_RULES:
             raise UsageError(f"`fail_on` has {len(texts):,} rules: ask for at most {MOST_RULES} at once.")
@@ -114,11 +114,12 @@ class Reports:
         Ask this first. Figures are means of a measured step where the report has steps, unless `totals` is set.
         """
         opened_report = self._opened(report, totals)
-        summary, found = opened_report.report, opened_report.fixes
-        name = "fix" if found.fixes else next_view(summary)
+        summary = opened_report.report
+        fixes = opened_report.fixes
+        name = "fix" if fixes.fixes else next_view(summary)
         following = {"tool": "view", "arguments": {"report": report, "name": name}}
-        answer = _as_answer(overview(summary, _detail(top), found=found), [following])
-        return {**answer, "step_ns": summary.step_ns, **fix.as_object(found)}
+        answer = _as_answer(overview(summary, _detail(top), found=fixes), [following])
+        return {**answer, "step_ns": summary.step_ns, **fix.as_object(fixes)}
 
     @refusing
     def ranges(
@@ -195,11 +196,11 @@ class Reports:
         side_a, side_b = map(recorded, opened_sides)
         comparison = changes.compare(a, b, basis=basis, sides=(side_a, side_b))
         verdicts = [rules.judge(rules.parse(text), comparison) for text in fail_on]
-        said = _as_answer(tables.compared(comparison, verdicts, _detail(top)))
+        answer = _as_answer(tables.compared(comparison, verdicts, _detail(top)))
         return {
-            **said,
-            "report": said["answer"],
-            "answer": said["report"],  # this document begins with its answer
+            **answer,
+            "report": answer["answer"],
+            "answer": answer["report"],  # this document begins with its answer
             "outcome": outcome(comparison).as_object(),
             "account": tables.account_as_objects(comparison),
             "violated": [verdict.rule.text for verdict in verdicts if verdict.violated],

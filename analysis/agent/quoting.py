@@ -57,10 +57,10 @@ def shown_names(report: Report) -> Iterator[str]:
 def safe(answer: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return an answer with quoted names in its sentences, printable bounded texts, and a bounded length."""
     quoted = _Quoting(names, answer)
-    whole = {key: _texts(value, key, quoted) for key, value in answer.items()}
+    texts = {key: _texts(value, key, quoted) for key, value in answer.items()}
     if "tables" in answer:  # else `report` is a name
-        whole["report"] = quoted(answer["report"])
-    return _bounded(whole)
+        texts["report"] = quoted(answer["report"])
+    return _bounded(texts)
 
 
 class _Quoting:
@@ -68,11 +68,14 @@ class _Quoting:
 
     def __init__(self, names: Iterable[str], answer: Mapping[str, Any]) -> None:
         text = "\n".join(_sentences(answer))
-        given = dict.fromkeys(name for name in names if name not in ("", DOMAIN))
-        spelled = dict.fromkeys(form for name in given for form in (name, collapsed(name), printable(name)))
-        present = sorted((name for name in spelled if name in text), key=len, reverse=True)
-        one = "|".join(map(_whole, present))
-        self._path = re.compile(f"(?:{one})(?:{re.escape(PATH_SEPARATOR)}(?:{one}))*") if present else None
+        spellings: dict[str, None] = {}
+        for name in names:
+            if name not in ("", DOMAIN):
+                spellings |= dict.fromkeys((name, collapsed(name), printable(name)))
+        present = sorted((name for name in spellings if name in text), key=len, reverse=True)
+        any_name = f"(?:{'|'.join(map(_whole, present))})"
+        separated = f"(?:{re.escape(PATH_SEPARATOR)}{any_name})*"
+        self._path = re.compile(any_name + separated) if present else None
 
     def __call__(self, sentence: str) -> str:
         """Return a sentence, bounded and safe to print, in which names are quoted."""
@@ -82,7 +85,8 @@ class _Quoting:
 
 def _whole(name: str) -> str:
     """Return a pattern of a name that is no part of a longer word."""
-    before, after = (r"(?<!\w)" if name[0].isalnum() else "", r"(?!\w)" if name[-1].isalnum() else "")
+    before = r"(?<!\w)" if name[0].isalnum() else ""
+    after = r"(?!\w)" if name[-1].isalnum() else ""
     return f"{before}{re.escape(name)}{after}"
 
 
@@ -125,10 +129,10 @@ def _texts(value: Any, key: str, quoted: _Quoting) -> Any:
         safe_parts = {inner: _texts(part, inner, quoted) for inner, part in value.items() if inner != "rows"}
         if "rows" in value:
             keys = [column["key"] for column in value["columns"]]
-            safe_parts["rows"] = [
-                [_texts(cell, column, quoted) for column, cell in zip(keys, row, strict=True)]
-                for row in value["rows"]
-            ]
+            safe_parts["rows"] = []
+            for row in value["rows"]:
+                cells = zip(keys, row, strict=True)
+                safe_parts["rows"].append([_texts(cell, column, quoted) for column, cell in cells])
         return {inner: safe_parts[inner] for inner in value}
     if isinstance(value, list | tuple):
         return [_texts(part, key, quoted) for part in value]
@@ -147,16 +151,16 @@ def cut(text: str, longest: int) -> str:
 def _bounded(answer: dict[str, Any]) -> dict[str, Any]:
     """Return an answer of at most LONGEST_ANSWER characters, its longest lists halved until it is."""
     while len(json.dumps(answer, ensure_ascii=False)) > LONGEST_ANSWER:
-        lists = [found for found in _shortenable(answer) if len(found[0]) > 1]
+        lists = [(rows, owner) for rows, owner in _shortenable(answer) if len(rows) > 1]
         if not lists:
             break
-        longest, owner = max(lists, key=lambda found: len(json.dumps(found[0])))
-        kept = len(longest) // 2
-        for count in {"more", "more_rows"} & owner.keys() if isinstance(owner, dict) else ():
-            owner[count] += len(longest) - kept
-        del longest[kept:]
+        longest, owner = max(lists, key=lambda entry: len(json.dumps(entry[0])))
+        half = len(longest) // 2
+        for count in {"more", "more_rows"} & owner.keys():
+            owner[count] += len(longest) - half
+        del longest[half:]
         if "depths" in owner:
-            del owner["depths"][kept:]
+            del owner["depths"][half:]
         answer = {"data": answer["data"], "shortened": SHORTENED, **answer}
     return answer
 

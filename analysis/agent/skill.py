@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 
 from ..cli import run
@@ -52,7 +53,7 @@ def _folder() -> Traversable:
 
 def _files(folder: Traversable, path: PurePosixPath) -> Iterator[tuple[PurePosixPath, Traversable]]:
     """Yield the files in a folder of the package, with their paths."""
-    for entry in sorted(folder.iterdir(), key=lambda one: one.name):
+    for entry in sorted(folder.iterdir(), key=attrgetter("name")):
         inner = path / entry.name
         if entry.is_dir():
             yield from _files(entry, inner)

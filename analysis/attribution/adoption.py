@@ -136,8 +136,7 @@ class Adoption:
         for tied, of_calls in zip(self._tied(spots, best), self._states(calls), strict=True):
             was_busy = np.ones(len(calls), np.bool_)
             was_busy[of_calls.row[of_calls.waits]] = False
-            was_busy_in = np.zeros(len(spots), np.bool_)
-            was_busy_in[burst[was_busy[call]]] = True
+            was_busy_in = marked(burst[was_busy[call]], len(spots))
             is_rival = is_alone[tied.row] & (tied.candidate != winner[tied.row])
             row = tied.row[is_rival]
             is_alone[row] = was_busy_in[burst_of_row[row]]

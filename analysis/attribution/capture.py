@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..support.small_numbers import grouped_rows
+from ..support.small_numbers import each_row, grouped_rows
 from ..trace import Bools, Captures, Int32s, Ranges, Spots, marked
 from .forest import Forest
 from .nesting import Nesting
@@ -35,7 +35,7 @@ def below_launches(
     names, path_of_node, _ = forest.folded(title[forest.range])
     (path, capture), back = grouped_rows(path_of_node[node[rows]], created[rows])
     cut = []
-    for launch_path, capture_node in zip(path.tolist(), capture.tolist(), strict=True):
+    for launch_path, capture_node in each_row(path, capture):
         launched = names.range[_path(names, launch_path)].tolist()
         captured = forest.range[_path(forest, capture_node)]
         first = int(np.flatnonzero(np.append(True, ends[captured]))[-1])

@@ -26,12 +26,13 @@ from .between_calls import with_gaps_named
 from .capture import below_launches
 from .kernel_categories import with_categories
 from .lines import with_lines
+from .named_steps import updates_called_steps
 from .nesting import Nesting
 from .phases import IN_BACKWARD, NOTHING, Unnamed, of_nodes
 from .places import Attribution, Rules
 from .placing import AMBIGUOUS, CAPTURED, HOW, OUTSIDE, OWN, Placed, Placing
 from .recomputation import with_recomputation
-from .steps import updates_called_steps, with_steps
+from .step_making import with_steps
 from .thread_facts import ThreadFacts
 from .user_ranges import NameFacts, nested_ranges, operator_ranges, with_phases_once
 

@@ -133,8 +133,7 @@ def _paths_in_steps(attribution: Attribution) -> Int64s:
     """Return a number for the path of each node without steps: equal paths have equal numbers, int64 (nodes,)."""
     forest = attribution.forest
     ranges = attribution.ranges
-    is_step = np.zeros(len(ranges), np.bool_)
-    is_step[attribution.steps.range] = True
+    is_step = marked(attribution.steps.range, len(ranges))
     is_step = is_step[forest.range]
     above = forest.parent.copy()
     depth = np.zeros(len(forest) + 1, np.int32)

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..moments import Clock, Moments
 from ..support.small_numbers import grouped_rows
-from ..trace import PUSH_POP, Bools, Int32s, Int64s, Ranges, Spots
+from ..trace import PUSH_POP, Bools, Int32s, Int64s, Ranges, Spots, marked
 from ..vocabulary import ENGINE_OPERATOR
 from .nesting import Nesting
 from .thread_facts import ThreadFacts
@@ -82,8 +82,7 @@ class Links:
         _, number = grouped_rows(numbers, self._process[threads_of_both])
         self._number_of_group = number[: len(groups)]
         self._number_of_node = number[len(groups) :]
-        used = np.zeros(len(names), np.bool_)
-        used[self.nodes.name_id] = True
+        used = marked(self.nodes.name_id, len(names))
         used[operators.name_id] = True
         self._makers = Makers(names, used)
         is_step = of_titles(facts.step | facts.measured, threads.ranges)
@@ -117,8 +116,7 @@ class Links:
         node_devices = devices[self.nodes.thread[node[row]]]
         operator_devices = devices[self.operators.thread[operator]]
         near = (node_devices & operator_devices) != 0
-        has_near = np.zeros(len(node), np.bool_)
-        has_near[row[near]] = True
+        has_near = marked(row[near], len(node))
         chosen = near | ~has_near[row]
         row = row[chosen]
         operator = operator[chosen]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..report.evidence import FOUND, NOT_ASKED, StepEvidence
-from ..support.small_numbers import bounds, grouped_rows, summed
+from ..support.small_numbers import bounds, each_row, grouped_rows, summed
 from ..trace import Bools, Columns, Int8s, Int32s, Int64s, Lines, Path, Ranges, Trace
 from ..vocabulary import PhaseNames
 from .forest import Forest
@@ -103,6 +103,10 @@ class Attribution:
             return self.part_of[1]
         return np.arange(len(self.trace.work))
 
+    def left_out(self, *, include_warm_up: bool = False) -> Bools:
+        """Mark the nodes of warm-up unless it is asked for, bool (nodes + 1,); the last is of work in no range."""
+        return np.append(self.warm_up, False) & (not include_warm_up)
+
 
 class Paths:
     """The distinct pairs of a path and a phase: nodes that agree in both share one.
@@ -117,7 +121,7 @@ class Paths:
         names = attribution.trace.names
         tree, self.names_of_node, _ = forest.folded(attribution.ranges.name_id[forest.range])
         self.names: list[Path] = []
-        for parent, name in zip(tree.parent.tolist(), tree.range.tolist(), strict=True):
+        for parent, name in each_row(tree.parent, tree.range):
             self.names.append((*(self.names[parent] if parent >= 0 else ()), names[name]))
         self.names.append(())
         (path, phase), of_node = grouped_rows(self.names_of_node[:-1], attribution.node_phase)

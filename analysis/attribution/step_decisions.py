@@ -137,16 +137,7 @@ def windows(
     """
     updates = _updates(facts, backward)
     updated = {name for _, name in facts.updates}
-    if facts.calls_ns:
-        ends_ns = np.sort(np.array(facts.calls_ns, np.int64))
-        ended_by = f"step of {facts.calls_by}" if facts.calls_by else BY_CALLS
-    elif updates:
-        optimizer = ending_optimizer(updates, facts.optimizers, updated)
-        ended_by = optimizer if optimizer == IN_BACKWARD else f"update by {optimizer}"
-        ends_ns = np.sort(np.array(updates[optimizer], np.int64))
-    else:
-        ends_ns = np.empty(0, np.int64)
-        ended_by = ""
+    ends_ns, ended_by = _ends(facts, updates, updated)
     has_block = facts.begin_ns is not None or facts.measure_ns is not None
     begin_ns = facts.begin_ns if facts.begin_ns is not None else facts.measure_ns
     until_ns = facts.end_ns if facts.end_ns is not None else FOREVER_NS
@@ -202,6 +193,18 @@ def windows(
         ended_by=ended_by if len(ends_ns) else "",
         never_updated=tuple(name for name in facts.optimizers if name not in updated),
     )
+
+
+def _ends(facts: TrainingFacts, updates: dict[str, list[int]], updated: set[str]) -> tuple[Int64s, str]:
+    """Return when steps end, in order, and what ends them: calls of `step()`, or the updates of an optimizer."""
+    if facts.calls_ns:
+        ended_by = f"step of {facts.calls_by}" if facts.calls_by else BY_CALLS
+        return np.sort(np.array(facts.calls_ns, np.int64)), ended_by
+    if not updates:
+        return np.empty(0, np.int64), ""
+    optimizer = ending_optimizer(updates, facts.optimizers, updated)
+    ended_by = optimizer if optimizer == IN_BACKWARD else f"update by {optimizer}"
+    return np.sort(np.array(updates[optimizer], np.int64)), ended_by
 
 
 def _updates(facts: TrainingFacts, backward: Ranges) -> dict[str, list[int]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import UsageError
 from ..moments import NEVER
-from ..support.small_numbers import distinct, grouped, rows_of_each
+from ..support.small_numbers import distinct, each_row, grouped, rows_of_each
 from ..trace import (
     MODEL_FORWARD,
     NO_CATEGORY,
@@ -178,7 +178,7 @@ def with_phases_once(trace: Trace, facts: NameFacts, ranges: Ranges) -> Ranges:
         dropped[annotated[first <= last]] = True
         firsts = program[first % len(program)]
         lasts = program[last]
-        for row, first_row, last_row in zip(annotated.tolist(), firsts.tolist(), lasts.tolist(), strict=True):
+        for row, first_row, last_row in each_row(annotated, firsts, lasts):
             if dropped[row]:
                 start_ns[first_row] = min(start_ns[first_row], ranges.start_ns[row])
                 next_ns = starts_ns[number // len(PHASES)]
@@ -186,7 +186,7 @@ def with_phases_once(trace: Trace, facts: NameFacts, ranges: Ranges) -> Ranges:
                 joint_end_ns = min(ranges.end_ns[row], until_ns)
                 end_ns[last_row] = max(end_ns[last_row], joint_end_ns)
         between = dropped[annotated] & (last > first)
-        for begin, end in zip(first[between].tolist(), last[between].tolist(), strict=True):
+        for begin, end in each_row(first[between], last[between]):
             inside = program[begin:end]
             following = program[begin + 1 : end + 1]
             end_ns[inside] = np.maximum(end_ns[inside], start_ns[following])

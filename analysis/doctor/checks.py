@@ -147,7 +147,9 @@ def _unknown_kernels(patient: Patient) -> Iterator[Finding]:
 
 def _compiled(patient: Patient) -> Iterator[Finding]:
     """Look for the kernels of compiled code that are in no range of a module."""
-    trace, attribution, facts = patient.trace, patient.attribution, patient.attribution.facts
+    trace = patient.trace
+    attribution = patient.attribution
+    facts = patient.attribution.facts
     triton = np.array([name.startswith(COMPILED_KERNELS) for name in trace.names], np.bool_)
     compiled = (trace.work.kind == KERNEL) & triton[trace.work.name_id]
     if not compiled.any():
@@ -169,7 +171,9 @@ def _compiled(patient: Patient) -> Iterator[Finding]:
 
 def _ranges(patient: Patient) -> Iterator[Finding]:
     """Look for ranges that tell phases and steps, and for those that were never closed."""
-    ranges, names, words = patient.trace.ranges, patient.trace.names, words_of(patient.trace.provenance)
+    ranges = patient.trace.ranges
+    names = patient.trace.names
+    words = words_of(patient.trace.provenance)
     if not len(ranges):
         yield Finding(
             "problem",
@@ -199,7 +203,8 @@ def _ranges(patient: Patient) -> Iterator[Finding]:
 
 
 def _unplaced(patient: Patient) -> Iterator[Finding]:
-    totals, words = patient.report.totals, words_of(patient.trace.provenance)
+    totals = patient.report.totals
+    words = words_of(patient.trace.provenance)
     outside, ambiguous = (part_ns / max(totals.work_ns, 1) for part_ns in (totals.outside_ns, totals.ambiguous_ns))
     if len(patient.trace.ranges) and outside > OUTSIDE[0]:
         reasons = dict.fromkeys(row.reason for row in patient.report.outside if row.reason in REMEDIES)
@@ -218,7 +223,8 @@ def _unplaced(patient: Patient) -> Iterator[Finding]:
 
 
 def _nameless(patient: Patient) -> Iterator[Finding]:
-    trace, attribution = patient.trace, patient.attribution
+    trace = patient.trace
+    attribution = patient.attribution
     launch = trace.work.launch[(attribution.how == ADOPTED) & (trace.work.launch >= 0)]
     threads = [trace.threads[thread] for thread in np.unique(trace.launches.thread[launch]).tolist()]
     nameless = [thread for thread in threads if not AUTOGRAD_THREADS.search(thread.name)]
@@ -235,7 +241,8 @@ def _nameless(patient: Patient) -> Iterator[Finding]:
 
 def _what_is_counted(patient: Patient) -> Iterator[Finding]:
     """Look for steps that were cut off, and for phases with all of their work in warm-up."""
-    attribution, totals = patient.attribution, patient.report.totals
+    attribution = patient.attribution
+    totals = patient.report.totals
     if doubt := caveats.of_steps(kernels_per_step(attribution).tolist()):
         yield Finding("problem", doubt, "record again, with the capture around whole steps")
     fix = "measure steps outside the range named warm-up, or count it with --include-warmup"
@@ -250,7 +257,8 @@ def _what_is_counted(patient: Patient) -> Iterator[Finding]:
 
 def _precision(patient: Patient) -> Iterator[Finding]:
     """Compare the arithmetic that the run asked for with the names of its GEMMs."""
-    run, counts = patient.trace.provenance.run, launches_by_arithmetic(patient.report.kernels)
+    run = patient.trace.provenance.run
+    counts = launches_by_arithmetic(patient.report.kernels)
     if not counts or patient.report.provenance.unit_of_work == "CPU":  # names of operators do not tell
         return
     used = by_arithmetic(counts)
@@ -273,21 +281,19 @@ def _without_tensor_cores(patient: Patient, counts: Mapping[str, Number]) -> Ite
     convolutions = sum(
         row.count for row in rows if row.category == "convolution" and is_fp32_convolution(row.kernel)
     )
-    found = [
-        f"{count:,} {what}"
-        for count, what in ((counts.get("fp32", 0), "GEMMs"), (convolutions, "convolutions"))
-        if count
-    ]
+    kernels = {"GEMMs": counts.get("fp32", 0), "convolutions": convolutions}
+    counted_kernels = [f"{count:,} {name}" for name, count in kernels.items() if count]
     peak = peak_of(patient.trace.provenance.gpus)
-    if found and peak and peak.narrower:
-        tensor, plain = peak.tflops[peak.narrower], peak.tflops["fp32"]
+    if counted_kernels and peak and peak.narrower:
+        tensor = peak.tflops[peak.narrower]
+        plain = peak.tflops["fp32"]
         kind = {"tf32": "TF32"}.get(peak.narrower, peak.narrower)
         text = (
-            f"{' and '.join(found)} compute in fp32, in which this GPU reaches {plain:,.4g} TFLOP/s; its tensor "
-            f"cores reach {tensor:,.4g} in {kind}"
+            f"{' and '.join(counted_kernels)} compute in fp32, in which this GPU reaches {plain:,.4g} TFLOP/s; "
+            f"its tensor cores reach {tensor:,.4g} in {kind}"
         )
-        asked = patient.trace.provenance.run.get("tf32") is False
-        yield Finding("good" if asked else "warning", text, "nvtx-kernels view fix says what that is worth")
+        is_asked_for = patient.trace.provenance.run.get("tf32") is False
+        yield Finding("good" if is_asked_for else "warning", text, "nvtx-kernels view fix says what that is worth")
 
 
 def _shortfalls(patient: Patient) -> Iterator[Finding]:
@@ -300,7 +306,9 @@ def _shortfalls(patient: Patient) -> Iterator[Finding]:
 
 def _dropped_kernels(patient: Patient) -> Iterator[Finding]:
     """Compare kernels with their launches: a profiler can drop some silently, or lose their times."""
-    work, launches, named = patient.trace.work, patient.trace.launches, patient.trace.calls
+    work = patient.trace.work
+    launches = patient.trace.launches
+    named = patient.trace.calls
     remedy = "begin recording before the work, with the GPU idle (torch.cuda.synchronize), and record again"
     is_launched = work.launch >= 0
     without_time = (
@@ -335,11 +343,14 @@ def _dropped_kernels(patient: Patient) -> Iterator[Finding]:
 
 def _recording(patient: Patient) -> Iterator[Finding]:
     """Warn where the profiler's own time is much of what was measured: alone, the program runs otherwise."""
-    steps, overhead = measured_steps(patient.attribution), patient.trace.overhead
+    steps = measured_steps(patient.attribution)
+    overhead = patient.trace.overhead
     if overhead is None or not len(steps):
         return
-    start_ns, end_ns = patient.attribution.ranges.start_ns[steps], patient.attribution.ranges.end_ns[steps]
-    begin_ns, until_ns = start_ns.min(keepdims=True), end_ns.max(keepdims=True)
+    start_ns = patient.attribution.ranges.start_ns[steps]
+    end_ns = patient.attribution.ranges.end_ns[steps]
+    begin_ns = start_ns.min(keepdims=True)
+    until_ns = end_ns.max(keepdims=True)
     own_ns = int(union(overhead.start_ns, overhead.end_ns).covered(begin_ns, until_ns)[0])
     share = own_ns / max(1, int(until_ns[0] - begin_ns[0]))
     if share > MUCH_OVERHEAD:

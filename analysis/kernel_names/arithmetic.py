@@ -33,8 +33,8 @@ FP32_CONVOLUTION, NO_FP32_CONVOLUTION = (
 @cache
 def is_fp32_convolution(kernel: str) -> bool:
     """Return whether the name of a kernel of a convolution shows that it computes in fp32."""
-    found = (re.search(pattern, kernel, re.IGNORECASE) for pattern in (FP32_CONVOLUTION, NO_FP32_CONVOLUTION))
-    return [bool(match) for match in found] == [True, False]
+    is_excluded = re.search(NO_FP32_CONVOLUTION, kernel, re.IGNORECASE) is not None
+    return not is_excluded and re.search(FP32_CONVOLUTION, kernel, re.IGNORECASE) is not None
 
 
 @cache

@@ -64,8 +64,8 @@ def classify(names: Sequence[str], by_launch: Mapping[str, str] = NONE) -> list[
     for begin in range(0, len(names), _AT_ONCE):
         some = tuple(names[begin : begin + _AT_ONCE])
         operators = [operator_of_node(name) for name in some]  # a node only calls the operators that compute
-        known = _first_groups(tuple(operator or name for operator, name in zip(operators, some, strict=True)))
-        for name, group, operator in zip(some, known, operators, strict=True):
+        telling = tuple(operator or name for operator, name in zip(operators, some, strict=True))
+        for name, group, operator in zip(some, _first_groups(telling), operators, strict=True):
             if group < 0:
                 answers.append((by_launch.get(name, "other"), False))
                 continue
@@ -83,7 +83,8 @@ def categorize(names: Sequence[str], by_launch: Mapping[str, str] = NONE) -> lis
 def _first_groups(names: tuple[str, ...]) -> list[int]:
     """Return the index of the first group that matches each name, or -1."""
     parts = [split_name(name) for name in names]
-    heads, insides = arrow.binary(head for head, _ in parts), arrow.binary(inside for _, inside in parts)
+    heads = arrow.binary(head for head, _ in parts)
+    insides = arrow.binary(inside for _, inside in parts)
     words = arrow.binary(in_words(head) for head, _ in parts)
 
     def matches(texts: pa.Array, rows: npt.NDArray[np.int64], pattern: str) -> npt.NDArray[np.bool_]:

@@ -67,7 +67,8 @@ def _split_mangled(text: str) -> tuple[str, str]:
 
 def mangled_words(arguments: str) -> list[str]:
     """Return the source names and integers in the template arguments of a mangled name, in order."""
-    words, place = [], 0
+    words = []
+    place = 0
     while place < len(arguments):
         if match := _SUBSTITUTION.match(arguments, place):
             place = match.end()
@@ -86,7 +87,8 @@ def template_arguments(arguments: str) -> list[str]:
     """Return the top-level template arguments at the start of the second part of `split_name`."""
     if not arguments.startswith("<"):
         return []
-    depth, cuts = 0, [0]
+    depth = 0
+    cuts = [0]
     for match in _BRACKETS.finditer(arguments):
         bracket = match[0]
         depth += (bracket in "<([{") - (bracket in ">)]}")

@@ -67,7 +67,8 @@ def _operation(word: str) -> str:
 
 def _type_of(arguments: str) -> str:
     """Return the short type that the first functor in `arguments` works on; nothing where none is named."""
-    lambdas, first = _LAMBDA.search(arguments), _TYPE.search(arguments)
+    lambdas = _LAMBDA.search(arguments)
+    first = _TYPE.search(arguments)
     if lambdas and (not first or lambdas.start() < first.start()):
         types = [_TYPES[name] for name in _TYPE.findall(lambdas[1])]
         return next((kind for kind in types if kind != "bool"), "".join(types[:1]))
@@ -173,7 +174,8 @@ def _filled(form: str, head: str, template: str) -> str:
     start = words[0].start() if words else 0
     functor = _FUNCTOR.search(template, 0, start + len("CUDAFunctorOnSelf_"))
     before, after = _SCALAR.get(functor[0], ("", "")) if functor else ("", "")
-    tile, opaque = _TILE.search(template), _OPAQUE.search(template)
+    tile = _TILE.search(template)
+    opaque = _OPAQUE.search(template)
     return form.format(
         name=_own_name(head),
         op=before + "".join(operations[:1]) + after,

@@ -67,26 +67,12 @@ def spelled_like(names: Iterable[str], others: Iterable[str]) -> dict[str, str]:
 
     Where several names of one side have the same spelling, it says nothing.
     """
-    distinct, spellings_of = set(names), set(others)
+    distinct = set(names)
+    spellings_of = set(others)
     if distinct <= spellings_of:
         return {}
-    ours, theirs = Counter(map(canonical_spelling, distinct)), Counter(map(canonical_spelling, spellings_of))
+    ours = Counter(map(canonical_spelling, distinct))
+    theirs = Counter(map(canonical_spelling, spellings_of))
     other_of = {canonical_spelling(name): name for name in spellings_of}
     keys = {name: canonical_spelling(name) for name in distinct - spellings_of}
     return {name: other_of[key] for name, key in keys.items() if ours[key] == theirs[key] == 1}
-
-
-# A word is looked at once, from its begin: else a long one takes the square of its length.
-_QUALIFIER = re.compile(r"(?:(?:(?<!\w)[A-Za-z_]\w*+|<unnamed>|\(anonymous namespace\))::)+(?=[\w~])")
-_TYPE_OF_LITERAL = re.compile(
-    r"\((?:bool|char|short|int|long|long long|unsigned (?:char|short|int|long|long long))\)(?=-?\d)"
-)
-
-
-def abridged(name: str) -> str:
-    """Return a name as ncu 2025.3 writes it: without namespaces, and without the types of literals.
-
-    ncu keeps some namespaces, such as `std`: abridge both names to compare them. Seen with PyTorch's kernels on an
-    H200 (reports/h200/counters.md).
-    """
-    return _QUALIFIER.sub("", _TYPE_OF_LITERAL.sub("", name))

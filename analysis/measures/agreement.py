@@ -114,8 +114,9 @@ def prices(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Pric
 
     Of an attribution of the measured steps these are the ranges in steps.
     """
-    ranges, home = attribution.ranges, attribution.home
-    counted = (home >= 0) & (include_warm_up | ~np.append(attribution.warm_up, False)[home])
+    ranges = attribution.ranges
+    home = attribution.home
+    counted = (home >= 0) & ~attribution.left_out(include_warm_up=include_warm_up)[home]
     by_phase: dict[str, Price] = {}
     for number, phase in enumerate(PHASES):
         of_phase = counted & (np.append(attribution.node_phase, -1)[home] == number)

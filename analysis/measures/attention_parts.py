@@ -63,61 +63,58 @@ def names_attention(attribution: Attribution) -> bool:
     return any(NAMES[part].fullmatch(name) for name in named for part in (SCORES, SOFTMAX, FINAL, FUSED))
 
 
-def parts_of(report: Report, whole: Report | None = None) -> tuple[Part, ...]:
+def parts_of(report: Report, everything: Report | None = None) -> tuple[Part, ...]:
     """Return the parts that the report's ranges name, by phase and in the order of the computation.
 
-    `whole` is the report with the steps around them, if `report` has only some of its phases or ranges.
+    `everything` is the report with the steps around them, if `report` has only some of its phases or ranges.
     """
     paths = {name: _paths(report.ranges, name) for name in PARTS}
     near = {path[:-1] for path in paths[SCORES]} | paths[SCORES]
     for name in (SCALE, MASK):
         paths[name] = {path for path in paths[name] if path[:-1] in near}
-    return _measured(report, paths, whole or report)
+    return _measured(report, paths, everything or report)
 
 
-def fused_of(report: Report, whole: Report | None = None) -> tuple[Part, ...]:
+def fused_of(report: Report, everything: Report | None = None) -> tuple[Part, ...]:
     """Return attention as a whole, if it is one range."""
-    return _measured(report, {FUSED: _paths(report.ranges, FUSED)}, whole or report)
+    return _measured(report, {FUSED: _paths(report.ranges, FUSED)}, everything or report)
 
 
 def _paths(rows: Iterable[RangeRow], name: str) -> set[Path]:
     """Find the paths that end in a part's name, the outermost of each."""
     pattern = NAMES[name]
     named = {row.path for row in rows if pattern.fullmatch(row.path[-1].lstrip(":").strip())}
-    return {path for path in named if not any(path[:length] in named for length in range(1, len(path)))}
+    return {path for path in named if not _is_below(path[:-1], named)}
 
 
-def _measured(report: Report, paths_by_part: Mapping[str, set[Path]], whole: Report) -> tuple[Part, ...]:
-    parts, counts = [], counts_of(whole) if any(paths_by_part.values()) else None
-    counted: dict[tuple[Path, str], Figures] = {}  # over what the report's figures are
-    if counts and not counts.is_stated and whole.steps and not other_calls(whole, counts):
-        counted = {(row.path, row.phase): row.figures for row in joined(whole, counts).rows}
-    launching = {row.path for row in report.kernels if row.kind == "kernel"}
-    inside = {
-        name: {path for path in launching if any(path[:length] in paths for length in range(1, len(path) + 1))}
-        for name, paths in paths_by_part.items()
-    }
+def _is_below(path: Path, paths: set[Path]) -> bool:
+    """Return whether a path is one of some others, or below one."""
+    return any(path[:length] in paths for length in range(1, len(path) + 1))
+
+
+def _measured(report: Report, paths_by_part: Mapping[str, set[Path]], everything: Report) -> tuple[Part, ...]:
+    counted = _counted(everything) if any(paths_by_part.values()) else {}
+    parts = []
     for phase, (name, paths) in product(PHASES, paths_by_part.items()):
         ranges = [row for row in report.ranges if row.path in paths and row.phase == phase]
-        kernels = [row for row in report.kernels if row.path in inside[name] and row.phase == phase]
         if not sum(row.inclusive_ns for row in ranges):  # kernels without duration cannot be compared
             continue
-        flops, moved = _stated(report, "flops", phase, name), _stated(report, "bytes", phase, name)
-        figures = [counted[row.path, row.phase] for row in ranges if (row.path, row.phase) in counted]
-        if flops is None and len(figures) == len(
-            ranges
-        ):  # what was counted in its ranges, if it was in all of them
-            total = sum(figures, NOTHING)
+        gemms = [row for row in report.kernels if row.kind == "kernel" and row.category == "gemm"]
+        flops = _stated(report, "flops", phase, name)
+        moved = _stated(report, "bytes", phase, name)
+        if flops is None and all((row.path, row.phase) in counted for row in ranges):
+            figures = sum((counted[row.path, row.phase] for row in ranges), NOTHING)
             if name in MATMULS:  # its bytes would be those of scale and mask too
-                flops = total.total or None
+                flops = figures.total or None
             else:
-                flops, moved = total.total + total.elementwise or None, total.bytes
+                flops = figures.total + figures.elementwise or None
+                moved = figures.bytes
         parts.append(
             Part(
                 phase=phase,
                 name=name,
                 kernel_ns=sum(row.inclusive_ns for row in ranges),
-                gemm_ns=sum(row.total_ns for row in kernels if row.category == "gemm"),
+                gemm_ns=sum(row.total_ns for row in gemms if row.phase == phase and _is_below(row.path, paths)),
                 kernels=sum(row.kernels for row in ranges),
                 flops=flops,
                 bytes=moved,
@@ -125,6 +122,14 @@ def _measured(report: Report, paths_by_part: Mapping[str, set[Path]], whole: Rep
             )
         )
     return tuple(parts)
+
+
+def _counted(report: Report) -> dict[tuple[Path, str], Figures]:
+    """Return what was counted in each range and phase, over what the report's figures are."""
+    counts = counts_of(report)
+    if counts is None or counts.is_stated or not report.steps or other_calls(report, counts):
+        return {}
+    return {(row.path, row.phase): row.figures for row in joined(report, counts).rows}
 
 
 def _stated(report: Report, figure: str, phase: str, name: str) -> Number | None:

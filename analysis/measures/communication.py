@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..support.small_numbers import counted, grouped_rows, rows_of_each
+from ..support.small_numbers import counted, each_row, grouped_rows, rows_of_each
 from ..trace import Bools, Columns, Int64s, Path
 from .exchanges import COLLECTIVES, OTHER, SEND_RECV, Exchanges, listed_ranks
 
@@ -51,6 +51,16 @@ class Parts(Columns):
     end_ns: Int64s
 
 
+def parts_of(exchanges: Exchanges, world_size: int = 0) -> Parts:
+    """Return what aligning needs of kernels; a group whose ranks are not listed may be all of `world_size`."""
+    kernels = exchanges.kernels
+    is_unnamed = np.array([not name for name in exchanges.groups] or [True])[kernels.group]
+    group = np.where(is_unnamed, -1, kernels.group)
+    listed = np.array([listed_ranks(name) for name in exchanges.groups] or [0])[kernels.group]
+    ranks = np.maximum(kernels.ranks, np.where(listed > 0, listed, world_size))
+    return Parts(kernels.gpu, kernels.collective, group, ranks, kernels.start_ns, kernels.end_ns)
+
+
 @dataclass(frozen=True, slots=True)
 class Aligned:
     """By kernel how long it waited, ns, or UNKNOWN, and whether its rank was the last; by collective why not.
@@ -66,13 +76,15 @@ class Aligned:
 
 def align(parts: Parts, *, one_clock: bool = True, one_run: bool = True) -> Aligned:
     """Align the collectives of all ranks; those of different runs are left undecided."""
-    waiting, last = np.full(len(parts), UNKNOWN, np.int64), np.zeros(len(parts), np.bool_)
+    waiting = np.full(len(parts), UNKNOWN, np.int64)
+    last = np.zeros(len(parts), np.bool_)
     held = np.zeros(len(parts), np.int64)
     undecided: dict[tuple[str, str], None] = {}
     ranks_here = len(np.unique(parts.rank))
     for (kind, _), rows in rows_of_each(parts.collective, parts.group):
         rows = rows[np.lexsort((parts.start_ns[rows], parts.rank[rows]))]  # one rank after another
-        collective, expected = COLLECTIVES[kind], int(parts.ranks[rows].max())
+        collective = COLLECTIVES[kind]
+        expected = int(parts.ranks[rows].max())
         ranks, counts = counted(parts.rank[rows])
         is_even = counts.min() == counts.max()
         reason = _reason(collective, len(ranks), expected, ranks_here, is_even) if one_run else OTHER_RUNS
@@ -80,7 +92,8 @@ def align(parts: Parts, *, one_clock: bool = True, one_run: bool = True) -> Alig
             reason = "" if _end_together(parts.end_ns[rows].reshape(len(ranks), -1)) else NO_GROUP
         if not reason:
             table = rows.reshape(len(ranks), -1)
-            start, end = parts.start_ns[table], parts.end_ns[table]
+            start = parts.start_ns[table]
+            end = parts.end_ns[table]
             reason = APART if one_clock and not (start.max(0) < end.min(0)).all() else ""
         if reason:
             undecided[collective, reason] = None
@@ -88,7 +101,8 @@ def align(parts: Parts, *, one_clock: bool = True, one_run: bool = True) -> Alig
         waited = start.max(0) - start if one_clock else (end - start) - (end - start).min(0)
         waiting[table] = waited
         ends = table[waited.argmin(0), np.arange(table.shape[1])]
-        last[ends], held[ends] = True, waited.max(0)
+        last[ends] = True
+        held[ends] = waited.max(0)
     return Aligned(waiting, last, held, tuple(undecided))
 
 
@@ -203,13 +217,12 @@ def communicated(
     Several reports are not on one clock. A group whose ranks are not listed may be the whole job, of `world_size`.
     """
     kernels = held.kernels
-    group = np.where(np.array([not name for name in held.groups] or [True])[kernels.group], -1, kernels.group)
-    listed = np.array([listed_ranks(name) for name in held.groups] or [0])[kernels.group]
-    ranks = np.maximum(kernels.ranks, np.where(listed > 0, listed, world_size))
-    parts = Parts(kernels.gpu, kernels.collective, group, ranks, kernels.start_ns, kernels.end_ns)
+    parts = parts_of(held, world_size)
     aligned = align(parts, one_clock=one_clock, one_run=one_run)
 
-    duration, is_aligned, sized = parts.end_ns - parts.start_ns, aligned.waiting_ns >= 0, kernels.bus_bytes >= 0
+    duration = parts.end_ns - parts.start_ns
+    is_aligned = aligned.waiting_ns >= 0
+    sized = kernels.bus_bytes >= 0
     waiting = np.where(is_aligned, aligned.waiting_ns, 0)
     columns: tuple[NDArray[Any], ...] = (  # one for each field of Sums
         np.ones(len(kernels), np.int64),
@@ -226,9 +239,10 @@ def communicated(
     def sums(rows: Int64s, *keys: Int64s) -> dict[tuple[int, ...], Sums]:
         """Add up the kernels at these rows that agree in all keys; in the order of the keys."""
         distinct_keys, group = grouped_rows(*(key[rows] for key in keys))
-        rows, first = rows[np.argsort(group, kind="stable")], np.searchsorted(np.sort(group), np.unique(group))
+        rows = rows[np.argsort(group, kind="stable")]
+        first = np.searchsorted(np.sort(group), np.unique(group))
         figures = zip(*(np.add.reduceat(column[rows], first).tolist() for column in columns), strict=True)
-        each_key = zip(*(key.tolist() for key in distinct_keys), strict=True)
+        each_key = each_row(*distinct_keys)
         return {key: Sums(*values) for key, values in zip(each_key, figures, strict=True)}
 
     chosen = np.flatnonzero(kernels.matching)
@@ -251,7 +265,8 @@ def communicated(
     ends = np.flatnonzero(aligned.last & kernels.matching)
     last = []
     for (kind, gpu), of_gpu in rows_of_each(kernels.collective[ends], kernels.gpu[ends]):
-        of_kind, held_ns = int((kernels.collective[ends] == kind).sum()), int(aligned.held_ns[ends[of_gpu]].sum())
+        of_kind = int((kernels.collective[ends] == kind).sum())
+        held_ns = int(aligned.held_ns[ends[of_gpu]].sum())
         last.append(LastRow(COLLECTIVES[kind], held.gpus[gpu], len(of_gpu), of_kind, held_ns))
     by_step = sums(stepped, kernels.step, kernels.gpu).items()
     return Communication(
@@ -260,5 +275,5 @@ def communicated(
         steps=tuple(StepRow(step, held.gpus[gpu], of_step) for (step, gpu), of_step in by_step),
         last=tuple(sorted(last, key=lambda row: -row.held_ns)),
         undecided=aligned.undecided,
-        of_those_here=bool(((aligned.waiting_ns >= 0) & (ranks == 0)).any()),
+        of_those_here=bool(((aligned.waiting_ns >= 0) & (parts.ranks == 0)).any()),
     )

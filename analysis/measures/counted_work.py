@@ -13,7 +13,5 @@ def counted_work(partition: Partition) -> Int64s:
     if partition.has_steps:
         return partition.of_counted_steps.rows_of_all
     attribution = partition.attribution
-    if partition.include_warm_up:
-        return np.arange(len(attribution.trace.work))
-    is_warm_up = np.append(attribution.warm_up, False)
-    return np.flatnonzero(~is_warm_up[attribution.node])
+    left_out = attribution.left_out(include_warm_up=partition.include_warm_up)
+    return np.flatnonzero(~left_out[attribution.node])

@@ -17,7 +17,8 @@ NO_STEPS = "{}: the report has no steps to count them in"
 def cpu_fixes(partition: Partition) -> Fixes:
     """Return the changes of a program on a CPU, those that concern the most time of a step first."""
     subject = CpuSubject(partition)
-    step_ns, unjudged = subject.step_ns, list[str]()
+    step_ns = subject.step_ns
+    unjudged = list[str]()
     symptoms: list[tuple[CpuRule, CpuSymptom]] = []
     for rule in CPU_RULES:
         if rule.needs_steps and not subject.has_steps:
@@ -30,11 +31,11 @@ def cpu_fixes(partition: Partition) -> Fixes:
                 symptoms.append((rule, answer))
     symptoms.sort(key=lambda pair: -pair[1].about_ns)
     rows = [_fix(rule, symptom, step_ns) for rule, symptom in symptoms]
-    shown = [row for row in rows if row.alone_ns >= LEAST_SHARE_OF_CPU * step_ns > 0]
+    listed = [row for row in rows if row.alone_ns >= LEAST_SHARE_OF_CPU * step_ns > 0]
     called = {rule.name: rule.called for rule in CPU_RULES}
-    quiet = [Silent(row.rule, called[row.rule], row.alone_ns, row.alone_ns) for row in rows if row not in shown]
+    quiet = [Silent(row.rule, called[row.rule], row.alone_ns, row.alone_ns) for row in rows if row not in listed]
     return Fixes(
-        fixes=tuple(shown),
+        fixes=tuple(listed),
         silent=tuple(quiet),
         unjudged=tuple(unjudged),
         kind=CPU,

@@ -154,7 +154,9 @@ class _Calls:
 
 def _groups_of_calls(subject: CpuSubject) -> Iterator[_Calls]:
     attribution = subject.attribution
-    ranges, home, forest = attribution.ranges, attribution.home, attribution.forest
+    ranges = attribution.ranges
+    home = attribution.home
+    forest = attribution.forest
     rows = subject.ranges_of_kind(MODEL_FORWARD)
     around = forest.above(home[rows]).astype(np.int64)
     name_around = np.where(around >= 0, ranges.name_id[forest.range[around]], -1)
@@ -175,7 +177,8 @@ class _Loop:
     @classmethod
     def of(cls, calls: _Calls) -> _Loop | None:
         """Return the loop that some calls are; None if they are few, or their operators long."""
-        subject, ranges = calls.subject, calls.subject.attribution.ranges
+        subject = calls.subject
+        ranges = calls.subject.attribution.ranges
         outer = len(np.unique(calls.around))
         if len(calls.rows) / outer < MANY_CALLS:
             return None
@@ -221,7 +224,8 @@ def _runs_more_forward(subject: CpuSubject) -> bool:
 
 def _outermost_calls(subject: CpuSubject) -> Int64s:
     """Return the calls of models that are in no other such call, by start."""
-    attribution, forest = subject.attribution, subject.attribution.forest
+    attribution = subject.attribution
+    forest = subject.attribution.forest
     calls = subject.ranges_of_kind(MODEL_FORWARD)
     of_model = np.zeros(len(forest) + 1, np.bool_)
     of_model[attribution.home[calls]] = True
@@ -235,7 +239,8 @@ def _behind_backward(subject: CpuSubject, calls: Int64s, *, is_only_model: bool)
 
     A first call is taken only if no other model is called, which could use its result.
     """
-    ranges, step_of = subject.attribution.ranges, subject.step_of_range
+    ranges = subject.attribution.ranges
+    step_of = subject.step_of_range
     is_backward = subject.attribution.facts.backward_phase[ranges.name_id] & (ranges.category == NO_CATEGORY)
     backwards = subject.ranges_in_steps(is_backward)
     needless = []
@@ -289,14 +294,16 @@ def attention(subject: CpuSubject) -> Answers:
     again = [name for name in (*names, f"{SOFTMAX}_backward_data") if OF_SCORES.fullmatch(name)]
     scores = between | (subject.in_phase(BACKWARD) & subject.named(*again))
     words = {"count": round(count / subject.steps)}
-    where, lines = subject.places(scores), subject.lines(scores)
+    where = subject.places(scores)
+    lines = subject.lines(scores)
     yield CpuSymptom(words, subject.time_ns(scores), where, subject.per_step(scores), lines=lines)
 
 
 def _between_products(subject: CpuSubject) -> tuple[Bools, int]:
     """Mark the operators between the products around each softmax outside of backward, and count the softmaxes."""
     order = np.argsort(subject.start_ns, kind="stable")
-    rows, is_product = np.arange(len(order)), subject.named(*PRODUCTS)[order]
+    rows = np.arange(len(order))
+    is_product = subject.named(*PRODUCTS)[order]
     softmax = np.flatnonzero((subject.named(SOFTMAX) & ~subject.in_phase(BACKWARD))[order])
     before = np.maximum.accumulate(np.where(is_product, rows, -1))[softmax]
     after = np.minimum.accumulate(np.where(is_product, rows, len(rows))[::-1])[::-1][softmax]

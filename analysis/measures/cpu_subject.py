@@ -106,9 +106,8 @@ class CpuSubject:
         if self.has_steps:
             steps = self.partition.table.range[self.partition.counted]
             return range_of_nodes(attribution, steps)[attribution.home]
-        is_warm_up = np.append(attribution.warm_up, False)[attribution.home]
-        is_known = (attribution.home >= 0) & ~is_warm_up
-        return np.where(is_known, np.int32(0), np.int32(-1))
+        counts = (attribution.home >= 0) & ~attribution.left_out()[attribution.home]
+        return np.where(counts, np.int32(0), np.int32(-1))
 
     def ranges_in_steps(self, chosen: Bools) -> Int64s:
         """Return the chosen ranges that are in a step that counts, by start."""

@@ -157,17 +157,18 @@ def _mean(processes: list[Counts]) -> Counts:
                 entries[key] = Entry(before.figures + shared.figures, shared.paths)
             else:
                 entries[key] = Entry(before.whole + shared.whole, None)
-    calls = {
-        path: sum(process.calls.get(path, 0) for process in processes) * share
-        for process in processes
-        for path in process.calls
-    }
+    calls: dict[str, float] = {}
+    for process in processes:
+        for path, count in process.calls.items():
+            calls[path] = calls.get(path, 0) + count
+    calls = {path: count * share for path, count in calls.items()}
     return Counts(entries, calls, processes[0].uncounted, peaks=processes[0].peaks)
 
 
 def _stated(run: Mapping[str, Any]) -> Counts:
     """Read the counts that `profiling.run` states: paths begin with the phase, for all layers together."""
-    flops, moved = _numbers(run.get("flops")), _numbers(run.get("bytes"))
+    flops = _numbers(run.get("flops"))
+    moved = _numbers(run.get("bytes"))
     kind = str(run.get("dtype", ""))
     figures = {
         path: Figures({kind: flops[path]} if path in flops else {}, moved.get(path, 0))
@@ -215,7 +216,8 @@ class Efficiency:
         """Return which of the two limits it is nearer to, or neither; None if that is unknown."""
         if self.figures.total and seconds(self.figures.flops, peak) is None:
             return None
-        compute, memory = self.of_compute(peak) or 0.0, self.of_memory(peak) or 0.0
+        compute = self.of_compute(peak) or 0.0
+        memory = self.of_memory(peak) or 0.0
         if not compute and not memory:
             return None
         if max(compute, memory) < FAR_BELOW:
@@ -278,10 +280,10 @@ def joined_by_shapes(report: Report, rows: Iterable[OperatorRow]) -> Joined:
     model = NOTHING
     for row in rows:
         flops = {row.arithmetic: row.flops} if row.flops else {}
-        own = Figures(flops, row.bytes or 0)
-        figures[row.path, row.phase] += own
+        figure = Figures(flops, row.bytes or 0)
+        figures[row.path, row.phase] += figure
         if row.phase in (FORWARD, BACKWARD) and not row.recompute:
-            model += own
+            model += figure
     everything = sum(figures.values(), NOTHING)
     inclusive = _with_inner(figures, {(row.path, row.phase): row for row in report.ranges})
     ranges = tuple(
@@ -294,7 +296,8 @@ def joined_by_shapes(report: Report, rows: Iterable[OperatorRow]) -> Joined:
 
 def other_calls(report: Report, counts: Counts) -> tuple[str, float, float] | None:
     """Return a model that the counted step called more or less often than a measured one: its path and both."""
-    steps, models = _steps(report), report.provenance.models
+    steps = _steps(report)
+    models = report.provenance.models
     calls: dict[str, list[RangeRow]] = {path: [] for path in counts.calls}
     for row in report.ranges:
         tail = _tail(row.path, steps)
@@ -362,7 +365,8 @@ def _places(
     paths: defaultdict[Key, set[Path]] = defaultdict(set)
     for row, phase in product(in_steps, dict.fromkeys(phase for phase, _ in counts.by_key)):
         if phase == row.phase or len(phases[row.path]) == 1:
-            place, tail = (row.path, row.phase), _tail(row.path, steps)
+            place = (row.path, row.phase)
+            tail = _tail(row.path, steps)
             keys = [*dict.fromkeys(keys_of(phase, tail))]
             for key in keys:
                 by_key[key].append(place)

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from ..attribution.causes import Attribution
 from ..attribution.nesting import Nesting
 from ..attribution.places import Paths
-from ..support.small_numbers import distinct, grouped, grouped_rows
+from ..readers.columns import Interner
+from ..support.small_numbers import distinct, each_row, grouped, grouped_rows
 from ..trace import Bools, Columns, Int32s, Int64s, Path, Trace
 from ..vocabulary import PHASES, collapsed, is_operator, opens_phase, step_matcher
 from .overlap import communicated_ns, each_gpu
@@ -90,10 +91,12 @@ def collectives(trace: Trace, kernels: Int64s) -> Collectives:
         rows = np.flatnonzero(messages.launch[place] == launch)
         place = place[rows]
         collective[rows] = _by_name(trace, messages.collective[place])
-        group[rows], ranks[rows] = messages.group[place], messages.ranks[place]
+        group[rows] = messages.group[place]
+        ranks[rows] = messages.ranks[place]
         size[rows] = np.maximum(messages.sent_bytes[place], messages.received_bytes[place])
         root_or_peer[rows] = messages.root_or_peer[place]
-    factor, pairs = cache(bus_factor), zip(collective.tolist(), ranks.tolist(), strict=True)
+    factor = cache(bus_factor)
+    pairs = each_row(collective, ranks)
     factors = np.array([factor(COLLECTIVES[kind], count) for kind, count in pairs], np.float64)
     bus_bytes = np.where(size >= 0, size, np.nan) * factors
     return Collectives(collective, group, ranks, size, bus_bytes, root_or_peer)
@@ -203,11 +206,13 @@ def exchanges(
     `matches` tells whether a path was asked for, as the report has it or as it is shown (None: all are). The
     others are kept, for the n-th collective of a kind is found among all.
     """
-    extents, trace = Extents(attribution, include_warm_up=include_warm_up), attribution.trace
+    extents = Extents(attribution, include_warm_up=include_warm_up)
+    trace = attribution.trace
     columns = [[np.empty(0, np.int64)] * 5]
     for of_gpu in each_gpu(extents, phases):
         rows, time_ns, hidden_ns = of_gpu.shares()
-        steps, of_rows = distinct(extents.step_of[extents.gpu == of_gpu.number]), extents.step_of[rows]
+        steps = distinct(extents.step_of[extents.gpu == of_gpu.number])
+        of_rows = extents.step_of[rows]
         number_of_step = np.where(of_rows >= 0, np.searchsorted(steps[steps >= 0], of_rows), -1)
         columns.append([rows, time_ns, hidden_ns, number_of_step, np.full(len(rows), of_gpu.number, np.int64)])
     rows, time_ns, hidden_ns, number_of_step, gpu = map(np.concatenate, zip(*columns, strict=True))
@@ -243,13 +248,14 @@ def exchanges(
 def together(reports: Sequence[tuple[str, Exchanges]]) -> Exchanges:
     """Join what several ranks' reports hold; GPUs are named by their report, and of one with several by both."""
     gpus: list[str] = []
-    places: dict[tuple[Path, str], int] = {}
-    groups: dict[str, int] = {}
+    places = Interner[tuple[Path, str]]()
+    groups = Interner[str]()
     parts = []
     for name, held in reports:
-        place = np.array([places.setdefault(each, len(places)) for each in held.places] or [0], np.int64)
-        group = np.array([groups.setdefault(each, len(groups)) for each in held.groups] or [0], np.int64)
-        kernels, gpu = held.kernels, held.kernels.gpu + len(gpus)
+        place = np.array([*map(places, held.places)] or [0], np.int64)
+        group = np.array([*map(groups, held.groups)] or [0], np.int64)
+        kernels = held.kernels
+        gpu = held.kernels.gpu + len(gpus)
         parts.append(replace(kernels, gpu=gpu, place=place[kernels.place], group=group[kernels.group]))
         gpus += [name if len(held.gpus) == 1 else f"{name} {gpu}" for gpu in held.gpus]
     return Exchanges(
@@ -266,14 +272,16 @@ def _places(
     attribution: Attribution, rows: Int64s, step: str, matches: Callable[[Path], bool] | None
 ) -> tuple[Int64s, tuple[tuple[Path, str], ...], Bools]:
     """Return the place of each kernel, the path to its module and its phase, and whether it was asked for."""
-    paths, module = Paths(attribution), module_of(step)
+    paths = Paths(attribution)
+    module = module_of(step)
     (path_numbers, phases), back = grouped_rows(paths.of_node[attribution.node[rows]], attribution.phase[rows])
-    places: dict[tuple[Path, str], int] = {}
-    numbers, chosen = [], []
-    for number, phase in zip(path_numbers.tolist(), phases.tolist(), strict=True):
+    places = Interner[tuple[Path, str]]()
+    numbers = []
+    chosen = []
+    for number, phase in each_row(path_numbers, phases):
         full_path = paths.paths[number]
         place = module(full_path), PHASES[phase]
-        numbers.append(places.setdefault(place, len(places)))
+        numbers.append(places(place))
         chosen.append(matches is None or matches(full_path) or matches(place[0]))
     return np.array(numbers, np.int64)[back], tuple(places), np.array(chosen, np.bool_)[back]
 

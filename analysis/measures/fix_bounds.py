@@ -13,7 +13,7 @@ The work is that of one GPU: of the process with the main loop, the GPU on which
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ..support.small_numbers import summed
 from ..trace import Int64s, Work
 from .counted_work import counted_work
 from .fix_list import GPU_TIME, LEAST_SHARE, Fix, Fixes, Silent, is_same_time
-from .fix_rules import RULES, Rule
+from .fix_rules import RULES, Rule, row_of
 from .gpu_subject import GpuSubject
 from .gpu_time import GpuTime
 from .host_line import Refused
@@ -146,8 +146,16 @@ class _Bounds:
         together: list[Found] = []
         for bound in self.shown:
             together.append(bound.symptom)
-            then_ns = self.busy_ns - self.saved_ns(together)
-            rows.append(self._fix(bound, then_ns, self._same_as(bound)))
+            row = replace(
+                row_of(bound.rule, bound.symptom, self.subject),
+                alone_ns=bound.most_ns,
+                then_ns=self.busy_ns - self.saved_ns(together),
+                step_ns=self.busy_ns,
+                up_to=True,
+                about=False,
+                same_as=self._same_as(bound),
+            )
+            rows.append(row)
         return tuple(rows)
 
     def _same_as(self, bound: _Bound) -> tuple[str, ...]:
@@ -158,24 +166,3 @@ class _Bounds:
             if other is not bound and is_same_time(bound.most_ns, other.most_ns, both_ns):
                 same.append(other.rule.name)
         return tuple(same)
-
-    def _fix(self, bound: _Bound, then_ns: float, same_as: tuple[str, ...]) -> Fix:
-        subject = self.subject
-        symptom = bound.symptom
-        concerned = subject.concerned(symptom)
-        evidence = {"kernels_ns": subject.time_ns(symptom.work), "floor_ns": 0.0, "calls": concerned.count}
-        return Fix(
-            rule=bound.rule.name,
-            sentence=symptom.sentence,
-            where=concerned.where,
-            lines=concerned.lines,
-            count=concerned.count,
-            work=subject.row[symptom.work],
-            alone_ns=bound.most_ns,
-            alone_low_ns=0.0,
-            then_ns=then_ns,
-            step_ns=self.busy_ns,
-            up_to=True,
-            same_as=same_as,
-            evidence={**evidence, **symptom.evidence},
-        )

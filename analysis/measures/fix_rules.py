@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .copy_rules import from_cpu, to_cpu
+from .fix_list import Fix
 from .gpu_rules import alignment, attention, chains, fp32, fp64, recompute
+from .gpu_subject import GpuSubject
 from .gpu_time import Floats
 from .host_rules import forward_read, host_pause, launching, optimizer, pageable_copy, scalar_read
 from .symptoms import Found, Unjudged
@@ -39,6 +41,27 @@ class Rule:
     about: bool = False
     unrecorded: bool = False
     last: bool = False
+
+
+def row_of(rule: Rule, symptom: Found, subject: GpuSubject) -> Fix:
+    """Return the row of a symptom, but for the times that its change saves and leaves."""
+    concerned = subject.concerned(symptom)
+    evidence = {"kernels_ns": subject.time_ns(symptom.work), "floor_ns": 0.0, "calls": concerned.count}
+    return Fix(
+        rule=rule.name,
+        sentence=symptom.sentence,
+        where=concerned.where,
+        lines=concerned.lines,
+        count=concerned.count,
+        work=subject.row[symptom.work],
+        alone_ns=0.0,
+        alone_low_ns=0.0,
+        then_ns=None,
+        step_ns=0.0,
+        up_to=rule.up_to,
+        about=rule.about,
+        evidence={**evidence, **symptom.evidence},
+    )
 
 
 #: What measured changes saved, of what was said that they save at most: by rule the number of changes, and the

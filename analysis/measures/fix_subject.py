@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 from nvtx_kernels import DOMAIN
 
 from ..account.gaps import Gaps, gaps_of
-from ..account.idle import Pieces, loading_of, pieces_of
+from ..account.idle import Pieces, pieces_of
+from ..account.in_turn import loading_of
 from ..account.intervals import union
 from ..account.lines import lines_of_host
 from ..attribution.causes import Attribution
 from ..support.layers import Layers
 from ..support.small_numbers import distinct, rows_of_each
-from ..trace import Bools, Int32s, Int64s
+from ..trace import Bools, Int32s, Int64s, fitting, marked
 from ..vocabulary import BACKWARD, SETTING_HOOKS
 from .gpu_subject import GpuSubject
+from .host_line import SYNCHRONIZES
 from .symptoms import Concerned, Found
 from .timeline import WAIT, Timeline
 
@@ -67,7 +69,8 @@ class FixSubject(GpuSubject):
 
         Where none is, as on autograd's threads, it is that of the next work.
         """
-        ranges, home = self.attribution.ranges, self.attribution.home
+        ranges = self.attribution.ranges
+        home = self.attribution.home
         thread = self.trace.launches.thread[self.host.row[calls]]
         near = (ranges.start_ns < at_ns.max(initial=0)) & (ranges.end_ns > at_ns.min(initial=0)) & (home >= 0)
         node = np.full(len(calls), -1, np.int32)
@@ -83,25 +86,39 @@ class FixSubject(GpuSubject):
         """Return whether some calls are in all steps but one."""
         return len(distinct(self.timeline.step_of_call[calls])) >= max(self.steps - 1, 1)
 
+    def rows_in_most_steps(self, work: Bools) -> Int64s:
+        """Return the positions of some work, by place, of the ranges that have it in all steps but one."""
+        rows = np.flatnonzero(work)
+        parts = [rows[:0]]
+        for _, some in rows_of_each(self.path_id[rows]):
+            if self.in_most_steps(self.work.call[rows[some]]):
+                parts.append(rows[some])
+        return np.concatenate(parts)
+
+    def waits_behind(self, work: Bools | Int64s) -> Int64s:
+        """Return the calls right behind those of some work that wait for the GPU."""
+        behind = np.minimum(self.work.call[work] + 1, len(self.host.row) - 1)
+        waits: Int64s = behind[self.host.kind[behind] == SYNCHRONIZES]
+        return waits
+
     def calls_named(self, pattern: str) -> Bools:
         """Mark the calls whose name contains a pattern, per call."""
         calls = self.trace.calls
         if calls is None:
             return np.zeros(len(self.host.row), np.bool_)
-        fits = np.array([re.search(pattern, name) is not None for name in calls.names] or [False], np.bool_)
-        return fits[calls.of_launch[self.host.row]]
+        return fitting(calls.names, re.compile(pattern).search)[calls.of_launch[self.host.row]]
 
     @cached_property
     def waiting(self) -> Bools:
         """Mark the calls that wait for the GPU, per call."""
-        waiting = np.zeros(len(self.host.row), np.bool_)
-        waiting[[step.call for step in self.timeline.program.operations if step.kind == WAIT]] = True
-        return waiting
+        calls = [step.call for step in self.timeline.program.operations if step.kind == WAIT]
+        return marked(np.array(calls, np.int64), len(self.host.row))
 
     @cached_property
     def _gpu(self) -> Int32s:
         """Which work is on the GPU of the steps: 0, else -1; int32, per piece of the trace's work."""
-        work, row = self.trace.work, self.work.row[0]
+        work = self.trace.work
+        row = self.work.row[0]
         same = (work.process == work.process[row]) & (work.device_id == work.device_id[row])
         return np.where(same, np.int32(0), np.int32(-1))
 
@@ -117,7 +134,8 @@ class FixSubject(GpuSubject):
 
     def idle_before(self, call: int) -> float:
         """Return for which share of the host's time before a call the GPU had no work."""
-        begin_ns, end_ns = int(self.host.end_ns[call - 1]), int(self.host.start_ns[call])
+        begin_ns = int(self.host.end_ns[call - 1])
+        end_ns = int(self.host.start_ns[call])
         earlier = self.work.start_ns < end_ns
         busy_until = int(self.work.end_ns[earlier].max(initial=begin_ns))
         return max(end_ns - max(begin_ns, busy_until), 0) / max(end_ns - begin_ns, 1)
@@ -134,12 +152,11 @@ class FixSubject(GpuSubject):
     def opening_backward(self) -> Bools:
         """Mark the calls before which annotation opened a backward, which takes it some time, per call."""
         ranges = self.trace.ranges
-        names, domains = self.trace.names, self.trace.domains
-        named, setting = (
-            np.array([name == of for name in names] or [False], np.bool_)[ranges.name_id]
-            for of in (BACKWARD, SETTING_HOOKS)
-        )
-        ours = np.array([domain.name == DOMAIN for domain in domains] or [False], np.bool_)[ranges.domain]
-        starts = np.sort(ranges.start_ns[(named & ours) | setting])
+        names = self.trace.names
+        domains = [domain.name for domain in self.trace.domains]
+        backward = fitting(names, BACKWARD.__eq__)[ranges.name_id]
+        setting = fitting(names, SETTING_HOOKS.__eq__)[ranges.name_id]
+        ours = fitting(domains, DOMAIN.__eq__)[ranges.domain]
+        starts = np.sort(ranges.start_ns[(backward & ours) | setting])
         first = np.searchsorted(starts, np.r_[self.host.start_ns[:1], self.host.end_ns[:-1]])
         return np.searchsorted(starts, self.host.start_ns) > first

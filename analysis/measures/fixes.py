@@ -26,7 +26,7 @@ from ..vocabulary import BACKWARD, FORWARD, PHASES
 from .cpu_fixes import cpu_fixes
 from .fix_bounds import bounds_of
 from .fix_list import LEAST_SHARE, LIKELY_SHARE, NEAREST_STEP, Fix, Fixes, Silent, is_same_time
-from .fix_rules import BF16_MORE, MEASURED, RULES, Rule
+from .fix_rules import BF16_MORE, MEASURED, RULES, Rule, row_of
 from .fix_subject import AT_ONCE_NS, FixSubject
 from .gpu_time import Floats
 from .host_line import Refused
@@ -51,7 +51,7 @@ NO_FACTOR = (
 
 class _Symptom(NamedTuple):
     rule: Rule
-    found: Found
+    finding: Found
 
 
 def fixes_beside(partition: Partition, cost: Recording | None, given_ns: float | None = None) -> Fixes:
@@ -106,7 +106,8 @@ def _by_replay(
     Causes come first: launching, and chains of small kernels, are judged on the step that their changes leave, as
     far as these surely matter.
     """
-    timeline, base = subject.timeline, _without_annotation(subject)
+    timeline = subject.timeline
+    base = _without_annotation(subject)
     tried = _factors(subject, base, unrecorded_step_ns, least_ns or unrecorded_step_ns or 0.0, host_ns)
     answers = [(rule, answer) for rule in RULES for answer in rule.find(subject, tried.values)]
     unjudged = [answer.reason for _, answer in answers if isinstance(answer, Unjudged)]
@@ -114,21 +115,22 @@ def _by_replay(
     if not tried.fits:
         unjudged.append(NO_FACTOR)
         symptoms = [symptom for symptom in symptoms if not symptom.rule.unrecorded]
-    spread_ns, step = _spread(timeline.window.steps_ns), _step_of(subject, unrecorded_step_ns)
+    spread_ns = _spread(timeline.window.steps_ns)
+    step = _step_of(subject, unrecorded_step_ns)
     causes = [symptom for symptom in symptoms if not symptom.rule.last]
     weighed = _Weighed(subject, base, causes, tried, step)
     left = base
     for place in weighed.shown(spread_ns):
         if weighed.is_sure(spread_ns)[place]:
-            left = causes[place].found.change(left)
+            left = causes[place].finding.change(left)
     last = _one_remedy([symptom for symptom in symptoms if symptom.rule.last])
     if last:
         launching_ns = max(launching_ns - _host_time_saved_ns(base, left) * float(tried.values.mean()), 0.0)
         weighed = _Weighed(subject, base, [*causes, *last], tried, step, left=left, launching_ns=launching_ns)
-    shown = weighed.shown(spread_ns)
+    places = weighed.shown(spread_ns)
     return Fixes(
-        fixes=weighed.fixes(shown, spread_ns),
-        silent=weighed.silent(shown),
+        fixes=weighed.fixes(places, spread_ns),
+        silent=weighed.silent(places),
         unjudged=tuple(unjudged),
         step_ns=weighed.step.ns,
         is_unrecorded=unrecorded_step_ns is not None,
@@ -158,7 +160,8 @@ def _host_time_saved_ns(base: Timeline, left: Timeline) -> float:
 
 def _spread(steps_ns: Int64s) -> float:
     """Return half the interquartile range of some steps' times, ns."""
-    ordered_ns, places = np.sort(steps_ns), np.arange(len(steps_ns))
+    ordered_ns = np.sort(steps_ns)
+    places = np.arange(len(steps_ns))
     low_ns, high_ns = np.interp((len(steps_ns) - 1) * np.array([0.25, 0.75]), places, ordered_ns)
     return float(high_ns - low_ns) / 2
 
@@ -251,15 +254,16 @@ def _of_phases(subject: FixSubject, base: Timeline, unrecorded_ns: float, host_n
         measured *= unrecorded_ns / measured.sum()
     tried = np.linspace(*HOST_FACTORS, SEARCHED)
     replayed = emptied_ns(emptied(base, subject.attribution), tried)
-    own = (measured > 0) & (replayed[-1] > 0)
+    has_time = (measured > 0) & (replayed[-1] > 0)
     of_all = np.interp(measured.sum(), replayed.sum(axis=1), tried)
     factors = [np.interp(measured[phase], replayed[:, phase], tried) for phase in range(len(PHASES))]
-    return np.where(own, factors, of_all)
+    return np.where(has_time, factors, of_all)
 
 
 def _range(saved: Floats, at_least: Floats, ranged: Sequence[int]) -> tuple[Floats, Floats]:
     """Return the least and the most that changes save at any factor; some save `at_least` so much."""
-    low, high = saved.min(axis=1, initial=np.inf), saved.max(axis=1, initial=0.0)
+    low = saved.min(axis=1, initial=np.inf)
+    high = saved.max(axis=1, initial=0.0)
     low[list(ranged)] = at_least[: len(ranged)].min(axis=1, initial=np.inf)
     return low, high
 
@@ -282,21 +286,28 @@ class _Weighed:
         left: Timeline | None = None,
         launching_ns: float = np.inf,
     ) -> None:
-        self.subject, self.base, self.symptoms, self.step = subject, base, symptoms, step
-        factors, fits = tried.values, tried.fits
+        self.subject = subject
+        self.base = base
+        self.symptoms = symptoms
+        self.step = step
+        factors = tried.values
+        fits = tried.fits
         self.inside_ns = step.ns - step.outside_ns
-        bases = [left if symptom.rule.last and left is not None else base for symptom in symptoms]
-        changed = [symptom.found.change(of) for symptom, of in zip(symptoms, bases, strict=True)]
-        ranged = [place for place, symptom in enumerate(symptoms) if symptom.found.least]
-        least = [found.least(bases[place]) for place in ranged if (found := symptoms[place].found).least]
-        furthest = [symptom.found.more[0](base) for symptom in symptoms if symptom.found.more]
-        timelines = [base, left or base, *changed, *least, *furthest]
-        each = np.concatenate([factors] * len(timelines))
-        steps = step_ns([timeline for timeline in timelines for _ in factors], each).reshape(len(timelines), -1)
-        self.base_ns, left_ns, count = steps[0], steps[1], len(symptoms)
-        before = [left_ns if of is left else self.base_ns for of in bases]
-        before += [before[place] for place in ranged] + [self.base_ns] * len(furthest)
-        saved = np.maximum(np.array(before).reshape(-1, len(factors)) - steps[2:], 0.0)
+        starts = [left if symptom.rule.last and left is not None else base for symptom in symptoms]
+        pairs = [(start, symptom.finding.change(start)) for symptom, start in zip(symptoms, starts, strict=True)]
+        ranged = []
+        for place, symptom in enumerate(symptoms):
+            if symptom.finding.least:
+                ranged.append(place)
+                pairs.append((starts[place], symptom.finding.least(starts[place])))
+        pairs += [(base, symptom.finding.more[0](base)) for symptom in symptoms if symptom.finding.more]
+        timelines = [base, left or base, *(changed for _, changed in pairs)]
+        of_each = [timeline for timeline in timelines for _ in factors]
+        steps_ns = step_ns(of_each, np.concatenate([factors] * len(timelines))).reshape(len(timelines), -1)
+        self.base_ns, left_ns = steps_ns[:2]
+        count = len(symptoms)
+        before_ns = np.array([left_ns if start is left else self.base_ns for start, _ in pairs])
+        saved = np.maximum(before_ns.reshape(-1, len(factors)) - steps_ns[2:], 0.0)
         for place, symptom in enumerate(symptoms):
             if symptom.rule.name == "launching":
                 saved[place] = np.minimum(saved[place], launching_ns)
@@ -306,9 +317,11 @@ class _Weighed:
         self.more_ns = more.max(axis=1, initial=0.0) if fits else more.min(axis=1, initial=np.inf)
         self.share = share[:count]
         low, high = _range(share[:count], share[count:], ranged)
-        self.low_share, self.high_share = low, high if fits else low
+        self.low_share = low
+        self.high_share = high if fits else low
         low, high = _range(saved[:count], saved[count:], ranged)
-        self.low_ns, self.high_ns = low, high if fits else low
+        self.low_ns = low
+        self.high_ns = high if fits else low
         self.nearest = int(np.abs(self.base_ns - self.inside_ns).argmin())
         self.factor = factors[self.nearest : self.nearest + 1]
 
@@ -333,62 +346,48 @@ class _Weighed:
         """Mark the symptoms whose changes save enough to matter at the least."""
         return (self.low_share >= LEAST_SHARE) & (self.low_ns > spread_ns)
 
-    def silent(self, shown: Sequence[int]) -> tuple[Silent, ...]:
+    def silent(self, places: Sequence[int]) -> tuple[Silent, ...]:
         """Return the other symptoms."""
         return tuple(
             Silent(symptom.rule.name, symptom.rule.called, float(self.high_ns[place]), float(self.low_ns[place]))
             for place, symptom in enumerate(self.symptoms)
-            if place not in shown
+            if place not in places
         )
 
-    def fixes(self, shown: Sequence[int], spread_ns: float) -> tuple[Fix, ...]:
+    def fixes(self, places: Sequence[int], spread_ns: float) -> tuple[Fix, ...]:
         """Return the rows of the symptoms that matter."""
-        then = self._replayed([shown[: count + 1] for count in range(len(shown))])
-        same, sure = self._same(shown), self.is_sure(spread_ns)
+        then = self._replayed([places[: count + 1] for count in range(len(places))])
+        same = self._same(places)
+        is_sure = self.is_sure(spread_ns)
         rows = []
-        for place, then_ns in zip(shown, then, strict=True):
-            rows.append(replace(self._fix(place, then_ns, same[place]), uncertain=not sure[place]))
+        for place, then_ns in zip(places, then, strict=True):
+            rows.append(replace(self._fix(place, then_ns, same[place]), uncertain=not is_sure[place]))
         return tuple(rows)
 
     def _fix(self, place: int, then_ns: float, same_as: tuple[str, ...]) -> Fix:
-        rule, found = self.symptoms[place]
-        subject = self.subject
-        concerned = subject.concerned(found)
-        evidence = {
-            "kernels_ns": subject.time_ns(found.work),
-            "calls": concerned.count,
-            **found.evidence,
-        }
-        return Fix(
-            rule=rule.name,
-            sentence=found.sentence + self._more(place),
-            where=concerned.where,
-            lines=concerned.lines,
-            count=concerned.count,
-            work=subject.row[found.work],
+        rule, finding = self.symptoms[place]
+        row = row_of(rule, finding, self.subject)
+        return replace(
+            row,
+            sentence=finding.sentence + self._more(place),
             alone_ns=float(self.high_ns[place]),
             alone_low_ns=float(self.low_ns[place]),
             then_ns=then_ns,
             step_ns=self.step.ns,
-            up_to=rule.up_to,
-            about=rule.about,
-            measured=MEASURED.get(rule.name) if found.is_like_measured else None,
+            measured=MEASURED.get(rule.name) if finding.is_like_measured else None,
             same_as=same_as,
-            evidence={"floor_ns": 0.0, **evidence},
+            evidence={"floor_ns": 0.0, **row.evidence},  # first in JSON
         )
 
     def _more(self, place: int) -> str:
         """Return a sentence on a change that goes further, if it saves more, else ""."""
-        found = self.symptoms[place].found
-        if found.more is None:
+        more = self.symptoms[place].finding.more
+        if more is None:
             return ""
-        order = sum(symptom.found.more is not None for symptom in self.symptoms[:place])
+        order = sum(symptom.finding.more is not None for symptom in self.symptoms[:place])
         most_ns = float(self.more_ns[order])
-        return (
-            f" {found.more[1].format(time_in_digits(most_ns))}"
-            if most_ns >= BF16_MORE * self.high_ns[place]
-            else ""
-        )
+        is_worth_it = most_ns >= BF16_MORE * self.high_ns[place]
+        return f" {more[1].format(time_in_digits(most_ns))}" if is_worth_it else ""
 
     def _replayed(self, sets: Sequence[Sequence[int]]) -> list[float]:
         """Return how long a step takes after each of some sets of changes, ns.
@@ -401,16 +400,16 @@ class _Weighed:
         for places in sets:
             timeline = self.base
             for place in places:
-                timeline = self.symptoms[place].found.change(timeline)
+                timeline = self.symptoms[place].finding.change(timeline)
             timelines.append(timeline)
         after = step_ns(timelines, np.concatenate([self.factor] * len(sets)))
         inside_ns = after * (self.inside_ns / self.base_ns[self.nearest])
         return [self.step.outside_ns + float(ns) for ns in inside_ns]
 
-    def _same(self, shown: Sequence[int]) -> dict[int, tuple[str, ...]]:
+    def _same(self, places: Sequence[int]) -> dict[int, tuple[str, ...]]:
         """Return for each change the rules that save the same time."""
-        pairs = list(combinations(shown, 2))
-        same: dict[int, list[str]] = {place: [] for place in shown}
+        pairs = list(combinations(places, 2))
+        same: dict[int, list[str]] = {place: [] for place in places}
         alone_ns = self.share[:, self.nearest] * self.step.ns
         for (a, b), ns in zip(pairs, self._replayed(pairs), strict=True):
             if is_same_time(alone_ns[a], alone_ns[b], self.step.ns - ns):

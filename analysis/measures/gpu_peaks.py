@@ -51,8 +51,8 @@ class Peak(NamedTuple):
     @property
     def narrower(self) -> str | None:
         """The arithmetic in which tensor cores could compute what is in fp32; None where none is known."""
-        known = (kind for kind in ("tf32", "fp16") if self.tflops.get(kind, 0) > self.tflops.get("fp32", 0) > 0)
-        return next(known, None)
+        plain = self.tflops.get("fp32", 0)
+        return next((kind for kind in ("tf32", "fp16") if self.tflops.get(kind, 0) > plain > 0), None)
 
     @property
     def bytes(self) -> float:
@@ -116,7 +116,8 @@ def peak_for(names: Sequence[str], measured: Mapping[str, Any]) -> Peak | None:
     stated = peak_of(names)
     if not measured:
         return stated
-    tflops, source = measured["tflops"], f"{MEASURED}: {', '.join(measured['tflops'])} and memory"
+    tflops = measured["tflops"]
+    source = f"{MEASURED}: {', '.join(measured['tflops'])} and memory"
     if stated is not None:
         source += f"; {', '.join(kind for kind in stated.tflops if kind not in tflops)}: {stated.source}"
         tflops = stated.tflops | tflops

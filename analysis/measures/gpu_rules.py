@@ -145,7 +145,8 @@ def shortening(work: Bools, share: float | Floats) -> GpuChange:
 
 def least_bytes_ns(subject: GpuSubject, work: Bools) -> Floats:
     """Return the least time of each piece of work for its bytes, ns, where its range alone was counted."""
-    floor, counted = np.zeros(len(work)), subject.counted
+    floor = np.zeros(len(work))
+    counted = subject.counted
     phase = subject.timeline.work_phase
     for (path, of_phase), rows in rows_of_each(subject.path_id[work], phase[work].astype(np.int64)):
         figures = counted.get((int(path), int(of_phase)))
@@ -197,7 +198,8 @@ def _least_of_attention(subject: GpuSubject, scores: Bools) -> float:
 
 def score_kernels(subject: GpuSubject) -> Bools:
     """Mark the kernels between the two products around a softmax, all in one range and phase."""
-    count, products = len(subject.node), subject.products
+    count = len(subject.node)
+    products = subject.products
     place = subject.attention_range * len(PHASES) + subject.timeline.work_phase
     stretch = np.cumsum(np.r_[True, place[1:] != place[:-1]])
     softmax = np.flatnonzero(subject.of_category("softmax"))
@@ -207,7 +209,9 @@ def score_kernels(subject: GpuSubject) -> Bools:
     never = subject.of_category(*NOT_ATTENTION) | subject.matching(OF_LOSS)
     never_until = np.r_[0, np.cumsum(never)]
     fits = (before >= 0) & (after < count)
-    before, after, softmax = before[fits], after[fits], softmax[fits]
+    before = before[fits]
+    after = after[fits]
+    softmax = softmax[fits]
     fits = (stretch[before] == stretch[softmax]) & (stretch[after] == stretch[softmax])
     fits &= (softmax - before <= NEAR_SOFTMAX + 1) & (after - softmax <= NEAR_SOFTMAX + 1)
     fits &= never_until[after] == never_until[before]
@@ -240,10 +244,12 @@ def kept_bytes(subject: GpuSubject, again: Bools) -> float | None:
     They are what was allocated while it was computed again, and not freed then; if allocations are not known, half
     of the bytes that the GPU can move meanwhile: a kernel does not write more than it moves.
     """
-    attribution, work = subject.attribution, subject.trace.work
+    attribution = subject.attribution
+    work = subject.trace.work
     table = subject.trace.memory
     if table is not None and len(table):
-        begin_ns, end_ns = work.start_ns[subject.row].min(), work.end_ns[subject.row].max()
+        begin_ns = work.start_ns[subject.row].min()
+        end_ns = work.end_ns[subject.row].max()
         in_steps = (table.at_ns >= begin_ns) & (table.at_ns <= end_ns)
         is_again = np.append(attribution.recompute, False)[attribution.memory_node]
         return max(float(table.bytes[in_steps & is_again].sum()), 0.0) / subject.steps
@@ -309,7 +315,8 @@ def chains(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     Kernels of a compiler's own are left, and programs of convolutions, where compiling gained nothing.
     """
     dropped, work = _in_chains(subject)
-    convolutions, products = subject.of_category("convolution"), subject.products
+    convolutions = subject.of_category("convolution")
+    products = subject.products
     of_convolutions = subject.time_ns(convolutions)
     if not dropped.any() or of_convolutions > MOST_CONVOLUTION * (of_convolutions + subject.time_ns(products)):
         return
@@ -326,7 +333,8 @@ def _in_chains(subject: GpuSubject) -> tuple[Bools, Bools]:
     fits &= subject.of_phase(FORWARD, BACKWARD)
     if not fits.any():
         return fits, fits
-    phase, stream = subject.timeline.work_phase, subject.trace.work.stream_id[subject.row]
+    phase = subject.timeline.work_phase
+    stream = subject.trace.work.stream_id[subject.row]
     goes_on = fits[1:] & fits[:-1] & (phase[1:] == phase[:-1]) & (stream[1:] == stream[:-1])
     run = np.cumsum(np.r_[True, ~goes_on])
     order = np.lexsort((-subject.duration_ns, run))

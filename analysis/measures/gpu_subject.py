@@ -12,6 +12,7 @@ import numpy as np
 from ..account.lines import lines_of_work
 from ..attribution.causes import Attribution
 from ..kernel_names.categories import classify
+from ..readers.columns import Interner
 from ..support.small_numbers import ordered, rows_of_each
 from ..trace import KERNEL, Bools, Int32s, Int64s, Path
 from ..vocabulary import PHASES
@@ -34,8 +35,10 @@ class GpuSubject:
     timeline: GpuTime
 
     def __init__(self, attribution: Attribution, row: Int64s, timeline: GpuTime, steps: int) -> None:
-        self.attribution, self.row = attribution.of_all_work, row
-        self.timeline, self.steps = timeline, steps
+        self.attribution = attribution.of_all_work
+        self.row = row
+        self.timeline = timeline
+        self.steps = steps
         self.trace = self.attribution.trace
         self.name_id = self.trace.work.name_id[row]
         self.kernel: Bools = self.trace.work.kind[row] == KERNEL
@@ -90,7 +93,8 @@ class GpuSubject:
     def path(self, node: int) -> Path:
         """Return the ranges around a node, outermost first."""
         if node not in self._paths:
-            forest, ranges = self.attribution.forest, self.attribution.ranges
+            forest = self.attribution.forest
+            ranges = self.attribution.ranges
             name = self.trace.names[ranges.name_id[forest.range[node]]]
             self._paths[node] = (*self.path(int(forest.parent[node])), name)
         return self._paths[node]
@@ -118,10 +122,9 @@ class GpuSubject:
         return self._path_ids(self.node)
 
     def _path_ids(self, node: Int32s) -> Int64s:
-        number: dict[Path, int] = {}
+        number = Interner[Path]()
         nodes, code = np.unique(node, return_inverse=True)
-        paths = [self._below_step(self.path(node)) for node in nodes.tolist()]
-        ids = [number.setdefault(path, len(number)) for path in paths]
+        ids = [number(self._below_step(self.path(node))) for node in nodes.tolist()]
         return np.array(ids, np.int64)[code]
 
     def _below_step(self, path: Path) -> Path:
@@ -133,7 +136,8 @@ class GpuSubject:
     @cached_property
     def attention_range(self) -> Int64s:
         """The range instance of each piece of work, or that around it where its name says attention."""
-        forest, nodes = self.attribution.forest, ordered(self.node)
+        forest = self.attribution.forest
+        nodes = ordered(self.node)
         instance = {-1: -1}
         for node in nodes[nodes >= 0].tolist():
             parent = int(forest.parent[node])

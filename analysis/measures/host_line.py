@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..account import Partition
-from ..attribution.causes import Attribution
 from ..readers.requirements import words_of
-from ..support.small_numbers import counted, distinct
+from ..support.small_numbers import counted, distinct, each_row
 from ..support.units import count_text, share_text
 from ..trace import Bools, Int8s, Int32s, Int64s, Trace, marked
 from ..vocabulary.calls import plain_name
@@ -58,7 +57,8 @@ class Refused(Exception):  # noqa: N818 - not an error of the user's: the answer
 
     def __init__(self, reason: str, remedy: str = "") -> None:
         super().__init__(reason)
-        self.reason, self.remedy = reason, remedy
+        self.reason = reason
+        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,44 +116,28 @@ def window_of(partition: Partition) -> Window:
 
     Raises Refused where the report lacks what a replay needs.
     """
-    attribution, trace = partition.attribution, partition.attribution.trace
-    record = words_of(trace.provenance).record
-    if not trace.launch_times_known:
-        raise Refused(NO_LAUNCHES, record)
-    if trace.calls is None or not any(trace.calls.names):
-        raise Refused(NO_NAMES, record)
-    if not partition.has_steps:
-        raise _without_steps(partition)
-    table, ranges, process = partition.table, attribution.ranges, trace.process_of_thread()
+    trace = partition.attribution.trace
+    _require_calls(partition)
+    table = partition.table
     loop = partition.steps.loops[partition.main_loop]
-    rows = np.flatnonzero((trace.work.launch >= 0) & (trace.work.process == loop.process))
-    on_gpu = trace.work.device_id[rows]
-    gpus, counts = counted(on_gpu)
-    rows = rows[on_gpu == gpus[counts.argmax()]] if len(rows) else rows
-    if not len(rows):
-        raise Refused(NO_LAUNCHES, record)
-    launches = trace.launches
-    launched_ns = launches.start_ns[trace.work.launch[rows]]
-    if (launched_ns[1:] < launched_ns[:-1]).any():
-        order = np.argsort(launched_ns, kind="stable")
-        rows, launched_ns = rows[order], launched_ns[order]
-    steps = table.range[loop.rows]
-    begin, end = (np.searchsorted(launched_ns, at[steps]) for at in (ranges.start_ns, ranges.end_ns))
+    rows, launched_ns = _launched(trace, loop.process)
+    begin, end = _bounds(partition, loop.rows, launched_ns)
     of_loop = loop.rows[end > begin]
     if not len(of_loop):
         raise Refused(NO_TIME)
-    steps = table.range[of_loop]
-    is_alone = len(trace.processes) == 1
-    of_process = np.arange(len(launches)) if is_alone else np.flatnonzero(process[launches.thread] == loop.process)
-    begins_ns = launches.start_ns if is_alone else launches.start_ns[of_process]
-    is_ordered = not (begins_ns[1:] < begins_ns[:-1]).any()
-    first, last = _nearest(partition, of_loop, begins_ns if is_ordered else np.sort(begins_ns))
-    ends_ns = _ends(attribution, rows, launched_ns, steps[first : last + 1])
-    from_ns, until_ns = ranges.start_ns[steps[first]], ranges.end_ns[steps[last]]
-    inside = of_process[(begins_ns >= from_ns) & (begins_ns <= until_ns)]
+    is_of_process = trace.process_of_thread()[trace.launches.thread] == loop.process
+    calls = np.flatnonzero(is_of_process)
+    begins_ns = trace.launches.start_ns[calls]
+    first, last = _nearest(partition, of_loop, np.sort(begins_ns))
+    of_window = of_loop[first : last + 1]
+    ends_ns = _ends(partition, of_window, rows, launched_ns)
+    ranges = partition.attribution.ranges
+    from_ns = ranges.start_ns[table.range[of_window[0]]]
+    until_ns = ranges.end_ns[table.range[of_window[-1]]]
     first_row, behind_row = np.searchsorted(launched_ns, (from_ns, until_ns + 1)).tolist()
-    host = _host(trace, inside, rows[first_row:behind_row])
-    work = _work(trace, rows[first_row:behind_row], host)
+    inside = rows[first_row:behind_row]
+    host = _host(trace, calls[(begins_ns >= from_ns) & (begins_ns <= until_ns)], inside)
+    work = _work(trace, inside, host)
     _require_streams(trace, work, host)
     if not trace.has_events:
         host = _with_likely_events(trace, host, work)
@@ -161,13 +145,42 @@ def window_of(partition: Partition) -> Window:
     begins_at_ns = ends_ns[0] if last > first else host.start_ns[0]
     if not steps_ns.any() or not len(work.row) or ends_ns[-1] <= begins_at_ns:
         raise Refused(NO_TIME)
-    of_window = steps[first : last + 1]
-    first_call, behind = (
-        np.searchsorted(host.start_ns, at[of_window]).astype(np.int64) for at in (ranges.start_ns, ranges.end_ns)
-    )
+    first_call, behind = _bounds(partition, of_window, host.start_ns)
     before = rows[max(first_row - CALLS, 0) : first_row]
     earlier = GpuWork(before, before, *(getattr(trace.work, name)[before] for name in _OF_WORK))
     return Window(host, work, first_call, behind, ends_ns, steps_ns, earlier)
+
+
+def _require_calls(partition: Partition) -> None:
+    """Raise Refused where a report lacks calls by name, when they launched work, or steps."""
+    trace = partition.attribution.trace
+    record = words_of(trace.provenance).record
+    if not trace.launch_times_known:
+        raise Refused(NO_LAUNCHES, record)
+    if trace.calls is None or not any(trace.calls.names):
+        raise Refused(NO_NAMES, record)
+    if not partition.has_steps:
+        raise _without_steps(partition)
+
+
+def _launched(trace: Trace, process: int) -> tuple[Int64s, Int64s]:
+    """Return a process's work on the GPU that it uses most, by launch, and when it was launched."""
+    rows = np.flatnonzero((trace.work.launch >= 0) & (trace.work.process == process))
+    if not len(rows):
+        raise Refused(NO_LAUNCHES, words_of(trace.provenance).record)
+    on_gpu = trace.work.device_id[rows]
+    gpus, counts = counted(on_gpu)
+    rows = rows[on_gpu == gpus[counts.argmax()]]
+    launched_ns = trace.launches.start_ns[trace.work.launch[rows]]
+    order = np.argsort(launched_ns, kind="stable")
+    return rows[order], launched_ns[order]
+
+
+def _bounds(partition: Partition, steps: Int64s, times_ns: Int64s) -> tuple[Int64s, Int64s]:
+    """Return how many of some times in order are before the begin and the end of each step, a row of the table."""
+    ranges = partition.attribution.ranges
+    rows = partition.table.range[steps]
+    return np.searchsorted(times_ns, ranges.start_ns[rows]), np.searchsorted(times_ns, ranges.end_ns[rows])
 
 
 def _without_steps(partition: Partition) -> Refused:
@@ -179,16 +192,14 @@ def _without_steps(partition: Partition) -> Refused:
     return Refused(NO_STEPS, SAY_STEPS)
 
 
-def _ends(attribution: Attribution, rows: Int64s, launched_ns: Int64s, steps: Int64s) -> Int64s:
+def _ends(partition: Partition, steps: Int64s, rows: Int64s, launched_ns: Int64s) -> Int64s:
     """Return when the work launched in each step had ended on the GPU; `rows` are in the order of launches."""
-    ranges, ended_ns = attribution.ranges, attribution.trace.work.end_ns[rows]
-    places = zip(
-        *(np.searchsorted(launched_ns, at[steps]) for at in (ranges.start_ns, ranges.end_ns)), strict=True
-    )
-    ends = [
-        int(ended_ns[begin:end].max(initial=at))
-        for at, (begin, end) in zip(ranges.start_ns[steps], places, strict=True)
-    ]
+    ended_ns = partition.attribution.trace.work.end_ns[rows]
+    begin, end = _bounds(partition, steps, launched_ns)
+    starts_ns = partition.attribution.ranges.start_ns[partition.table.range[steps]]
+    ends = []
+    for start_ns, first, behind in each_row(starts_ns, begin, end):
+        ends.append(int(ended_ns[first:behind].max(initial=start_ns)))
     return np.array(ends, np.int64)
 
 
@@ -197,13 +208,13 @@ def _nearest(partition: Partition, rows: Int64s, calls_ns: Int64s) -> tuple[int,
 
     `rows` are the steps of a loop. Nothing is taken out between two steps of a window.
     """
-    ranges, table = partition.attribution.ranges, partition.table
-    own_ns, steps = table.own_ns[rows], table.range[rows]
+    table = partition.table
+    own_ns = table.own_ns[rows]
     usual_ns = float(table.own_ns[partition.choices[partition.main_loop].counted].mean())
-    begin, end = (np.searchsorted(calls_ns, at[steps]) for at in (ranges.start_ns, ranges.end_ns))
+    begin, end = _bounds(partition, rows, calls_ns)
     apart = np.cumsum(np.r_[False, table.taken_out_ns[rows[1:]] > 0])
     windows = []
-    for first in range(len(steps)):
+    for first in range(len(rows)):
         same = int(np.searchsorted(apart, apart[first], "right")) - 1
         fits = int(np.searchsorted(end, begin[first] + CALLS, "right")) - 1
         last = min(max(fits, first + 1), same)
@@ -225,7 +236,8 @@ def _host(trace: Trace, inside: Int64s, work: Int64s) -> Host:
     inside = inside[works[launches.thread[inside]] & (kind_of[name_of[inside]] != UNSEEN)]
     order = np.lexsort((-launches.end_ns[inside], launches.start_ns[inside]))
     inside = inside[order]
-    start_ns, end_ns = launches.start_ns[inside], launches.end_ns[inside]
+    start_ns = launches.start_ns[inside]
+    end_ns = launches.end_ns[inside]
     reach = np.r_[0, np.maximum.accumulate(end_ns)[:-1]] if len(inside) else end_ns
     thread = launches.thread[inside]
     nested = end_ns <= reach
@@ -261,9 +273,11 @@ def kind_of(call: str) -> int:
 def _work(trace: Trace, rows: Int64s, host: Host) -> GpuWork:
     """Return the work that these calls launched."""
     call, has = _places_of(host.row, trace.work.launch[rows].astype(np.int64))
-    rows, call = rows[has], call[has]
+    rows = rows[has]
+    call = call[has]
     order = np.lexsort((trace.work.start_ns[rows], call))
-    rows, work = rows[order], trace.work
+    rows = rows[order]
+    work = trace.work
     return GpuWork(rows, call[order], *(getattr(work, name)[rows] for name in _OF_WORK))
 
 
@@ -278,7 +292,8 @@ def _places_of(values: Int64s, wanted: Int64s) -> tuple[Int64s, Bools]:
 
 def _require_streams(trace: Trace, work: GpuWork, host: Host) -> None:
     """Raise Refused where work has several streams, and the report does not say which waits for which."""
-    streams, remedy = len(distinct(work.stream_id)), _how_to_record_waits(trace)
+    streams = len(distinct(work.stream_id))
+    remedy = _how_to_record_waits(trace)
     if streams > 1 and trace.waits is None:
         raise Refused(NO_WAITS.format(streams), remedy)
     if (
@@ -298,7 +313,9 @@ def _with_likely_events(trace: Trace, host: Host, work: GpuWork) -> Host:
     it is that of the last record before, on the stream of the last launch before that. A replay of the unchanged
     steps that then misses them is refused.
     """
-    thread, stream, event = trace.launches.thread[host.row], host.stream.copy(), host.event.copy()
+    thread = trace.launches.thread[host.row]
+    stream = host.stream.copy()
+    event = host.event.copy()
     launched = np.full(len(host.row), -1, np.int64)
     launched[work.call] = work.stream_id
     streams = distinct(work.stream_id).tolist()
@@ -307,7 +324,8 @@ def _with_likely_events(trace: Trace, host: Host, work: GpuWork) -> Host:
         last_launch = np.maximum.accumulate(np.where(launched[calls] >= 0, np.arange(len(calls)), -1))
         last_record = np.maximum.accumulate(np.where(host.kind[calls] == RECORDS, np.arange(len(calls)), -1))
         for place in np.flatnonzero((host.kind[calls] == STREAM_WAITS) & (last_record >= 0)).tolist():
-            record, waiting = int(last_record[place]), int(stream[calls[place]])
+            record = int(last_record[place])
+            waiting = int(stream[calls[place]])
             behind = int(launched[calls[last_launch[record]]]) if last_launch[record] >= 0 else waiting
             if behind == waiting:
                 behind = next((other for other in streams if other != waiting), waiting)

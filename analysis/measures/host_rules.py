@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from ..account.idle import LATENCY, LAUNCHING, MODULE_LOADING
 from ..report.limits import CAUSE_FROM, IDLE_LIMITS_BELOW
 from ..support.small_numbers import distinct, rows_of_each
-from ..support.units import count_text, counted, time_in_digits
-from ..trace import Int8s, Int64s, Path, Provenance
+from ..support.units import count_text, counted, mib_text, time_in_digits
+from ..trace import Int8s, Int64s, Path, Provenance, marked
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES
 from .copy_rules import COPIED_BYTES, READ_BYTES, copied_results, following_calls
 from .fix_subject import AT_ONCE_NS, FixSubject
 from .gpu_time import Floats
-from .host_line import SYNCHRONIZES
 from .symptoms import Found, HostTime, Unjudged
 from .timeline import PAUSE_NS, Timeline
 from .waste_rules import ALLOCATES
@@ -45,7 +44,8 @@ FEWEST_STEPS = 2
 
 def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     """Find pauses of the program at one place of nearly all steps, in which the GPU has nothing to do."""
-    timeline, work = subject.timeline, subject.work
+    timeline = subject.timeline
+    work = subject.work
     if subject.steps < FEWEST_STEPS:
         return
     long = np.flatnonzero(timeline.before_ns > PAUSE_NS)
@@ -55,16 +55,16 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     if not len(long):
         return
     following = np.minimum(np.searchsorted(work.call, long), len(work.call) - 1)
-    before, after = subject.host.name[long - 1], subject.host.name[long]
+    before = subject.host.name[long - 1]
+    after = subject.host.name[long]
     for _key, rows in rows_of_each(before, after, subject.path_id[following]):
-        calls, next_work = long[rows], following[rows]
+        calls = long[rows]
+        next_work = following[rows]
         if not subject.in_most_steps(calls):
             continue
 
         def change(timeline: Timeline, calls: Int64s = calls) -> Timeline:
-            before = timeline.before_ns.copy()
-            before[calls] = np.minimum(before[calls], AT_ONCE_NS)
-            return replace(timeline, before_ns=before)
+            return timeline.pausing(calls, AT_ONCE_NS)
 
         paused = distinct(timeline.step_of_call[calls])  # without the first step, if it begins behind them
         mean_ns = min(float(timeline.before_ns[calls].sum()) / len(paused), subject.step_ns)
@@ -78,8 +78,7 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
             path = subject.path(int(subject.node[next_work[0]]))
             place = path[-1] if path else "the next launch"
             remedy = "move it off the training thread, or do it less often"
-        concerned = np.zeros(len(work.row), np.bool_)
-        concerned[next_work] = True
+        concerned = marked(next_work, len(work.row))
         time = time_in_digits(mean_ns)
         sentence = f"The program computes for {time} before {place}, and the GPU has nothing to do: {remedy}"
         yield Found(change, sentence, concerned, host=HostTime(pauses=calls))
@@ -96,7 +95,8 @@ def forward_read(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
 
 
 def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudged]:
-    copied, call = subject.timeline.copied, subject.work.call
+    copied = subject.timeline.copied
+    call = subject.work.call
     small = copied.to_cpu & (subject.of_phase(FORWARD) == in_forward)
     if not small.any():
         return
@@ -106,21 +106,15 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
     small &= copied.bytes <= READ_BYTES
     after = np.minimum(call + 1, len(subject.host.row) - 1)
     waits = np.where(subject.waiting[call], call, np.where(subject.waiting[after], after, -1))
-    rows = np.flatnonzero(small & (waits >= 0))
-    places = [
-        rows[some] for _, some in rows_of_each(subject.path_id[rows]) if subject.in_most_steps(call[rows[some]])
-    ]
-    if not places:
+    rows = subject.rows_in_most_steps(small & (waits >= 0))
+    if not len(rows):
         return
-    rows = np.concatenate(places)
+    waits = waits[rows]
 
     def change(timeline: Timeline) -> Timeline:
-        still, own = timeline.waits.copy(), timeline.own_ns.copy()
-        still[waits[rows]], own[waits[rows]] = False, 0.0
-        return replace(timeline, waits=still, own_ns=own)
+        return timeline.returning(waits)
 
-    work = np.zeros(len(call), np.bool_)
-    work[rows] = True
+    work = marked(rows, len(call))
     count = round(subject.per_step(work))
     times = f" {count_text(count)} times" if count > 1 else ""
     size = f"{int(np.median(copied.bytes[rows]))} bytes"
@@ -128,35 +122,36 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
         remedy = "this needs other code, which decides on the GPU (torch.where, masks, fixed shapes)"
         reads = ".item(), `if tensor`, nonzero()"
     else:
-        remedy, reads = "read the loss every N steps", ".item(), float(), print"
+        remedy = "read the loss every N steps"
+        reads = ".item(), float(), print"
     inside = "forward" if in_forward else "step"
     sentence = f"Each {inside} waits{times} for {size} from the GPU ({reads}): {remedy}"
-    yield Found(change, sentence, work, host=HostTime(waits[rows]))
+    yield Found(change, sentence, work, host=HostTime(waits))
 
 
 def pageable_copy(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     """Find copies to the GPU from memory that is not pinned."""
-    copied, call = subject.timeline.copied, subject.work.call
+    copied = subject.timeline.copied
+    call = subject.work.call
     work = copied.from_pageable & (copied.bytes > COPIED_BYTES)
     if not work.any() or not subject.in_most_steps(call[work]):
         return
-    rows = np.flatnonzero(work)
-    after = np.minimum(call[rows] + 1, len(subject.host.row) - 1)
-    waits = np.concatenate([call[rows], after[subject.host.kind[after] == SYNCHRONIZES]])
+    copies = marked(call[work], len(subject.host.row))
+    waits = np.concatenate([call[work], subject.waits_behind(work)])
 
     def change(timeline: Timeline) -> Timeline:
-        own, still, duration = timeline.own_ns.copy(), timeline.waits.copy(), timeline.duration_ns.copy()
-        lag = timeline.lag_ns.copy()
-        own[call[rows]] = np.minimum(own[call[rows]], PINNED_CALL_NS)
-        lag[rows] = np.minimum(lag[rows], PINNED_CALL_NS)
-        duration[rows] = np.minimum(duration[rows], copied.bytes[rows] / PINNED_RATE)
-        still[waits] = False
-        return replace(timeline, own_ns=own, waits=still, duration_ns=duration, lag_ns=lag)
+        at_rate_ns = np.minimum(timeline.duration_ns, copied.bytes / PINNED_RATE)
+        return replace(
+            timeline,
+            own_ns=np.where(copies, np.minimum(timeline.own_ns, PINNED_CALL_NS), timeline.own_ns),
+            lag_ns=np.where(work, np.minimum(timeline.lag_ns, PINNED_CALL_NS), timeline.lag_ns),
+            duration_ns=np.where(work, at_rate_ns, timeline.duration_ns),
+            waits=timeline.waits & ~marked(waits, len(copies)),
+        )
 
-    size = copied.bytes[rows].sum() / subject.steps / 2**20
-    text = f"{size:,.0f}" if size >= 10 else f"{size:.2g}"
+    size = mib_text(float(copied.bytes[work].sum()) / subject.steps)
     sentence = (
-        f"{text} MiB are copied from pageable memory while the program waits: "
+        f"{size} are copied from pageable memory while the program waits: "
         "pin_memory=True and .to(device, non_blocking=True)"
     )
     yield Found(change, sentence, work, host=HostTime(waits))
@@ -176,12 +171,16 @@ def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     parameters = int(subject.run.get("parameters") or 0)
     bandwidth = subject.peak.bytes if subject.peak else 0
     least_ns = parameters * BYTES.get(called or "", 28) / bandwidth * 1e9 if parameters and bandwidth else None
-    launches, time = subject.per_step(work), subject.time_ns(work)
+    launches = subject.per_step(work)
+    time = subject.time_ns(work)
     if launches < MANY_LAUNCHES and (least_ns is None or time < TIMES_LEAST * least_ns):
         return
-    step, call = subject.timeline.step_of_work, subject.work.call
+    step = subject.timeline.step_of_work
+    call = subject.work.call
     stays_ns = time if least_ns is None else min(least_ns, time)
-    dropped_calls, dropped, firsts = np.zeros(len(subject.host.row), np.bool_), work.copy(), []
+    dropped_calls = np.zeros(len(subject.host.row), np.bool_)
+    dropped = work.copy()
+    firsts = []
     for _key, rows in rows_of_each(step[work]):
         rows = np.flatnonzero(work)[rows]
         dropped_calls[call[rows[0]] + 1 : call[rows[-1]] + 1] = True
@@ -194,17 +193,11 @@ def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         duration[firsts] = stays_ns
         return timeline.lasting(duration).without_calls(dropped_calls, dropped)
 
-    name = called or "the optimizer"
-    moves = (
-        f" and moves {time / least_ns:.1f} times the bytes it must"
-        if least_ns and time > TIMES_LEAST * least_ns
-        else ""
-    )
-    sentence = f"The optimizer launches {counted(round(launches), 'kernel')}{moves}: {name}(fused=True)"
-    if called is None:
-        sentence = (
-            f"The optimizer launches {counted(round(launches), 'kernel')}{moves}: fused=True, where it has that"
-        )
+    moves = ""
+    if least_ns and time > TIMES_LEAST * least_ns:
+        moves = f" and moves {time / least_ns:.1f} times the bytes it must"
+    remedy = f"{called}(fused=True)" if called else "fused=True, where it has that"
+    sentence = f"The optimizer launches {counted(round(launches), 'kernel')}{moves}: {remedy}"
     yield Found(change, sentence, work, {"floor_ns": least_ns or 0.0})
 
 
@@ -235,20 +228,18 @@ def launching(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged
     calls = of_phase & ~subject.waiting & ~subject.calls_named(ALLOCATES)
 
     def change(timeline: Timeline) -> Timeline:
-        short = calls & (timeline.before_ns <= PAUSE_NS)
-        before = np.where(short, np.minimum(timeline.before_ns, CHEAP_LAUNCH_NS), timeline.before_ns)
-        own = np.where(
-            calls & (timeline.own_ns <= PAUSE_NS), np.minimum(timeline.own_ns, CHEAP_LAUNCH_NS), timeline.own_ns
-        )
-        return replace(timeline, before_ns=before, own_ns=own)
+        is_short = calls & (timeline.own_ns <= PAUSE_NS)
+        own_ns = np.where(is_short, np.minimum(timeline.own_ns, CHEAP_LAUNCH_NS), timeline.own_ns)
+        paused = timeline.pausing(calls & (timeline.before_ns <= PAUSE_NS), CHEAP_LAUNCH_NS)
+        return replace(paused, own_ns=own_ns)
 
     work = np.isin(subject.timeline.work_phase, phases)
-    known = [name for name in names if name in (FORWARD, BACKWARD)]
-    what = " and ".join(known).capitalize() if known else "The step"
-    verb = "are" if len(known) > 1 else "is"
+    in_model = [name for name in names if name in (FORWARD, BACKWARD)]
+    limited = " and ".join(in_model).capitalize() if in_model else "The step"
+    verb = "are" if len(in_model) > 1 else "is"
     count = count_text(round(subject.per_step(work & subject.kernel)))
     sentence = (
-        f"{what} {verb} limited by the CPU: {count} small kernels are launched one by one: {_graphs(subject)}"
+        f"{limited} {verb} limited by the CPU: {count} small kernels are launched one by one: {_graphs(subject)}"
     )
     yield Found(change, sentence, work, host=HostTime(np.flatnonzero(calls)))
 
@@ -272,7 +263,8 @@ def limited_by_launching(subject: FixSubject, factor: Floats | float) -> list[in
     Idle time has the causes that `view idle` shows; launching includes the launched work's way to the GPU. Pauses
     of over 1 ms and loading code do not count.
     """
-    phase, gaps = subject.timeline.work_phase, subject.gaps
+    phase = subject.timeline.work_phase
+    gaps = subject.gaps
     chosen = [PHASES.index(name) for name in (FORWARD, BACKWARD)]
     if not np.isin(phase, chosen).any():
         chosen = sorted(set(distinct(phase).tolist()) - {PHASES.index(OPTIMIZER)})

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..report import Report
-from ..report.account import COMMUNICATION, IDLE, Cause, State, StepRow, mean
+from ..report.account import COMMUNICATION, IDLE, Account, Cause, State, StepRow, mean
 from ..trace import Bools, Int64s
-from .communication import Parts, align
-from .exchanges import Exchanges, listed_ranks, together
+from .communication import align, parts_of
+from .exchanges import Exchanges, together
 from .gpu_time import Floats
 from .rank_evidence import RankEvidence
 
@@ -136,29 +136,38 @@ def job_of(reports: Sequence[tuple[str, Report, RankEvidence]]) -> Job | None:
     accounts = [report.account for _, report, _ in reports]
     if len(reports) < 2 or any(account is None or not account.has_steps for account in accounts):
         return None
-    rows = [tuple(row for row in account.rows if row.loop == 0) for account in accounts if account]
+    rows = [_of_first_loop(account) for account in accounts if account]
     held = [(name, evidence.exchanges) for name, _, evidence in reports]
     if len({len(of_rank) for of_rank in rows}) > 1 or any(len(exchanged.gpus) > 1 for _, exchanged in held):
         return None
-    counted = [number for number, steps in enumerate(zip(*rows, strict=True)) if all(row.counted for row in steps)]
+    counted = []
+    for number, of_step in enumerate(zip(*rows, strict=True)):
+        if all(row.counted for row in of_step):
+            counted.append(number)
     if not counted:
         return None
     waits = _waits(held)
     waiting_ns = waiting_by_step(waits, rows)
     knows = waits.known(len(rows))
-    ranks = tuple(
-        RankStep(
+    ranks = []
+    for number, (name, report, _) in enumerate(reports):
+        steps = [rows[number][step] for step in counted]
+        gpus = report.account.gpus if report.account else ()
+        rank = RankStep(
             name=name,
-            gpu=report.account.gpus[0].gpu if report.account and report.account.gpus else "",
-            step_ns=mean([rows[number][step].own_ns for step in counted]),
-            states_ns=_states([rows[number][step] for step in counted]),
+            gpu=gpus[0].gpu if gpus else "",
+            step_ns=mean([row.own_ns for row in steps]),
+            states_ns=_states(steps),
             waiting_ns=float(waiting_ns[number, counted].mean()) if knows[number] else None,
-            causes=report.account.gpus[0].causes if report.account and report.account.gpus else (),
+            causes=gpus[0].causes if gpus else (),
             alone_ns=report.recording.alone_ns if report.recording else None,
         )
-        for number, (name, report, _) in enumerate(reports)
-    )
-    return Job(ranks, tuple(counted), _late(ranks), waits, tuple(rows))
+        ranks.append(rank)
+    return Job(tuple(ranks), tuple(counted), _late(ranks), waits, tuple(rows))
+
+
+def _of_first_loop(account: Account) -> tuple[StepRow, ...]:
+    return tuple(row for row in account.rows if row.loop == 0)
 
 
 def _states(rows: Sequence[StepRow]) -> dict[State, float]:
@@ -173,13 +182,9 @@ def _waits(reports: Sequence[tuple[str, Exchanges]]) -> Waits:
     """Return how long each rank waits in each collective while nothing hides it, and how long it is exposed."""
     held = together(reports)
     kernels = held.kernels
-    group = np.where(np.array([not name for name in held.groups] or [True])[kernels.group], -1, kernels.group)
-    listed = np.array([listed_ranks(name) for name in held.groups] or [0])[kernels.group]
-    ranks = np.maximum(kernels.ranks, listed)
-    parts = Parts(kernels.gpu, kernels.collective, group, ranks, kernels.start_ns, kernels.end_ns)
     in_step = np.flatnonzero(kernels.step >= 0)
     aligned = np.full(len(kernels), -1, np.int64)
-    aligned[in_step] = align(parts.take(in_step), one_clock=False).waiting_ns
+    aligned[in_step] = align(parts_of(held).take(in_step), one_clock=False).waiting_ns
     exposed_ns = kernels.time_ns - kernels.hidden_ns
     moving_ns = kernels.end_ns - kernels.start_ns - np.maximum(aligned, 0)
     return Waits(kernels.gpu, kernels.step, exposed_ns, np.minimum(aligned, exposed_ns), moving_ns)
@@ -187,7 +192,9 @@ def _waits(reports: Sequence[tuple[str, Exchanges]]) -> Waits:
 
 def waiting_by_step(waits: Waits, rows: Sequence[Sequence[StepRow]]) -> Floats:
     """Return how long each rank waits in each step, at most its exposed communication: float64 (ranks, steps)."""
-    exposed_ns = np.array([[row.kind_ns(COMMUNICATION) for row in of_rank] for of_rank in rows], np.float64)
+    exposed_ns = np.zeros((len(rows), len(rows[0])))
+    for rank, of_rank in enumerate(rows):
+        exposed_ns[rank] = [row.kind_ns(COMMUNICATION) for row in of_rank]
     waiting_ns = waits.by_step(np.maximum(waits.waiting_ns, 0), len(rows), len(rows[0]))
     return np.minimum(waiting_ns, exposed_ns)
 
@@ -203,11 +210,11 @@ def _late(ranks: Sequence[RankStep]) -> Late | None:
     is_much = waiting_ns >= MUCH_WAITING * last.step_ns
     if not is_much or waiting[last.name] > (1 - FOR_ONE) * waiting_ns:
         return None
-    more = {
-        state: ns - float(np.median([rank.states_ns.get(state, 0.0) for rank in others]))
-        for state, ns in last.states_ns.items()
-        if state[0] != COMMUNICATION
-    }
+    more = {}
+    for other_state, ns in last.states_ns.items():
+        if other_state[0] != COMMUNICATION:
+            usual_ns = float(np.median([rank.states_ns.get(other_state, 0.0) for rank in others]))
+            more[other_state] = ns - usual_ns
     state = max(more, key=lambda each: more[each], default=None)
     more_ns = more[state] if state else 0.0
     alone_ns = _alone_ns(ranks)

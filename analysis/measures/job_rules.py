@@ -123,7 +123,8 @@ class JobSubject:
 
     def of_kernels(self, chosen: Bools, values_ns: Int64s) -> Floats:
         """Return a value of some collectives by rank and step that counts, ns, float64 (ranks, steps)."""
-        ranks, steps = len(self.job.ranks), len(self.job.rows[0])
+        ranks = len(self.job.ranks)
+        steps = len(self.job.rows[0])
         values_ns = np.where(chosen, np.maximum(values_ns, 0), 0)
         return self.job.waits.by_step(values_ns, ranks, steps)[:, self.counted]
 
@@ -138,11 +139,10 @@ class JobSubject:
 
     def state_ns(self, state: State) -> Floats:
         """Return how long each rank's GPU is in a state, by step that counts: float64 (ranks, steps)."""
-        return np.array(
-            [[dict(self.job.rows[rank][step].states_ns).get(state, 0) for step in self.job.counted]
-             for rank in range(len(self.job.ranks))],
-            np.float64,
-        )  # fmt: skip
+        times_ns = np.zeros((len(self.job.ranks), len(self.job.counted)))
+        for rank, rows in enumerate(self.job.rows):
+            times_ns[rank] = [dict(rows[step].states_ns).get(state, 0) for step in self.job.counted]
+        return times_ns
 
 
 def job_fixes(job: Job, reports: Sequence[tuple[str, Report, RankEvidence]]) -> Fixes:
@@ -151,10 +151,10 @@ def job_fixes(job: Job, reports: Sequence[tuple[str, Report, RankEvidence]]) -> 
     answers = [(rule, symptom) for rule in JOB_RULES for symptom in rule.find(subject)]
     answers.sort(key=lambda answer: -answer[1].likely_ns)
     least_ns = LEAST_SHARE * subject.step_ns
-    shown = [answer for answer in answers if answer[1].likely_ns >= least_ns]
+    listed = [answer for answer in answers if answer[1].likely_ns >= least_ns]
     others = [answer for answer in answers if answer[1].likely_ns < least_ns]
     return Fixes(
-        fixes=tuple(_fix(rule, symptom, subject.step_ns) for rule, symptom in shown),
+        fixes=tuple(_fix(rule, symptom, subject.step_ns) for rule, symptom in listed),
         silent=tuple(Silent(rule.name, rule.called, each.high_ns, each.low_ns) for rule, each in others),
         kind=RANKS,
         step_ns=subject.step_ns,
@@ -232,7 +232,8 @@ def _late(subject: JobSubject, own_ns: Floats, of_others_ns: Floats) -> _LateRan
     if not late.any() or 2 * late.sum() > count:
         return None
     extra_ns = own_ns[late].min(0) - np.median(of_others_ns[~late], axis=0)
-    longer_ns, shorter_ns = np.maximum(extra_ns, 0).sum(), np.maximum(-extra_ns, 0).sum()
+    longer_ns = np.maximum(extra_ns, 0).sum()
+    shorter_ns = np.maximum(-extra_ns, 0).sum()
     if shorter_ns > (1 - FOR_ONE) * longer_ns:
         return None
     waited_ns = float(subject.waiting_ns[~late].mean(1).min())
@@ -319,15 +320,17 @@ def _slower(subject: JobSubject, rank: int, other: int) -> float:
     steps = [
         report.account.gpus[0].steps if report.account and report.account.gpus else 1 for report in subject.reports
     ]
-    mine, others = subject.evidence[rank].kernels, subject.evidence[other].kernels
+    kernels = subject.evidence[rank].kernels
+    others = subject.evidence[other].kernels
     nothing = (0, 0)
     same = [
         (ns / steps[rank], others[key][1] / steps[other])
-        for key, (count, ns) in mine.items()
+        for key, (count, ns) in kernels.items()
         if count * steps[other] == others.get(key, nothing)[0] * steps[rank]
     ]
-    all_ns = sum(ns for _, ns in mine.values()) / steps[rank]
-    same_ns, other_ns = sum(ns for ns, _ in same), sum(ns for _, ns in same)
+    all_ns = sum(ns for _, ns in kernels.values()) / steps[rank]
+    same_ns = sum(ns for ns, _ in same)
+    other_ns = sum(ns for _, ns in same)
     is_same = all_ns > 0 and same_ns >= SAME_KERNELS * all_ns
     longer = same_ns / other_ns - 1 if other_ns else 0.0
     return longer if is_same and longer >= SLOWER else 0.0
@@ -404,13 +407,13 @@ def read_values(subject: JobSubject) -> Iterator[JobSymptom]:
     values, barriers = (
         round(float(np.median(of_rank[subject.counted]))) for of_rank in (reads[0].values, reads[0].barriers)
     )
-    what = ["a barrier" if barriers == 1 else counted(barriers, "barrier")] if barriers else []
-    what += [counted(values, "reduced value")] if values else []
+    waits = ["a barrier" if barriers == 1 else counted(barriers, "barrier")] if barriers else []
+    waits += [counted(values, "reduced value")] if values else []
     line = f" ({reads[0].lines[0].called})" if reads[0].lines else ""
     remedies = ["leave the barrier out"] if barriers else []
     remedies += ["keep values on the GPU, and reduce and read them every N steps"] if values else []
     yield JobSymptom(
-        f"The program waits in each step for {' and '.join(what)}{line}: {'; '.join(remedies)}",
+        f"The program waits in each step for {' and '.join(waits)}{line}: {'; '.join(remedies)}",
         min(low_ns, most_ns),
         min(high_ns, most_ns),
         float(values + barriers),
@@ -434,9 +437,9 @@ def unused_parameters(subject: JobSubject) -> Iterator[JobSymptom]:
     saved_ns = float(transfer_ns.min(0).mean()) + min(parameters * LOOK_NS, subject.launching_ns)
     saved_ns = min(saved_ns, subject.most_ns(subject.job.ranks, with_transfer=False))
     first = subject.evidence[0]
-    of = f" of {counted(parameters, 'parameter')}" if parameters else ""
+    count = f" of {counted(parameters, 'parameter')}" if parameters else ""
     yield JobSymptom(
-        f"DDP looks for unused ones{of} in each step, and all are used: find_unused_parameters=False",
+        f"DDP looks for unused ones{count} in each step, and all are used: find_unused_parameters=False",
         saved_ns,
         saved_ns,
         float(sums[0].mean()),

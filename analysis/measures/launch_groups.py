@@ -14,8 +14,9 @@ import numpy as np
 
 from ..attribution.causes import Attribution
 from ..attribution.places import Instances, Paths
+from ..readers.columns import Interner
 from ..report import Path, Report
-from ..support.small_numbers import grouped_rows, summed
+from ..support.small_numbers import each_row, grouped_rows, summed
 from ..trace import KERNEL, Int64s
 from ..vocabulary import PHASES
 from .spans import Extents
@@ -95,14 +96,17 @@ class LaunchGroups:
     """Groups the launches of an attribution's kernels."""
 
     def __init__(self, attribution: Attribution, *, include_warm_up: bool = False) -> None:
-        self._attribution, self._paths = attribution, Paths(attribution)
+        self._attribution = attribution
+        self._paths = Paths(attribution)
         self._places = Instances(attribution)
         self._extents = Extents(attribution, include_warm_up=include_warm_up)
 
     def explain(self, kernel: str, phase: str, *, report: Report, naming: Callable[[Path], Path]) -> Explanation:
         """Explain a kernel's launches in a phase: those that a report has, by range, named by `naming`."""
         paths = {row.path for row in report.kernels if (row.kernel, row.phase) == (kernel, phase)}
-        attribution, counted, of_node = self._attribution, self._extents.kept, self._paths.of_node
+        attribution = self._attribution
+        counted = self._extents.kept
+        of_node = self._paths.of_node
         work = attribution.trace.work
         is_kernel = np.array([name == kernel for name in attribution.trace.names], np.bool_)
         allowed = np.array([path in paths for path in self._paths.paths], np.bool_)
@@ -119,16 +123,18 @@ class LaunchGroups:
 
     def _groups(self, rows: Int64s, naming: Callable[[Path], Path]) -> list[Group]:
         """Group rows by the name of their path and their grid."""
-        work, node = self._attribution.trace.work, self._attribution.node[rows]
-        number: dict[Path, int] = {}
-        names = [number.setdefault(naming(path), len(number)) for path in self._paths.paths]
+        work = self._attribution.trace.work
+        node = self._attribution.node[rows]
+        number = Interner[Path]()
+        names = [number(naming(path)) for path in self._paths.paths]
         name = np.array(names, np.int64)[self._paths.of_node[node]]
         key, group = grouped_rows(name, work.grid[rows])
-        inside, named = node >= 0, list(number)
+        inside = node >= 0
+        named = list(number)
         (group_of_place, _), _ = grouped_rows(group[inside], self._places.of_node[node[inside]])
         launches, places = (np.bincount(column, minlength=len(key[0])) for column in (group, group_of_place))
         figures = launches, places, summed(group, work.duration_ns[rows], len(key[0]))
-        columns = zip(*(column.tolist() for column in (*key, *figures)), strict=True)
+        columns = each_row(*key, *figures)
         return [Group(named[path], *of_group) for path, *of_group in columns]
 
 

@@ -25,13 +25,13 @@ class Lags:
 def launch_lags(attribution: Attribution, phases: Collection[str] = PHASES) -> list[Lags]:
     """Return the lags of the launches by phase; phases without a known launch are left out."""
     first, lag = _first_work(attribution.trace)
-    found = []
+    rows = []
     for number, phase in enumerate(PHASES):
         lags = lag[attribution.phase[first] == number]
         if len(lags) and phase in phases:
             median, p95 = np.percentile(lags, (50, 95), method="inverted_cdf").tolist()
-            found.append(Lags(phase, len(lags), median, p95))
-    return found
+            rows.append(Lags(phase, len(lags), median, p95))
+    return rows
 
 
 def _first_work(trace: Trace) -> tuple[Int64s, Int64s]:

@@ -16,7 +16,7 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..attribution.steps import step_of_nodes
-from ..support.small_numbers import grouped_rows, rows_of_each
+from ..support.small_numbers import each_row, grouped_rows, rows_of_each
 from ..trace import Allocations, Bools, Int64s, Path
 from ..vocabulary import BACKWARD, FORWARD, PHASES
 
@@ -137,14 +137,17 @@ class _Measured:
     def __init__(
         self, attribution: Attribution, table: Allocations, include_warm_up: bool, in_steps: bool
     ) -> None:
-        self.trace, self.forest, self.table = attribution.trace, attribution.forest, table
-        self.node, self.phase = attribution.memory_node, attribution.memory_phase
+        self.trace = attribution.trace
+        self.forest = attribution.forest
+        self.table = table
+        self.node = attribution.memory_node
+        self.phase = attribution.memory_phase
         self.paths = Paths(attribution)
         self.is_new = table.bytes > 0
         self.ended = _ends(table, self.is_new)
         self.step = step_of_nodes(attribution, include_warm_up=include_warm_up)[self.node]
-        warm_up = np.append(attribution.warm_up, False)[self.node]
-        self.counted: Bools = (include_warm_up | ~warm_up) & ((self.step >= 0) | (not in_steps))
+        left_out = attribution.left_out(include_warm_up=include_warm_up)[self.node]
+        self.counted: Bools = ~left_out & ((self.step >= 0) | (not in_steps))
         devices, self.events = zip(*rows_of_each(table.process, table.device_id), strict=True)
         several = len({process for process, _ in devices}) > 1
         on_cpu = self.trace.provenance.unit_of_work == "CPU"
@@ -154,7 +157,8 @@ class _Measured:
             for process, device in devices
         ]
         # What the device of each event holds after it, by the allocator, or else by the events alone.
-        self.held, self.moments = table.total_bytes.copy(), dict[int, int]()
+        self.held = table.total_bytes.copy()
+        self.moments = dict[int, int]()
         for device, events in enumerate(self.events):
             if self.held[events[0]] < 0:
                 self.held[events] = np.cumsum(table.bytes[events])
@@ -172,7 +176,9 @@ class _Measured:
 
     def ranges(self) -> Iterator[RangeMemory]:
         """Yield each path and phase with its sums, outer before inner; last what is in no range."""
-        forest, size, new = self.forest, np.abs(self.table.bytes), self.is_new & self.counted
+        forest = self.forest
+        size = np.abs(self.table.bytes)
+        new = self.is_new & self.counted
         columns = (  # of RangeMemory
             (new, np.ones_like(size)),
             (new, size),
@@ -204,7 +210,8 @@ class _Measured:
     def holders(self) -> Iterator[Holder]:
         """Yield who held memory at each device's peak, most first, and what nobody explains."""
         for device, moment in self.moments.items():
-            events, label = self.events[device][self.at_peak[self.events[device]]], self.labels[device]
+            events = self.events[device][self.at_peak[self.events[device]]]
+            label = self.labels[device]
             holders = []
             for (number, phase), rows in rows_of_each(self.paths.of_node[self.node[events]], self.phase[events]):
                 held_bytes = int(self.table.bytes[events[rows]].sum())
@@ -221,7 +228,7 @@ class _Measured:
         freed_in = np.where((freed >= 0) & ~self.is_new[freed], self.phase[freed], np.int8(NONE))
         path = self.paths.of_node[self.node[events]]
         keys, group = grouped_rows(path, self.phase[events], freed_in, self.table.bytes[events])
-        columns = zip(*(column.tolist() for column in (*keys, np.bincount(group))), strict=True)
+        columns = each_row(*keys, np.bincount(group))
         blocks = [
             Blocks(self.paths.paths[number], PHASES[phase], PHASES[end] if end >= 0 else "", size, count)
             for number, phase, end, size, count in columns
@@ -234,13 +241,16 @@ class _Measured:
         """Yield each device's sums over everything recorded."""
         for label, events in zip(self.labels, self.events, strict=True):
             size = self.table.bytes[events]
-            before, after = int(self.held[events[0]] - size[0]), int(self.held[events[-1]])
-            allocated, freed = int(size[size > 0].sum()), int(-size[size < 0].sum())
+            before = int(self.held[events[0]] - size[0])
+            after = int(self.held[events[-1]])
+            allocated = int(size[size > 0].sum())
+            freed = int(-size[size < 0].sum())
             yield Balance(label, before, allocated, freed, after - before - allocated + freed, after)
 
     def _kept(self) -> Bools:
         """Return whether each is an allocation of forward that lived when the backward of its step began."""
-        number, count = np.arange(len(self.table)), len(self.table)
+        number = np.arange(len(self.table))
+        count = len(self.table)
         steps = int(self.step.max(initial=NONE)) + 2  # and that of no step; each process has its own
         moment = (self.table.process.astype(np.int64) * steps + self.step + 1) * count + number
         backward = np.append(np.sort(moment[self.phase == IN_BACKWARD]), NONE)
@@ -258,7 +268,8 @@ def _ends(table: Allocations, is_new: Bools) -> Int64s:
     """Return the event that ends each allocation: its free, or the next one in its place; -1 if it stays."""
     _, place = grouped_rows(table.process, table.device_id, table.block)
     order = np.argsort(place, kind="stable")
-    first, second = order[:-1], order[1:]
+    first = order[:-1]
+    second = order[1:]
     ended = np.full(len(table), NONE, np.int64)
     same = is_new[first] & (place[first] == place[second])
     ended[first[same]] = second[same]

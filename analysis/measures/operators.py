@@ -28,8 +28,9 @@ from ..kernel_names.arithmetic import arithmetic_of
 from ..kernel_names.categories import classify
 from ..kernel_names.short import number_type
 from ..operators import Cost, OperatorCall, call_of_text, cost_of
+from ..readers.columns import Interner
 from ..report import Number, Path, quotient
-from ..support.small_numbers import distinct, grouped_rows, summed
+from ..support.small_numbers import distinct, each_row, grouped_rows, summed
 from ..trace import BETWEEN_TEXTS, KERNEL, Bools, Int32s, Int64s, Trace
 from ..vocabulary import PHASES
 from ..vocabulary.modules import Naming
@@ -120,7 +121,8 @@ class WorkShapes:
     """
 
     def __init__(self, attribution: Attribution) -> None:
-        self.attribution, trace = attribution, attribution.trace
+        self.attribution = attribution
+        trace = attribution.trace
         self.trace = trace
         around = launchers(trace, attribution.facts)
         launch = trace.work.launch
@@ -164,7 +166,8 @@ def _row_of(cost: Cost, arithmetic: str) -> OperatorRow:
 
 def _recorded_calls(trace: Trace, around: Launchers) -> Int32s:
     """Return the recorded call of each operator range, -1 without: int32 (ranges,)."""
-    recorded, ranges = trace.operators, around.ranges
+    recorded = trace.operators
+    ranges = around.ranges
     calls = np.full(len(ranges), NOBODY, np.int32)
     if recorded is None or not len(ranges):
         return calls
@@ -189,15 +192,17 @@ def operator_rows(
     shapes: WorkShapes, naming: Naming = tuple, *, steps: int = 1, wanted: Wanted | None = None
 ) -> list[OperatorRow]:
     """Return the rows of kernels, longest first, divided by `steps`; paths are named by `naming`."""
-    attribution, trace, work = shapes.attribution, shapes.trace, shapes.trace.work
+    attribution = shapes.attribution
+    trace = shapes.trace
+    work = shapes.trace.work
     kernels = np.flatnonzero(work.kind == KERNEL)
     paths = Paths(attribution)
     if wanted is not None:
         kernels = kernels[_are_wanted(shapes, paths, kernels, wanted)]
     if not len(kernels):
         return []
-    number: dict[Path, int] = {}
-    names = [number.setdefault(naming(path), len(number)) for path in paths.names]
+    number = Interner[Path]()
+    names = [number(naming(path)) for path in paths.names]
     node = attribution.node[_first_of_instances(shapes, kernels)]
     instance = shapes.instance[kernels]
     operator = np.append(shapes.operators.name_id, NOBODY)[instance]
@@ -215,18 +220,16 @@ def operator_rows(
     (owner, _), _ = grouped_rows(group, instance.astype(np.int64))
     calls = np.bincount(owner, minlength=count)
     kernel_names = _names_of_groups(group, work.name_id[kernels], work.duration_ns[kernels])
-    known = dict(enumerate(number))
+    named = list(number)
     describe = _Describing(shapes)
     rows = []
-    for place, (name_id, call, path, phase, again) in enumerate(
-        zip(*(key.tolist() for key in groups), strict=True)
-    ):
+    for place, (name_id, call, path, phase, again) in enumerate(each_row(*groups)):
         row = OperatorRow(
             operator=trace.names[name_id] if name_id >= 0 else NO_OPERATOR,
             shape="",
             dtype="",
             arithmetic="",
-            path=known[path],
+            path=named[path],
             phase=PHASES[phase],
             recompute=bool(again),
             category=describe.category(kernel_names[place]),
@@ -257,7 +260,9 @@ def kernels_by_operator(
     shapes: WorkShapes, *, steps: int = 1, wanted: Wanted | None = None
 ) -> list[OperatorKernel]:
     """Return each operator's kernels, longest first, divided by `steps`."""
-    attribution, trace, work = shapes.attribution, shapes.trace, shapes.trace.work
+    attribution = shapes.attribution
+    trace = shapes.trace
+    work = shapes.trace.work
     kernels = np.flatnonzero(work.kind == KERNEL)
     if wanted is not None:
         kernels = kernels[_are_wanted(shapes, Paths(attribution), kernels, wanted)]
@@ -294,10 +299,7 @@ def _are_wanted(shapes: WorkShapes, paths: Paths, kernels: Int64s, wanted: Wante
     attribution = shapes.attribution
     node = attribution.node[_first_of_instances(shapes, kernels)]
     pairs, pair = grouped_rows(paths.names_of_node[node], attribution.phase[kernels])
-    are_wanted = [
-        wanted(paths.names[path], PHASES[phase])
-        for path, phase in zip(*(key.tolist() for key in pairs), strict=True)
-    ]
+    are_wanted = [wanted(paths.names[path], PHASES[phase]) for path, phase in each_row(*pairs)]
     return np.array(are_wanted, np.bool_)[pair]
 
 
@@ -322,7 +324,8 @@ class _Describing:
     """Puts into rows what their calls cost; types of lists, and TF32, are told by the names of kernels."""
 
     def __init__(self, shapes: WorkShapes) -> None:
-        self._shapes, self._names = shapes, shapes.trace.names
+        self._shapes = shapes
+        self._names = shapes.trace.names
         self._category = classes_of(shapes.trace)
         self._cost: dict[tuple[int, str], Cost] = {}
 
@@ -352,12 +355,12 @@ class _Describing:
         )
 
     def _cost_of(self, call: int, kernels: Iterable[int]) -> Cost:
-        known = self._shapes.costs[call]
+        cost = self._shapes.costs[call]
         described = self._shapes.calls[call]
-        assert known is not None
+        assert cost is not None
         assert described is not None
-        if known.bytes is not None or not described.has_lists:
-            return known
+        if cost.bytes is not None or not described.has_lists:
+            return cost
         dtype = next(filter(None, (number_type(self._names[kernel]) for kernel in kernels)), "")
         key = call, dtype
         if key not in self._cost:

@@ -79,9 +79,13 @@ class OneGpu:
     """The measured work of one GPU, positions in `Work`; `communicates` says it per name."""
 
     def __init__(self, extents: Extents, rows: Int64s, communicates: Bools, number: int) -> None:
-        trace, everything = extents.attribution.trace, extents.attribution.of_all_work.trace.work
-        self.rows, self.number, self.label = rows, number, extents.gpus[number]
-        self.names, self.work = trace.names, trace.work.take(rows)
+        trace = extents.attribution.trace
+        everything = extents.attribution.of_all_work.trace.work
+        self.rows = rows
+        self.number = number
+        self.label = extents.gpus[number]
+        self.names = trace.names
+        self.work = trace.work.take(rows)
         everything = everything.take(extents.gpu_of_all == number)
         computing = everything.take(_computes(everything, communicates))
         self.any_compute = union(computing.start_ns, computing.end_ns)
@@ -92,7 +96,8 @@ class OneGpu:
 
         Time in which several run is given to the one that started first, so the times sum to the union.
         """
-        work, rows = self.work, np.flatnonzero(self.communicates)
+        work = self.work
+        rows = np.flatnonzero(self.communicates)
         rows = rows[np.lexsort((work.end_ns[rows], work.start_ns[rows]))]
         reach = np.maximum.accumulate(work.end_ns[rows])
         before = np.concatenate([work.start_ns[rows[:1]], reach[:-1]])

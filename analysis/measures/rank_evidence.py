@@ -118,7 +118,8 @@ class _Rank:
     """One report with its collectives, from which the evidence is collected."""
 
     def __init__(self, partition: Partition, held: Exchanges) -> None:
-        self.partition, self.held = partition, held
+        self.partition = partition
+        self.held = held
         self.attribution = partition.attribution
         self.trace, self.work = self.attribution.trace, self.attribution.trace.work
         self.loop = partition.steps.loops[0]
@@ -152,7 +153,8 @@ class _Rank:
         threads = marked(launches.thread[launched[launched >= 0]], len(self.trace.threads))
         calls = launches.take(threads[launches.thread])
         calling = union(calls.start_ns, calls.end_ns)
-        start_ns, end_ns = calling.end_ns[:-1], calling.start_ns[1:]
+        start_ns = calling.end_ns[:-1]
+        end_ns = calling.start_ns[1:]
         is_long = end_ns - start_ns > PAUSE_NS
         return Intervals(start_ns[is_long], end_ns[is_long])
 
@@ -171,7 +173,8 @@ class _Rank:
         """Return how long copies last by direction and step, whatever runs beside them, ns."""
         of_name = np.array([COPIES.index(copy_called(name)) for name in self.trace.names] or [0], np.int64)
         rows = np.flatnonzero((self.work.kind == MEMCPY) & (self.work.process == self.loop.process))
-        step, direction = self._step_of(rows), of_name[self.work.name_id[rows]]
+        step = self._step_of(rows)
+        direction = of_name[self.work.name_id[rows]]
         lasts_ns = self.work.duration_ns[rows]
         return {
             COPIES[number]: summed(step, np.where(direction == number, lasts_ns, 0), self.steps)
@@ -194,8 +197,8 @@ class _Rank:
         in_forward = kind[self.phase == _FORWARD]
         in_last = kind[(self.phase == _BACKWARD) & ~follows[self.row]]
         early: Bools = follows[self.row] & ~np.isin(kind, in_forward) & np.isin(kind, in_last)
-        on_gpu = np.array([copy_called(name) == ON_GPU for name in self.trace.names] or [False], np.bool_)
-        copies = np.flatnonzero(follows & (self.work.kind == MEMCPY) & on_gpu[self.work.name_id] & early.any())
+        on_gpu = self.trace.work_named(lambda name: copy_called(name) == ON_GPU)
+        copies = np.flatnonzero(follows & (self.work.kind == MEMCPY) & on_gpu & early.any())
         both = np.concatenate([self.row[early], copies])
         return Early(
             early,
@@ -210,7 +213,8 @@ class _Rank:
         rows = rows[np.argsort(self.trace.launches.start_ns[self.work.launch[rows]], kind="stable")]
         phase = self.attribution.phase[rows]
         is_known = np.isin(phase, (_FORWARD, _BACKWARD, _OPTIMIZER))
-        rows, phase = rows[is_known], phase[is_known]
+        rows = rows[is_known]
+        phase = phase[is_known]
         before = np.concatenate([phase[:1], phase[:-1]])
         updates = np.cumsum((phase == _OPTIMIZER) & (before != _OPTIMIZER))
         batch = np.cumsum((phase == _FORWARD) & (before != _FORWARD))
@@ -228,7 +232,8 @@ class _Rank:
         launches = self.trace.launches
         launch = np.flatnonzero(marked(self.work.launch, len(launches)))
         order = launch[np.lexsort((launches.start_ns[launch], launches.thread[launch]))]
-        end_ns, thread = launches.end_ns[order], launches.thread[order]
+        end_ns = launches.end_ns[order]
+        thread = launches.thread[order]
         since_ns = np.zeros(len(launches) + 1, np.int64)
         same = thread[1:] == thread[:-1]
         since_ns[order[1:]] = np.where(same, np.maximum(end_ns[1:] - end_ns[:-1], 0), 0)
@@ -236,7 +241,9 @@ class _Rank:
 
     def _reads(self) -> Reads:
         """Return the collectives outside of forward, backward and optimizer whose end the program waits for."""
-        kernels, launches, calls = self.held.kernels, self.trace.launches, self.trace.calls
+        kernels = self.held.kernels
+        launches = self.trace.launches
+        calls = self.trace.calls
         waiting, handling, values, barriers = np.zeros((4, self.steps), np.int64)
         inside = np.isin(self.phase, (_FORWARD, _BACKWARD, _OPTIMIZER))
         needed = np.isin(kernels.collective, [COLLECTIVES.index(name) for name in NEEDED])
@@ -277,9 +284,8 @@ class _Rank:
 
     def _maps(self) -> Maps:
         """Return sums of integers in backward behind a copy to the GPU: of DDP's maps of used parameters."""
-        trace, work = self.trace, self.work
-        adds = np.array([ADDS_INTEGERS.search(name) is not None for name in trace.names] or [False], np.bool_)
-        is_map = adds[work.name_id[self.row]] & (self.phase == _BACKWARD)
+        trace = self.trace
+        is_map = trace.work_named(ADDS_INTEGERS.search)[self.row] & (self.phase == _BACKWARD)
         parameters = 0
         for kernel in np.flatnonzero(is_map).tolist():
             copy = self._copy_before(int(self.row[kernel]))
@@ -287,19 +293,19 @@ class _Rank:
             if copy >= 0 and trace.copies is not None:
                 of_copy = trace.copies.bytes[trace.copies.work == copy]
                 parameters = int(of_copy.max(initial=0)) // MAP_BYTES
-        to_cpu = np.array([name == TO_CPU for name in trace.names] or [False], np.bool_)
-        is_copied = to_cpu[work.name_id] & (self.attribution.phase == _BACKWARD)
+        is_copied = trace.work_named(TO_CPU.__eq__) & (self.attribution.phase == _BACKWARD)
         return Maps(is_map, parameters, bool(is_map.any() and is_copied.any()))
 
     def _copy_before(self, row: int) -> int:
         """Return the copy to the GPU that the thread of some work launched just before it; -1 if it did not."""
-        work, launches = self.work, self.trace.launches
+        work = self.work
+        launches = self.trace.launches
         launch = int(work.launch[row])
         if launch < 0:
             return -1
         thread = launches.thread[launch]
-        mine = (work.launch >= 0) & (launches.thread[work.launch] == thread)
-        begun_ns = np.where(mine, launches.start_ns[work.launch], launches.start_ns[launch])
+        is_of_thread = (work.launch >= 0) & (launches.thread[work.launch] == thread)
+        begun_ns = np.where(is_of_thread, launches.start_ns[work.launch], launches.start_ns[launch])
         earlier = np.flatnonzero(begun_ns < launches.start_ns[launch])
         if not len(earlier):
             return -1
@@ -334,7 +340,8 @@ class _CallLine:
 
     def __init__(self, partition: Partition, threads: Int64s) -> None:
         trace = partition.attribution.trace
-        launches, work = trace.launches, trace.work
+        launches = trace.launches
+        work = trace.work
         assert trace.calls is not None
         rows = np.flatnonzero(np.isin(launches.thread, threads))
         self.order = rows[np.lexsort((launches.start_ns[rows], launches.thread[rows]))]
@@ -348,8 +355,7 @@ class _CallLine:
         computes = np.isin(self.kind, (KERNEL_LAUNCH, OTHER_LAUNCH)) & ~is_exchange
         self.computed = np.cumsum(computes)
         self.waits = np.flatnonzero(self.kind == SYNCHRONIZATION)
-        to_cpu = np.array([name == TO_CPU for name in trace.names] or [False], np.bool_)
-        self.is_copy = marked(work.launch[to_cpu[work.name_id]], len(launches))[self.order]
+        self.is_copy = marked(work.launch[trace.work_named(TO_CPU.__eq__)], len(launches))[self.order]
 
     def read_after(self, launch: int) -> _Read | None:
         """Return the next wait of the thread after a launch call; None if it computes more before."""

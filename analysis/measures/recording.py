@@ -45,7 +45,8 @@ def recording(partition: Partition, account: Account, *, unrecorded_step_ns: flo
 
     `account` has the sums of the partition. Both are of a report with steps.
     """
-    attribution, timed = partition.attribution, Recording(account.recorded_ns, account.busy_ns)
+    attribution = partition.attribution
+    timed = Recording(account.recorded_ns, account.busy_ns)
     marks = [fact.mark for fact in attribution.trace.facts if isinstance(fact.mark, UnrecordedMark)]
     if unrecorded_step_ns is not None:
         given_ns = unrecorded_step_ns
@@ -55,15 +56,13 @@ def recording(partition: Partition, account: Account, *, unrecorded_step_ns: flo
     if not marks:
         return timed
     step_ns = [ns for mark in marks for ns in mark.step_ns]
-    spans_ns = {
-        phase: [ns for mark in marks for name, times in mark.span_ns.items() if name == phase for ns in times]
-        for phase in PHASES
-    }
-    phases = {
-        phase: PhaseAlone(span_ns := median(spans), min(1.0, _working_ns(account, phase) / span_ns))
-        for phase, spans in spans_ns.items()
-        if spans and median(spans) > 0 and _working_ns(account, phase)
-    }
+    phases = {}
+    for phase in PHASES:
+        spans_ns = [ns for mark in marks for name, times in mark.span_ns.items() if name == phase for ns in times]
+        span_ns = median(spans_ns) if spans_ns else 0
+        working_ns = _working_ns(account, phase)
+        if span_ns > 0 and working_ns:
+            phases[phase] = PhaseAlone(span_ns, min(1.0, working_ns / span_ns))
     timed = replace(
         timed,
         unrecorded_step_ns=median(step_ns),
@@ -113,10 +112,8 @@ def _doubt(partition: Partition, marks: Sequence[UnrecordedMark], timed: Recordi
         allocations = [pair for of_process in recorded for pair in of_process.allocations]
         differs = [other_shapes > SAME * len(shapes)]
         differs += [_differs([mark.sizes], sizes)] if mark.sizes is not None else []
-        if mark.allocations is not None:
-            differs += [
-                _differs([own], [pair[n] for pair in allocations]) for n, own in enumerate(mark.allocations)
-            ]
+        for place, count in enumerate(mark.allocations or ()):
+            differs.append(_differs([count], [pair[place] for pair in allocations]))
         if any(differs):
             return OTHER_WORK
     return ""
@@ -126,13 +123,15 @@ def _differs(timed: Sequence[int], measured: Sequence[int]) -> bool:
     """Return whether the medians differ by more than 2%; of what one side does not say, nothing is known."""
     if not measured:
         return False
-    own, other = median(timed), median(measured)
-    return abs(own - other) > SAME * max(own, other)
+    timed_median = median(timed)
+    measured_median = median(measured)
+    return abs(timed_median - measured_median) > SAME * max(timed_median, measured_median)
 
 
 def _is_watched(partition: Partition) -> bool:
     """Return whether the report has work from before the measured block."""
-    attribution, trace = partition.attribution, partition.attribution.trace
+    attribution = partition.attribution
+    trace = partition.attribution.trace
     begins_ns = [
         fact.at_ns for fact in trace.facts if isinstance(fact.mark, TrainingMark) and fact.mark.event == "measure"
     ]
@@ -154,7 +153,9 @@ def _pauses_ns(partition: Partition) -> float | None:
 
     A phase lasts on the GPU and on the CPU, which may work long before it launches the first kernel.
     """
-    work, table, of_steps_ns = partition.attribution.trace.work, partition.table, list[float]()
+    work = partition.attribution.trace.work
+    table = partition.table
+    of_steps_ns = list[float]()
     spans = Extents(partition.attribution, include_warm_up=partition.include_warm_up).spans()
     named = spans.take((spans.kind < len(PHASES)) & (spans.kind != PHASES.index(OTHER)))
     in_phases = union(
@@ -163,7 +164,8 @@ def _pauses_ns(partition: Partition) -> float | None:
     for loop, choice in zip(partition.steps.loops, partition.choices, strict=True):
         rows = np.flatnonzero(work.process == loop.process)
         busy = union(work.start_ns[rows], work.end_ns[rows])
-        start_ns, end_ns = busy.end_ns[:-1], busy.start_ns[1:]
+        start_ns = busy.end_ns[:-1]
+        end_ns = busy.start_ns[1:]
         outside_ns = end_ns - start_ns - in_phases.covered(start_ns, end_ns)
         step = np.searchsorted(table.end_ns[loop.rows], end_ns, "left")
         long = (outside_ns > PAUSE_NS) & (step < len(loop.rows)) & (start_ns >= table.before_ns[loop.rows[0]])

@@ -11,8 +11,10 @@ host's times are sums; and the end of a run of work is the largest of such sums.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..account import Partition
 from ..support.small_numbers import medians
@@ -56,7 +58,8 @@ def replay_error(timeline: Timeline) -> float:
 def recorded_step_ns(timeline: Timeline) -> float:
     """Return how long one of the replayed steps took, as recorded."""
     window = timeline.window
-    return float(_step((window.ends_ns - window.host.start_ns[0])[:, None].astype(np.float64), timeline)[0])
+    ends_ns = (window.ends_ns - window.host.start_ns[0]).astype(np.float64)
+    return float(_step(ends_ns[:, None], timeline)[0])
 
 
 def step_ns(timelines: Sequence[Timeline], factors: Floats) -> Floats:
@@ -83,27 +86,44 @@ def emptied_ns(emptied: Timeline, factors: Floats) -> Floats:
 
 def _replayed(timelines: Sequence[Timeline], factors: Floats) -> tuple[Floats, Floats, Floats]:
     """Return when steps end, and when the host begins and leaves phases that are emptied; columns are replays."""
-    first, work = timelines[0], timelines[0].window.work
-    columns = {name: np.stack([getattr(timeline, name) for timeline in timelines]) for name in CHANGING}
-    factor = factors[:, first.phase] if factors.ndim > 1 else np.repeat(factors[:, None], len(first.phase), axis=1)
-    before, own, lag = (columns[name] for name in ("before_ns", "own_ns", "lag_ns"))
-    before = np.where(before > PAUSE_NS, before, before * factor)
-    own = np.where(first.scaled & (own <= PAUSE_NS), own * factor, own)
-    called_ns = np.cumsum(before + own, axis=1) - own  # when each call begins, if none waits
-    lag = np.where(lag < LONGEST_LAG_NS, lag * factor[:, work.call], lag)
+    first = timelines[0]
+    columns = {name: _stacked(timelines, name) for name in CHANGING}
+    factor = np.repeat(factors[:, None], len(first.phase), axis=1)
+    if factors.ndim > 1:
+        factor = factors[:, first.phase]
+    before_ns = columns["before_ns"]
+    before_ns = np.where(before_ns > PAUSE_NS, before_ns, before_ns * factor)
+    own_ns = columns["own_ns"]
+    own_ns = np.where(first.scaled & (own_ns <= PAUSE_NS), own_ns * factor, own_ns)
+    called_ns = np.cumsum(before_ns + own_ns, axis=1) - own_ns  # when each call begins, if none waits
     # Work by run: when its end would be if only its launch call mattered, and how long it keeps its stream.
-    order, begin = first.program.work, first.program.first
-    kept, duration = columns["kept"][:, order], columns["duration_ns"][:, order]
-    reaches = np.where(kept, (called_ns[:, work.call] + lag)[:, order] + duration, -np.inf)
-    takes = np.cumsum(np.where(kept, columns["gap_ns"][:, order] + duration, 0.0), axis=1)
-    until = takes[:, np.append(begin[1:], len(order)) - 1]
-    run = np.diff(until, axis=1, prepend=0.0).T.copy()
-    latest = (np.maximum.reduceat(reaches - takes, begin, axis=1) + until).T.copy()
-    return _followed(first, run, latest, called_ns.T, own.T, columns["waits"].T)
+    order = first.program.work
+    begin = first.program.first
+    call = first.window.work.call[order]
+    lag_ns = columns["lag_ns"][:, order]
+    lag_ns = np.where(lag_ns < LONGEST_LAG_NS, lag_ns * factor[:, call], lag_ns)
+    is_kept = columns["kept"][:, order]
+    duration_ns = columns["duration_ns"][:, order]
+    reaches_ns = np.where(is_kept, called_ns[:, call] + lag_ns + duration_ns, -np.inf)
+    takes_ns = np.cumsum(np.where(is_kept, columns["gap_ns"][:, order] + duration_ns, 0.0), axis=1)
+    until_ns = takes_ns[:, np.append(begin[1:], len(order)) - 1]
+    latest_ns = np.maximum.reduceat(reaches_ns - takes_ns, begin, axis=1) + until_ns
+    run_ns = np.diff(until_ns, axis=1, prepend=0.0)
+    return _followed(first, run_ns.T.copy(), latest_ns.T.copy(), called_ns.T, own_ns.T, columns["waits"].T)
+
+
+def _stacked(timelines: Sequence[Timeline], name: str) -> NDArray[Any]:
+    """Return a column of some timelines, a row for each."""
+    return np.stack([getattr(timeline, name) for timeline in timelines])
 
 
 def _followed(
-    timeline: Timeline, run_ns: Floats, latest_ns: Floats, called_ns: Floats, own_ns: Floats, waits: Bools
+    timeline: Timeline,
+    run_ns: Floats,
+    latest_ns: Floats,
+    called_ns: Floats,
+    own_ns: Floats,
+    waits: Bools,
 ) -> tuple[Floats, Floats, Floats]:
     """Follow the operations in their order; return what `_replayed` does.
 
@@ -113,42 +133,46 @@ def _followed(
     earlier_ns = timeline.program.earlier_ns - timeline.window.host.start_ns[0]
     run = earlier = len(earlier_ns)
     replays = called_ns.shape[1]
-    ends = np.empty((earlier + len(run_ns), replays))
-    ends[:earlier] = earlier_ns[:, None]
-    waited = np.zeros(replays)  # how long the host has waited so far
+    ends_ns = np.empty((earlier + len(run_ns), replays))
+    ends_ns[:earlier] = earlier_ns[:, None]
+    waited_ns = np.zeros(replays)  # how long the host has waited so far
     step_ends: list[Floats] = []
     begins: list[Floats] = []
     leaves: list[Floats] = []
     begun = run
     for kind, call, after_ns, behind in timeline.program.operations:
-        if kind == RUN:
-            ready = ends[behind[0]] if len(behind) == 1 else ends[list(behind)].max(axis=0)
-            ends[run] = np.maximum(ready + run_ns[run - earlier], waited + latest_ns[run - earlier])
-            run += 1
-        elif kind == BEGIN:
+        if kind == BEGIN:
             begun = run
-        elif kind == END:
-            at = waited + called_ns[min(call, len(called_ns) - 1)]  # of a step without work of its own
-            step_ends.append(ends[begun:run].max(axis=0) if run > begun else at)
+            continue
+        if kind == END:
+            now_ns = waited_ns + called_ns[min(call, len(called_ns) - 1)]  # of a step without work of its own
+            step_ends.append(ends_ns[begun:run].max(axis=0) if run > begun else now_ns)
+            continue
+        ended_ns = ends_ns[behind[0]] if len(behind) == 1 else ends_ns[list(behind)].max(axis=0)
+        if kind == RUN:
+            number = run - earlier
+            ends_ns[run] = np.maximum(ended_ns + run_ns[number], waited_ns + latest_ns[number])
+            run += 1
         elif kind == EMPTY:
-            at = waited + (called_ns[call - 1] + own_ns[call - 1] if call else 0.0)
-            leaves.append(at)
-            begins.append(np.maximum(at, ends[list(behind)].max(axis=0)))
-            waited = waited + begins[-1] - at
-        else:
-            ended, at = ends[list(behind)].max(axis=0), waited + called_ns[call]
-            more = np.maximum(ended + after_ns - at - (own_ns[call] if kind == WAIT else 0.0), 0.0)
+            now_ns = waited_ns + (called_ns[call - 1] + own_ns[call - 1] if call else 0.0)
+            leaves.append(now_ns)
+            begins.append(np.maximum(now_ns, ended_ns))
+            waited_ns = waited_ns + begins[-1] - now_ns
+        elif kind == ROOM or waits[call].any():
+            now_ns = waited_ns + called_ns[call]
+            more_ns = np.maximum(ended_ns + after_ns - now_ns - (own_ns[call] if kind == WAIT else 0.0), 0.0)
             still = kind == ROOM or waits[call]
-            waited = waited + np.where(still & ((ended > at) | (kind != WAIT)), more, 0.0)
-    leaves.append(waited + called_ns[-1] + own_ns[-1])
+            waited_ns = waited_ns + np.where(still & ((ended_ns > now_ns) | (kind != WAIT)), more_ns, 0.0)
+    leaves.append(waited_ns + called_ns[-1] + own_ns[-1])
     return np.stack(step_ends), np.array(begins), np.array(leaves[1:])
 
 
-def _step(ends: Floats, timeline: Timeline) -> Floats:
+def _step(ends_ns: Floats, timeline: Timeline) -> Floats:
     """Return the step that the ends of steps give, by replay; of a single one, since the window's begin."""
-    if len(ends) == 1:
-        return np.asarray(ends[0], np.float64)
-    recorded = np.diff(timeline.window.ends_ns)
-    varies = len(recorded) > 1 and np.ptp(recorded) > STEADY * medians(recorded)
-    steps = np.diff(ends, axis=0)
-    return np.asarray(medians(steps.T) if varies else steps.mean(axis=0), np.float64)
+    if len(ends_ns) == 1:
+        return np.asarray(ends_ns[0], np.float64)
+    recorded_ns = np.diff(timeline.window.ends_ns)
+    steps_ns = np.diff(ends_ns, axis=0)
+    if len(recorded_ns) > 1 and np.ptp(recorded_ns) > STEADY * medians(recorded_ns):
+        return medians(steps_ns.T)
+    return np.asarray(steps_ns.mean(axis=0), np.float64)

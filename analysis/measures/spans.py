@@ -17,7 +17,7 @@ from ..attribution.causes import Attribution
 from ..attribution.places import Instances, projections
 from ..attribution.steps import measured_steps
 from ..attribution.user_ranges import named_phases
-from ..support.small_numbers import bounds, grouped_rows, summed
+from ..support.small_numbers import bounds, each_row, grouped_rows, summed
 from ..trace import KERNEL, Bools, Columns, Int32s, Int64s
 from ..vocabulary import BACKWARD, FORWARD, OTHER, PHASES, SERVING
 
@@ -56,19 +56,22 @@ class Extents:
     """The phases and steps of an attribution in time, and their work."""
 
     def __init__(self, attribution: Attribution, *, include_warm_up: bool = False) -> None:
-        self.attribution, self._places = attribution, Instances(attribution)
-        self._left_out = np.append(attribution.warm_up, False) & (not include_warm_up)  # per node
+        self.attribution = attribution
+        self._places = Instances(attribution)
+        self._left_out = attribution.left_out(include_warm_up=include_warm_up)
         #: The measured steps in order of start: positions in the attribution's ranges.
         self.steps = measured_steps(attribution, include_warm_up=include_warm_up)
         self._counted: Bools = ~self._left_out[attribution.node]  # per piece of work
         self.kept: Int64s = np.flatnonzero(self._counted)
         # Processes number their GPUs themselves, so equal numbers in two processes need not be one GPU.
-        work, processes = attribution.of_all_work.trace.work, attribution.trace.processes
+        work = attribution.of_all_work.trace.work
+        processes = attribution.trace.processes
         (owners, devices), gpu = grouped_rows(work.process, work.device_id)
-        self.gpu_of_all, self.gpu = gpu.astype(np.int32), gpu.astype(np.int32)[attribution.rows_of_all]
+        self.gpu_of_all = gpu.astype(np.int32)
+        self.gpu = gpu.astype(np.int32)[attribution.rows_of_all]
         self.gpus = [
             f"GPU {device}" + (f" of {processes[owner].process_id}" if (devices == device).sum() > 1 else "")
-            for owner, device in zip(owners.tolist(), devices.tolist(), strict=True)
+            for owner, device in each_row(owners, devices)
         ]
 
     @cached_property
@@ -94,7 +97,8 @@ class Extents:
     def spans(self, *, apart: bool = True) -> Spans:
         """Return the spans of all phases and measured steps; with `apart` one per GPU."""
         gpu = self.gpu if apart else np.zeros_like(self.gpu)
-        attribution, ranges = self.attribution, self.attribution.ranges
+        attribution = self.attribution
+        ranges = self.attribution.ranges
         projected = projections(self._places, self.kept, attribution, gpu, attribution.trace.work.kind == KERNEL)
         parts = []
         for kind in (self._phases, np.where(self._step >= 0, STEP, -1).astype(np.int32)):
@@ -121,7 +125,8 @@ class Extents:
 
     def _unranged(self, kind: Int32s, gpu: Int32s, rows: Int64s, group: Int64s) -> Spans:
         """Return the spans, by group, of pieces of work that no range of their phase is around."""
-        work, no = self.attribution.trace.work, np.zeros(len(kind), np.bool_)
+        work = self.attribution.trace.work
+        no = np.zeros(len(kind), np.bool_)
         start, end = bounds(group, work.start_ns[rows], work.end_ns[rows], len(kind))
         kernel_ns = np.where(work.kind[rows] == KERNEL, work.duration_ns[rows], 0)
         return Spans(kind, gpu, start, end, summed(group, kernel_ns, len(kind)), no, end, end, no)
@@ -129,7 +134,9 @@ class Extents:
     @cached_property
     def _phases(self) -> Int32s:
         """Per instance: the phase it opens, outside of the same phase, or -1; no forward inside backward."""
-        places, forest, attribution = self._places, self._places.forest, self.attribution
+        places = self._places
+        forest = self._places.forest
+        attribution = self.attribution
         opens = named_phases(attribution.facts, attribution.ranges)[forest.range].astype(np.int32)
         opens[self._left_out[places.node]] = -1
         opens[attribution.recompute[places.node] & (opens == PHASES.index(FORWARD))] = -1

@@ -11,9 +11,10 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..attribution.places import Instances, Paths, projections
 from ..attribution.steps import measured_steps, step_numbers, step_of_nodes
+from ..readers.columns import Interner
 from ..report import Path
-from ..support.small_numbers import bounds, grouped_rows, rows_of_each, summed
-from ..trace import KERNEL, KINDS, Int64s
+from ..support.small_numbers import bounds, each_row, grouped_rows, rows_of_each, summed
+from ..trace import KERNEL, KINDS, Int64s, marked
 from ..vocabulary import PHASES
 from ..vocabulary.served import Held, held
 from .spans import STEP, Extents
@@ -77,9 +78,11 @@ class RangeSteps:
 def steps_of(attribution: Attribution, *, include_warm_up: bool = False) -> tuple[StepFigures, ...]:
     """Measure every step as a whole."""
     extents = Extents(attribution, include_warm_up=include_warm_up)
-    work, ranges = attribution.trace.work, attribution.ranges
+    work = attribution.trace.work
+    ranges = attribution.ranges
     rows = np.flatnonzero(extents.inside(STEP))
-    step, count = extents.step_of[rows], len(extents.steps)
+    step = extents.step_of[rows]
+    count = len(extents.steps)
     phase = attribution.phase[rows]
     kernel = work.kind[rows] == KERNEL
     phase_ns = np.zeros((count, len(PHASES)), np.int64)
@@ -87,10 +90,10 @@ def steps_of(attribution: Attribution, *, include_warm_up: bool = False) -> tupl
     start, end = bounds(step, work.start_ns[rows], work.end_ns[rows], count)
     kernels = np.bincount(step[kernel], minlength=count)
     cpu_ns = (ranges.end_ns - ranges.start_ns)[extents.steps]
-    told = step_numbers(attribution, include_warm_up=include_warm_up).tolist()
+    step_number = step_numbers(attribution, include_warm_up=include_warm_up).tolist()
     return tuple(
         StepFigures(
-            step=told[number],
+            step=step_number[number],
             phase_ns=tuple(phase_ns[number].tolist()),
             kernels=int(kernels[number]),
             span_ns=int(end[number]) - int(start[number]) if end[number] >= start[number] else None,
@@ -105,33 +108,32 @@ def ranges_of(
     attribution: Attribution, naming: Callable[[Path], Path], *, include_warm_up: bool = False
 ) -> tuple[RangeSteps, ...]:
     """Measure every path in every step; paths that `naming` gives one name are added up."""
-    paths, places = Paths(attribution), Instances(attribution)
-    number: dict[tuple[Path, int], int] = {}
-    names = [
-        number.setdefault((naming(path), phase), len(number))
-        for path, phase in zip(paths.paths, paths.phase, strict=False)
-    ]
+    paths = Paths(attribution)
+    places = Instances(attribution)
+    number = Interner[tuple[Path, int]]()
+    names = [number((naming(path), phase)) for path, phase in zip(paths.paths, paths.phase, strict=False)]
     step_of_node = step_of_nodes(attribution, include_warm_up=include_warm_up)
-    counted = (step_of_node >= 0) & (include_warm_up | ~np.append(attribution.warm_up, False))
+    counted = (step_of_node >= 0) & ~attribution.left_out(include_warm_up=include_warm_up)
     work = np.flatnonzero(counted[attribution.node])
     one_group = np.zeros(len(attribution.node), np.int32)
     rows = projections(places, work, attribution, one_group, attribution.trace.work.kind == KERNEL)
     node = places.node[rows.instance]
-    rows, node = rows.take(step_of_node[node] >= 0), node[step_of_node[node] >= 0]
+    rows = rows.take(step_of_node[node] >= 0)
+    node = node[step_of_node[node] >= 0]
     # Instances that have linked work, or are below one that has.
-    linked = np.zeros(len(places.node), np.bool_)
-    linked[places.of_node[:-1][attribution.linked]] = True
+    linked = marked(places.of_node[:-1][attribution.linked], len(places.node))
     span_ns = np.where(places.forest.below(linked)[rows.instance], np.nan, rows.end_ns - rows.start_ns)
     (name, step), cell = grouped_rows(np.array(names, np.int64)[paths.of_node[node]], step_of_node[node])
-    told = step_numbers(attribution, include_warm_up=include_warm_up)[step]
-    columns = told, summed(cell, rows.kernel_ns, len(step)), np.bincount(cell, span_ns, len(step))
+    step_number = step_numbers(attribution, include_warm_up=include_warm_up)[step]
+    kernel_ns = summed(cell, rows.kernel_ns, len(step))
+    span_ns = np.bincount(cell, span_ns, len(step))
     named = list(number)
-    return tuple(
-        RangeSteps(
-            named[of_name][0], PHASES[named[of_name][1]], *(tuple(column[of].tolist()) for column in columns)
-        )
-        for (of_name,), of in rows_of_each(name)
-    )
+    ranges = []
+    for (of_name,), cells in rows_of_each(name):
+        path, phase = named[of_name]
+        columns = (tuple(column[cells].tolist()) for column in (step_number, kernel_ns, span_ns))
+        ranges.append(RangeSteps(path, PHASES[phase], *columns))
+    return tuple(ranges)
 
 
 #: The time of each row of kernels in each measured step, ns, by path, phase, kind and kernel.
@@ -145,12 +147,13 @@ def step_times(attribution: Attribution, *, include_warm_up: bool = False) -> St
         return {}
     step = step_of_nodes(attribution, include_warm_up=include_warm_up)[attribution.node]
     rows = np.flatnonzero(step >= 0)
-    work, paths = attribution.trace.work.take(rows), Paths(attribution)
+    work = attribution.trace.work.take(rows)
+    paths = Paths(attribution)
     path_of_work = paths.names_of_node[attribution.node[rows]]
     keys, group = grouped_rows(path_of_work, attribution.phase[rows], work.kind, work.name_id)
     times_ns = np.zeros((len(keys[0]), steps), np.int64)
     np.add.at(times_ns, (group, step[rows]), work.duration_ns)
-    return {
-        (paths.names[path], PHASES[phase], KINDS[kind], attribution.trace.names[name]): of_steps_ns
-        for path, phase, kind, name, of_steps_ns in zip(*(key.tolist() for key in keys), times_ns, strict=True)
-    }
+    by_row = {}
+    for (path, phase, kind, name), of_steps_ns in zip(each_row(*keys), times_ns, strict=True):
+        by_row[paths.names[path], PHASES[phase], KINDS[kind], attribution.trace.names[name]] = of_steps_ns
+    return by_row

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..attribution.causes import Attribution
 from ..support.small_numbers import medians, rows_of_each
-from ..trace import Bools, Int8s, Int32s, Int64s, Trace
+from ..trace import Bools, Int8s, Int32s, Int64s, Trace, marked
 from .gpu_time import Floats, GpuTime
 from .host_line import RECORDS, STREAM_WAITS, SYNCHRONIZES, Window
 
@@ -108,11 +108,23 @@ class Timeline(GpuTime):
         """The step of each piece of work."""
         return self.step_of_call[self.window.work.call]
 
+    def pausing(self, calls: Bools | Int64s, most_ns: float) -> Timeline:
+        """Return the timeline whose host takes so long before some calls at most, ns."""
+        before_ns = self.before_ns.copy()
+        before_ns[calls] = np.minimum(before_ns[calls], most_ns)
+        return replace(self, before_ns=before_ns)
+
+    def returning(self, calls: Bools | Int64s) -> Timeline:
+        """Return the timeline whose host waits for nothing in some calls, which take no time."""
+        own_ns = self.own_ns.copy()
+        own_ns[calls] = 0.0
+        waits = self.waits.copy()
+        waits[calls] = False
+        return replace(self, own_ns=own_ns, waits=waits)
+
     def without(self, work: Bools) -> Timeline:
         """Return the timeline without some work, and without the calls that launch it."""
-        calls = np.zeros(len(self.before_ns), np.bool_)
-        calls[self.window.work.call[work]] = True
-        return self.without_calls(calls, work)
+        return self.without_calls(marked(self.window.work.call[work], len(self.before_ns)), work)
 
     def without_calls(self, calls: Bools, work: Bools) -> Timeline:
         """Return the timeline without some calls, the host's time for them, and some work."""
@@ -145,8 +157,11 @@ def first_calls(timeline: Timeline) -> Int64s:
 
 class _Recorded:
     def __init__(self, attribution: Attribution, window: Window) -> None:
-        self.window, self.host, self.work = window, window.host, window.work
-        self.trace, self.phase = attribution.of_all_work.trace, attribution.of_all_work.phase[window.work.row]
+        self.window = window
+        self.host = window.host
+        self.work = window.work
+        self.trace = attribution.of_all_work.trace
+        self.phase = attribution.of_all_work.phase[window.work.row]
         self.lasted_ns = (self.host.end_ns - self.host.start_ns).astype(np.float64)
         self.synchronizes = self.host.kind == SYNCHRONIZES
         both = np.concatenate([self.work.stream_id, window.earlier.stream_id])
@@ -160,7 +175,8 @@ class _Recorded:
         program, ready_ns = _Compiling(self).program()
         lag_ns, gap_ns = self._lags(ready_ns)
         own_ns = self.own_ns.copy()
-        staged, call = self.staged, self.work.call[self.staged]
+        staged = self.staged
+        call = self.work.call[self.staged]
         own_ns[call] = np.maximum(
             self.host.end_ns[call] - np.maximum(self.host.start_ns[call], ready_ns[staged]), 0
         )
@@ -250,7 +266,9 @@ class _Compiling:
     """Makes the program: each operation ends the runs of all streams that got work since the one before."""
 
     def __init__(self, recorded: _Recorded, emptied: Int64s | None = None) -> None:
-        self.recorded, self.host, self.work = recorded, recorded.host, recorded.work
+        self.recorded = recorded
+        self.host = recorded.host
+        self.work = recorded.work
         self.emptied = (
             self.work.call[:0] if emptied is None else emptied
         )  # calls before which all work is waited for
@@ -279,26 +297,27 @@ class _Compiling:
                 self._wait(kind, call)
         self._flush(len(self.work.row))
         first = np.cumsum([0, *map(len, self.runs)])[:-1]
-        return Program(
-            tuple(self.operations), np.concatenate(self.runs), first, self.recorded.earlier_ns
-        ), self.ready_ns
+        work = np.concatenate(self.runs)
+        return Program(tuple(self.operations), work, first, self.recorded.earlier_ns), self.ready_ns
 
     def _couplings(self) -> list[tuple[int, int, int]]:
         """Return where the host and streams meet: calls, the order of several at one, and kinds of operation."""
-        of, window = self.recorded, self.recorded.window
+        recorded = self.recorded
+        call_of_work = self.work.call
         events = np.isin(self.host.kind, (RECORDS, STREAM_WAITS))
-        few = self.work.call[::LOOK_EVERY] if len(self.work.call) > of.depth else self.work.call[:0]
-        found = (
-            (END, window.end),
-            (BEGIN, window.begin),
+        few = call_of_work[::LOOK_EVERY] if len(call_of_work) > recorded.depth else call_of_work[:0]
+        calls_of_kind = (
+            (END, recorded.window.end),
+            (BEGIN, recorded.window.begin),
             (EMPTY, self.emptied),
             (ROOM, few),
-            (STAGED, self.work.call[of.staged]),
-            (WAIT, np.flatnonzero(of.synchronizes)),
+            (STAGED, call_of_work[recorded.staged]),
+            (WAIT, np.flatnonzero(recorded.synchronizes)),
             (RUN, np.flatnonzero(events)),
         )
-        couplings = {(int(call), order, kind) for order, (kind, calls) in enumerate(found) for call in calls}
-        couplings |= {(int(call), AFTER, WAIT) for call in self.work.call[of.blocking]}
+        couplings = {(call, AFTER, WAIT) for call in call_of_work[recorded.blocking].tolist()}
+        for order, (kind, calls) in enumerate(calls_of_kind):
+            couplings |= {(call, order, kind) for call in calls.tolist()}
         return sorted(couplings)
 
     def _flush(self, until: int) -> None:
@@ -319,7 +338,8 @@ class _Compiling:
 
     def _event(self, call: int) -> None:
         """Note which run an event is recorded behind, or for which run a stream is to wait."""
-        event, stream = int(self.host.event[call]), self.number.get(int(self.host.stream[call]))
+        event = int(self.host.event[call])
+        stream = self.number.get(int(self.host.stream[call]))
         if self.host.kind[call] == RECORDS and stream is not None:
             self.run_of_event[event] = self.last[stream]
         elif stream is not None and event in self.run_of_event:
@@ -333,7 +353,8 @@ class _Compiling:
             if behind:
                 self.operations.append(Operation(ROOM, call, ROOM_NS, behind))
             return
-        event, stream = int(self.host.event[call]), self.number.get(int(self.host.stream[call]))
+        event = int(self.host.event[call])
+        stream = self.number.get(int(self.host.stream[call]))
         if kind == STAGED or self.host.kind[call] != SYNCHRONIZES:  # a copy
             stream = int(self.recorded.stream[np.searchsorted(self.work.call, call)])
         behind = tuple(self.last) if stream is None else (self.last[stream],)
@@ -369,13 +390,13 @@ def _usual(name: Int32s, values_ns: Floats, counted: Bools, otherwise: float) ->
 
 def _copied(trace: Trace, rows: Int64s) -> Copied:
     """Return the copies among some work."""
-    size, from_pageable = np.zeros(len(trace.work), np.int64), np.zeros(len(trace.work), np.bool_)
+    size = np.zeros(len(trace.work), np.int64)
+    from_pageable = np.zeros(len(trace.work), np.bool_)
     if trace.copies is not None:
         size[trace.copies.work] = trace.copies.bytes
         from_pageable[trace.copies.work] = trace.copies.from_pageable
-    to_cpu = np.array([name == TO_CPU for name in trace.names] or [False])[trace.work.name_id[rows]]
-    to_gpu = np.array([name == TO_GPU for name in trace.names] or [False])[trace.work.name_id[rows]]
-    return Copied(size[rows], from_pageable[rows] & to_gpu, to_cpu)
+    from_pageable &= trace.work_named(TO_GPU.__eq__)
+    return Copied(size[rows], from_pageable[rows], trace.work_named(TO_CPU.__eq__)[rows])
 
 
 TO_GPU, TO_CPU = "[CUDA memcpy Host-to-Device]", "[CUDA memcpy Device-to-Host]"

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
 from ..support.units import count_text
-from ..trace import Bools
+from ..trace import Bools, marked
 from ..vocabulary import BACKWARD, FORWARD, PHASES
 from .fix_subject import FixSubject
 from .gpu_time import Floats
-from .host_line import SYNCHRONIZES
 from .symptoms import Change, Found, HostTime, Unjudged
 from .timeline import PAUSE_NS, Timeline
 
@@ -39,10 +37,8 @@ def allocating(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         return
 
     def change(timeline: Timeline) -> Timeline:
-        short = calls & (timeline.before_ns <= PAUSE_NS)
-        before = np.where(short, np.minimum(timeline.before_ns, CACHED_NS), timeline.before_ns)
-        own = np.where(calls, 0.0, timeline.own_ns)
-        return replace(timeline, before_ns=before, own_ns=own, waits=timeline.waits & ~calls)
+        is_short = calls & (timeline.before_ns <= PAUSE_NS)
+        return timeline.pausing(is_short, CACHED_NS).returning(calls)
 
     sentence = (
         f"Each step allocates {count_text(round(count - frees))} times from the driver and frees "
@@ -54,23 +50,19 @@ def allocating(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
 
 def anomaly(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     """Find autograd's anomaly mode, which reads after each operation of backward whether a gradient is NaN."""
-    copied, call = subject.timeline.copied, subject.work.call
+    copied = subject.timeline.copied
+    call = subject.work.call
     in_backward = subject.of_phase(BACKWARD)
     reads = copied.to_cpu & (copied.bytes == 1) & in_backward
     if subject.per_step(reads) < CHECKS or not subject.in_most_steps(call[reads]):
         return
     checks = in_backward & (subject.matching(CHECK_KERNELS) | reads)
-    after = np.minimum(call[reads] + 1, len(subject.host.row) - 1)
-    calls = np.zeros(len(subject.host.row), np.bool_)
-    calls[call[checks]] = True
-    calls[after[subject.host.kind[after] == SYNCHRONIZES]] = True
+    calls = marked(np.concatenate([call[checks], subject.waits_behind(reads)]), len(subject.host.row))
     calls[call[~checks]] = False
     in_model = np.isin(subject.timeline.phase, [PHASES.index(FORWARD), PHASES.index(BACKWARD)])
 
     def change(timeline: Timeline) -> Timeline:
-        without = timeline.without_calls(calls, checks)
-        before = np.where(in_model, np.minimum(without.before_ns, UNCHECKED_NS), without.before_ns)
-        return replace(without, before_ns=before)
+        return timeline.without_calls(calls, checks).pausing(in_model, UNCHECKED_NS)
 
     count = count_text(round(subject.per_step(reads)))
     sentence = (
@@ -87,7 +79,7 @@ def device_sync(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         return
 
     def change(timeline: Timeline) -> Timeline:
-        return replace(timeline, waits=timeline.waits & ~calls, own_ns=np.where(calls, 0.0, timeline.own_ns))
+        return timeline.returning(calls)
 
     count = round(int(calls.sum()) / subject.steps)
     times = f" {count_text(count)} times" if count > 1 else ""

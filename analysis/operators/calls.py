@@ -155,12 +155,11 @@ class OperatorCall:
 
     def with_lists_of(self, dtype: TensorType) -> OperatorCall:
         """Return the call with a type for the tensors in lists that have none."""
-        arguments = [
-            tuple(each if each.dtype.bytes else replace(each, dtype=dtype) for each in argument)
-            if isinstance(argument, tuple)
-            else argument
-            for argument in self.arguments
-        ]
+        arguments = list(self.arguments)
+        for place, argument in enumerate(arguments):
+            if isinstance(argument, tuple):
+                tensors = (each if each.dtype.bytes else replace(each, dtype=dtype) for each in argument)
+                arguments[place] = tuple(tensors)
         return replace(self, arguments=tuple(arguments))
 
     def value(self, place: int) -> str:

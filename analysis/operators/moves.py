@@ -5,7 +5,6 @@ Most kernels move more. A cache can let a GPU move less between two operators.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -256,8 +255,3 @@ def nothing(call: OperatorCall) -> list[Tensor]:  # noqa: ARG001
 def unknown(call: OperatorCall) -> list[Tensor]:  # noqa: ARG001
     """Raise Unknown: nothing tells what is written."""
     raise Unknown
-
-
-def elements(tensors: Sequence[Tensor]) -> int:
-    """Add up the elements of tensors."""
-    return sum(math.prod(each.shape) for each in tensors)

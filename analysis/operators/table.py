@@ -420,7 +420,7 @@ def _plain_shape(call: OperatorCall) -> str:
     """Write the sizes of the largest tensor; of a list, how many there are."""
     group = call.arguments[0] if call.arguments else None
     if isinstance(group, tuple) and group:
-        return f"{len(group)} tensors, {moves.elements(group):,} numbers"
+        return f"{len(group)} tensors, {sum(each.elements for each in group):,} numbers"
     largest = max(call.tensors, key=lambda each: each.elements, default=None)
     if largest:
         return "×".join(map(str, largest.shape))

@@ -2,6 +2,9 @@
 
 A report format is one line in `READERS`: what it is called, how a file of it is recognised, and where its reader
 lives. The first that recognises the file reads it; a reader's module, which imports numpy, only then.
+
+This room may import `report`, `moments`, `kernel_names` and what is below them. It promises that a stranger's file
+can do no more than be refused: a reader raises NotAReport, with a next step, and runs nothing of it.
 """
 
 from __future__ import annotations

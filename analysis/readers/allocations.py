@@ -106,8 +106,10 @@ class MarkedAllocations:
         """
         clocks = sorted(self._clocks)
         middle = (clocks[0][0] + clocks[-1][0]) // 2
-        halves = [[clock for clock in clocks if (clock[0] > middle) == is_late] for is_late in (False, True)]
-        (first_report, first_program), *second = (min(half, key=lambda c: c[0] - c[1]) for half in halves if half)
+        early = [clock for clock in clocks if clock[0] <= middle]
+        late = [clock for clock in clocks if clock[0] > middle]
+        halves = [half for half in (early, late) if half]
+        (first_report, first_program), *second = (min(half, key=lambda c: c[0] - c[1]) for half in halves)
         offset = first_report - first_program
         drift = np.zeros(len(times))
         for report, program in second:

@@ -22,8 +22,8 @@ import numpy as np
 from ..errors import NotAReport, UsageError
 from ..trace import KERNEL, Path, Trace
 from ..vocabulary.served import SECOND_RUNNER
-from .chrome_columns import whole_number
 from .chrome_events import Args, Event, TraceFile, nanoseconds
+from .chrome_values import whole_number
 from .columns import Interner
 from .graph_annotations import with_captures_at
 
@@ -68,7 +68,7 @@ def with_captures(trace: Trace, folder: FilePath) -> Trace:
     rows = rows[np.lexsort((work.start_ns[rows], work.launch[rows]))]
     replays = [part for part in np.split(rows, np.flatnonzero(np.diff(work.launch[rows])) + 1) if len(part) > 1]
     replays.sort(key=lambda part: int(work.start_ns[part[0]]))
-    names_of = [[trace.names[name] for name in work.name_id[part]] for part in replays]
+    names_of = [[*map(trace.names.__getitem__, work.name_id[part])] for part in replays]
     count = Counter(map(_counted, names_of))
     turns = Counter[Any]()
     path_of_row = dict[int, Path]()
@@ -77,7 +77,7 @@ def with_captures(trace: Trace, folder: FilePath) -> Trace:
     for part, names in zip(replays, names_of, strict=True):
         key = _counted(names)
         graphs = graphs_of_names.get(key, [])
-        if len({tuple(path for _, path in graph) for graph in graphs}) > 1 and count[key] % len(graphs):
+        if len({*map(_paths, graphs)}) > 1 and count[key] % len(graphs):
             ambiguous += 1
         elif not graphs:
             missing += 1
@@ -99,6 +99,10 @@ def with_captures(trace: Trace, folder: FilePath) -> Trace:
     if path_of_row:
         return with_captures_at(trace, captured, of_row, [*number], THREAD_NAME)
     return trace
+
+
+def _paths(graph: Graph) -> tuple[Path, ...]:
+    return tuple(path for _, path in graph)
 
 
 def _counted(kernels: Iterable[str]) -> frozenset[tuple[str, int]]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from operator import attrgetter
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,6 +18,22 @@ from ..operators.calls import type_of
 from ..trace import BETWEEN_TEXTS, KERNEL, MEMCPY, MEMSET, CallText, Int64s, Path
 from ..vocabulary.calls import LOADING, kind_of_call
 from .chrome_events import Args, Event, nanoseconds
+from .chrome_values import (
+    Id,
+    Place,
+    block_count,
+    bytes_of,
+    element_count,
+    external_ids,
+    first_known,
+    id_of,
+    integers,
+    numbered,
+    numbers_of,
+    places_of,
+    stream_of,
+    times_of,
+)
 from .columns import Interner
 from .graph_annotations import module_path, node_id
 from .memory_kinds import memory_of
@@ -93,20 +107,10 @@ WIDTHS = {
 # What Kineto writes into kernels that communicate is by PyTorch's torch/csrc/distributed/c10d/ParamCommsUtils.hpp,
 # and libkineto's output_json.cpp before it: elements and their type; bytes are their product. Types are named as
 # c10::ScalarType does, and in PyTorch's own spelling.
-#: More than any collective carries: a count beyond it is damaged.
-MOST_ELEMENTS = 1 << 48
 MESSAGE = ("collective", "group", "ranks", "sent", "received")
 
-# A process or thread as the trace numbers it; GPUs count as processes there, and streams as threads.
-Id = int | str
-Place = tuple[Id, Id]
 
-_NUMBER = re.compile(r"-?\d{1,18}")
-_SIZES = msgspec.json.Decoder(tuple[int, int, int])
-_UNKNOWN_SIZES = (0, 0, 0)
 _NOTHING = msgspec.Raw()
-# The largest number that is taken for an id.
-LARGEST = (1 << 62) - 1
 
 
 @dataclass(slots=True)
@@ -212,9 +216,9 @@ class TraceColumns:
             elif event.name == MEMORY_EVENT:
                 allocations.append(event)
             elif event.ph == "M" and event.name == "thread_name":
-                self.thread_names[_id(event.pid), _id(event.tid)] = str(event.args.name or "")
+                self.thread_names[id_of(event.pid), id_of(event.tid)] = str(event.args.name or "")
             elif event.ph == "M" and event.name == "process_name":
-                self.process_names[_id(event.pid)] = str(event.args.name or "")
+                self.process_names[id_of(event.pid)] = str(event.args.name or "")
         add = {
             WORK: self._add_work,
             LAUNCHES: self._add_launches,
@@ -238,14 +242,14 @@ class TraceColumns:
         if kind == MEMCPY:
             self._add_copies(events)
         self.work.add(
-            **_times(events),
+            **times_of(events),
             name=self._names(events, _NAME_OF_WORK[kind]),
             kind=np.full(len(events), kind),
-            device=integers([_first(event.args.device, event.pid) for event in events], 0),
-            stream=integers(list(map(_stream, events)), 0),
-            place=_places(events, self.tracks),
-            correlation=_numbers(args, "correlation", -1),
-            grid=numbered([bytes(of_work.grid) for of_work in args], _blocks),
+            device=integers([first_known(event.args.device, event.pid) for event in events], 0),
+            stream=integers(list(map(stream_of, events)), 0),
+            place=places_of(events, self.tracks),
+            correlation=numbers_of(args, "correlation", -1),
+            grid=numbered([bytes(of_work.grid) for of_work in args], block_count),
         )
 
     def _add_messages(self, args_of_work: list[Args]) -> None:
@@ -255,7 +259,7 @@ class TraceColumns:
             if args.collective is None:
                 continue
             element_bytes = int(type_of(str(args.dtype)).bytes)
-            ranks = _first(args.group_ranks, "")  # a list, or the text of one
+            ranks = first_known(args.group_ranks, "")  # a list, or the text of one
             if not isinstance(ranks, str):
                 ranks = json.dumps(ranks)
             parts = (args.group, ranks.replace(" ", ""))
@@ -265,9 +269,9 @@ class TraceColumns:
                     row,
                     self.names(str(args.collective)),
                     self.names(group),
-                    max(_count(args.group_size), 0),
-                    _bytes(args.sent, element_bytes),
-                    _bytes(args.received, element_bytes),
+                    max(element_count(args.group_size), 0),
+                    bytes_of(args.sent, element_bytes),
+                    bytes_of(args.received, element_bytes),
                 )
             )
         if messages:
@@ -297,17 +301,17 @@ class TraceColumns:
     def _add_launches(self, events: list[Event], device: int) -> None:
         self.called_devices.add(DEVICES[device])
         self.launches.add(
-            **_times(events),
-            place=_places(events, self.threads),
-            correlation=_numbers([event.args for event in events], "correlation", -1),
-            external=_external_ids(events),
+            **times_of(events),
+            place=places_of(events, self.threads),
+            correlation=numbers_of([event.args for event in events], "correlation", -1),
+            external=external_ids(events),
             call=numbered([event.name for event in events], self.calls),
         )
 
     def _add_overhead(self, events: list[Event], _: int) -> None:
         self.overhead.add(
-            **_times(events),
-            place=_places(events, self.overhead_places),
+            **times_of(events),
+            place=places_of(events, self.overhead_places),
             loads=np.fromiter((kind_of_call(event.name) == LOADING for event in events), np.uint8, len(events)),
         )
 
@@ -315,30 +319,30 @@ class TraceColumns:
         events = [event for event in events if not is_wait or event.name in SYNC_TYPES]
         args = [event.args for event in events]
         self.syncs.add(
-            **_times(events),
-            correlation=_numbers(args, "correlation", -1),
+            **times_of(events),
+            correlation=numbers_of(args, "correlation", -1),
             kind=np.array([SYNC_TYPES.get(event.name, 0) for event in events], np.int64),
-            stream=_numbers(args, "stream", -1),
-            event=_numbers(args, "waited_event" if is_wait else "recorded_event", 0),
-            record=_numbers(args, "record", -1),
-            record_stream=_numbers(args, "record_stream", -1),
-            device=_numbers(args, "device", 0),
-            context=_numbers(args, "context", 0),
+            stream=numbers_of(args, "stream", -1),
+            event=numbers_of(args, "waited_event" if is_wait else "recorded_event", 0),
+            record=numbers_of(args, "record", -1),
+            record_stream=numbers_of(args, "record_stream", -1),
+            device=numbers_of(args, "device", 0),
+            context=numbers_of(args, "context", 0),
         )
 
     def _add_ranges(self, events: list[Event], kind: int) -> None:
         args = [event.args for event in events]
-        times = _times(events)
-        place = _places(events, self.threads)
+        times = times_of(events)
+        place = places_of(events, self.threads)
         name = self._names(events, _NAME_OF_RANGE[kind])
         of_use = self._shapes_of_use[name] if kind else np.zeros(len(events), np.uint8)
         self.ranges.add(
             **times,
             name=name,
             place=place,
-            external=_external_ids(events),
-            sequence=_numbers(args, "sequence", -1),
-            forward=_numbers(args, "forward", 0),
+            external=external_ids(events),
+            sequence=numbers_of(args, "sequence", -1),
+            forward=numbers_of(args, "forward", 0),
             is_operator=np.full(len(events), int(kind > 0)),
             frame=np.full(len(events), NO_FRAME),
             weight=self._weights(events, np.flatnonzero(of_use & OF_WEIGHT)),
@@ -378,8 +382,8 @@ class TraceColumns:
         calls = self._calls_of_functions
         if calls:
             names = numbered([event.name for event in calls], self.functions)
-            places = _places(calls, self.threads)
-            self.frames.add(**_times(calls), name=names, place=places)
+            places = places_of(calls, self.threads)
+            self.frames.add(**times_of(calls), name=names, place=places)
             self._calls_of_functions = []
 
     def _add_frames(self, events: list[Event], frame: int) -> None:
@@ -387,9 +391,9 @@ class TraceColumns:
         none = np.full(len(events), -1)
         nothing = np.zeros(len(events), np.int64)
         self.ranges.add(
-            **_times(events),
+            **times_of(events),
             name=self._names(events, range_name),
-            place=_places(events, self.threads),
+            place=places_of(events, self.threads),
             external=none,
             sequence=none,
             forward=nothing,
@@ -410,8 +414,8 @@ class TraceColumns:
 
     def _add_flows(self, events: list[Event]) -> None:
         self.flows.add(
-            id=_numbers(events, "id", -1),
-            place=_places(events, self.threads),
+            id=numbers_of(events, "id", -1),
+            place=places_of(events, self.threads),
             start=nanoseconds([event.ts for event in events]),
             is_end=np.fromiter((event.ph == "f" for event in events), np.int64, len(events)),
         )
@@ -420,12 +424,12 @@ class TraceColumns:
         args = [event.args for event in events]
         self.memory.add(
             start=nanoseconds([event.ts for event in events]),
-            place=_places(events, self.threads),
-            device_type=_numbers(args, "device_type", 0),
-            device=_numbers(args, "memory_device", 0),
-            block=_numbers(args, "address", 0),
-            bytes=_numbers(args, "bytes", 0),
-            total=_numbers(args, "total_bytes", -1),
+            place=places_of(events, self.threads),
+            device_type=numbers_of(args, "device_type", 0),
+            device=numbers_of(args, "memory_device", 0),
+            block=numbers_of(args, "address", 0),
+            bytes=numbers_of(args, "bytes", 0),
+            total=numbers_of(args, "total_bytes", -1),
         )
 
     def _names(self, events: list[Event], text: Callable[[str], str]) -> Int64s:
@@ -464,109 +468,3 @@ _NAME_OF_WORK: dict[int, Callable[[str], str]] = {
     MEMCPY: _copy_name,
     MEMSET: lambda _: "[CUDA memset]",
 }
-
-
-def _times(events: list[Event]) -> dict[str, Int64s]:
-    start = nanoseconds([event.ts for event in events])
-    duration = nanoseconds([event.dur for event in events])
-    return {"start": start, "end": start + duration}
-
-
-def numbered(values: Sequence[Any], number: Callable[[Any], int]) -> Int64s:
-    """Return the number of each value, made once of each distinct one."""
-    numbers = {value: number(value) for value in dict.fromkeys(values)}
-    return np.fromiter(map(numbers.__getitem__, values), np.int64, len(values))
-
-
-def _places(events: list[Event], number: Interner[Place]) -> Int64s:
-    written = [(event.pid, event.tid) for event in events]
-    return numbered(written, lambda place: number((_id(place[0]), _id(place[1]))))
-
-
-def _first(value: Any, other: Any) -> Any:
-    """Return a value, or another one where it is missing."""
-    if value is None:
-        return other
-    return value
-
-
-def _external_ids(events: list[Event]) -> Int64s:
-    return integers([_first(event.args.external, event.args.old_external) for event in events], -1)
-
-
-def _stream(event: Event) -> Any:
-    """Return the stream of a piece of work; PyTorch 1.8 had only `stream 7` as its thread."""
-    track = event.tid.removeprefix("stream ") if isinstance(event.tid, str) else event.tid
-    return _first(event.args.original_stream, _first(event.args.stream, track))
-
-
-def _count(value: Any) -> int:
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
-        value = int(value)  # PyTorch's own annotation of CUDA graphs writes all arguments as text
-    if not isinstance(value, int) or isinstance(value, bool):
-        return -1
-    if 0 <= value < MOST_ELEMENTS:
-        return value
-    return -1
-
-
-def _bytes(elements: Any, element_bytes: int) -> int:
-    """Return the size of some elements, -1 where their count or type is unknown."""
-    count = _count(elements)
-    if not element_bytes or count < 0:
-        return -1
-    return count * element_bytes
-
-
-def three_sizes(text: bytes) -> tuple[int, int, int]:
-    """Return the sizes of a grid or block as written, `[32, 1, 2]`; zeros where unknown."""
-    try:
-        sizes = _SIZES.decode(text)
-    except msgspec.DecodeError:
-        return _UNKNOWN_SIZES
-    if max(map(abs, sizes)) <= LARGEST:
-        return sizes
-    return _UNKNOWN_SIZES
-
-
-def _blocks(grid: bytes) -> int:
-    """Return how many blocks a grid has; 0 where unknown."""
-    x, y, z = three_sizes(grid)
-    return min(max(0, x * y * z), 2**31 - 1)
-
-
-def _id(value: Any) -> Id:
-    """Return a process or thread id; one that is written as a string of digits is a number."""
-    number = whole_number(value)
-    if number is None:
-        return str(value)
-    return number
-
-
-def whole_number(value: Any) -> int | None:
-    """Return an integer that may be written as a string of digits or as a float; None for anything else."""
-    if isinstance(value, str):
-        if _NUMBER.fullmatch(value):
-            return int(value)
-        return None
-    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    if is_whole and abs(value) <= LARGEST:
-        return int(value)
-    return None
-
-
-def _numbers(rows: Sequence[Args] | Sequence[Event], name: str, missing: int) -> Int64s:
-    return integers(list(map(attrgetter(name), rows)), missing)
-
-
-def integers(values: list[Any], missing: int) -> Int64s:
-    """Return whole numbers, and another number for what is none."""
-    present = [missing if value is None else value for value in values]
-    try:
-        array = np.array(present)
-    except (ValueError, OverflowError):  # lists among them, or a number beyond any
-        array = np.empty(0)
-    if array.dtype == np.int64 and (np.abs(array) <= LARGEST).all():
-        return array
-    numbers = (whole_number(value) for value in present)
-    return np.fromiter((missing if value is None else value for value in numbers), np.int64, len(present))

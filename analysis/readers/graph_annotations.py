@@ -101,6 +101,33 @@ def paths_in(side_file: FilePath) -> dict[int, Path]:
     return paths
 
 
+def with_annotated_graphs(
+    trace: Trace,
+    file: FilePath,
+    work: Int64s,
+    node: Int64s,
+    path: Int64s,
+    paths: list[Path],
+) -> Trace:
+    """Return a trace with where PyTorch says that graphs' nodes were made: in it, or in a file beside it.
+
+    `work` is of CUDA graphs, `node` its node, and `path` its place in `paths`, -1 where it is not annotated.
+    """
+    side_file, note = (None, "") if paths else side_file_of(file, trace.provenance.run.get("rank"))
+    if note:
+        trace = replace(trace, notes=(*trace.notes, note))
+    if side_file:
+        path_of_node = paths_in(side_file)
+        paths = list(dict.fromkeys(path_of_node.values()))
+        position = {annotated: number for number, annotated in enumerate(paths)}
+        path_of_row = [path_of_node.get(number, ()) for number in node.tolist()]
+        path = np.array([position.get(annotated, -1) for annotated in path_of_row], np.int64)
+    if not paths:
+        return trace
+    is_annotated = path >= 0
+    return with_captures_at(trace, work[is_annotated], path[is_annotated], paths, THREAD_NAME)
+
+
 def with_captures_at(
     trace: Trace, rows: Int64s, path_of_row: Int64s, paths: Sequence[Path], thread_name: str
 ) -> Trace:

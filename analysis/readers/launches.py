@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..support.small_numbers import grouped_rows
+from ..support.small_numbers import each_row, grouped_rows
 from ..support.threads import in_pieces
 from ..trace import Captures, Int32s, Int64s
 from .columns import Columns
@@ -108,6 +108,6 @@ def captures_of(created: Columns, process: Int32s, thread: Int32s, work_process:
     of_work = np.full(len(node), -1, np.int32)
     of_graph = np.flatnonzero(node != NO_NODE)
     keys, back = grouped_rows(work_process[of_graph], node[of_graph])
-    pairs = zip(*(key.tolist() for key in keys), strict=True)
+    pairs = each_row(*keys)
     of_work[of_graph] = np.array([creation(pair) for pair in pairs] or [-1], np.int32)[back]
     return Captures(of_work, created.numbers["start"], thread)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..support.layers import Layers
-from ..support.small_numbers import rows_of_each
+from ..support.small_numbers import each_row, rows_of_each
 from ..trace import Bools, Frames, Int32s, Int64s, Launches, Line, Lines, Source, Spots
 from .columns import Interner
 from .marks import MOST_LINES, LinesMark
@@ -38,7 +38,7 @@ def marked_lines(
             if ((column < NOWHERE) | (column >= len(mark.stacks))).any():
                 raise ValueError("they name stacks that it lacks")
         lines = [Line(*frame) for frame in mark.frames]
-        stacks = [tuple(lines[place] for place in places) for places in mark.stacks]
+        stacks = [tuple(map(lines.__getitem__, places)) for places in mark.stacks]
     except (ValueError, IndexError) as error:
         return None, [f"The lines of code in the report cannot be read and are left out: {error}."]
     sources: Interner[Source] = Interner()
@@ -227,7 +227,7 @@ def stack_lines(
     makers = np.flatnonzero(~operators.is_node & is_numbered)
     # Of several operators with one number, the last made the node.
     makers = makers[np.argsort(operators.spots.start_ns[makers], kind="stable")]
-    maker_of_number = dict(zip(operators.sequence[makers].tolist(), makers.tolist(), strict=True))
+    maker_of_number = dict(each_row(operators.sequence[makers], makers))
     maker_of_node = [maker_of_number.get(number, -1) for number in operators.sequence[nodes].tolist()]
     operator_of_node = np.array([*maker_of_node, -1], np.int64)
     node_start_ns = np.append(operators.spots.start_ns[nodes], 0)

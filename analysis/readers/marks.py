@@ -330,7 +330,8 @@ def _fit(hint: Any, content: object) -> tuple[Any, bool]:
     entries = {}
     fit_all = True
     for key, entry in content.items():
-        (_, key_fits), (part, fits) = _fit(key_hint, key), _fit(entry_hint, entry)
+        (_, key_fits) = _fit(key_hint, key)
+        (part, fits) = _fit(entry_hint, entry)
         fit_all &= key_fits and fits
         if key_fits and part is not UNSET:
             entries[key] = part

@@ -23,6 +23,7 @@ import numpy as np
 from ..errors import AGAIN, TooTangled
 from ..trace import Bools, Int32s, Int64s, Spots
 from ..vocabulary import collapsed
+from .columns import Interner
 
 _NUMBERED = re.compile(r"(.+)_(\d+)", re.DOTALL)
 _INDEX = re.compile(r"(?<= )\d+(?=/|$)")
@@ -230,13 +231,12 @@ def module_tree(process: Int32s, traced: list[str], calls: Spots, around: Int64s
 
     `traced` is what the trace calls each call's module, and `around` the position of the call around it, or -1.
     """
-    number: dict[tuple[int, str], int] = {}
-    keys = zip(process.tolist(), traced, strict=True)
-    module = [number.setdefault(key, len(number)) for key in keys]
-    places: dict[tuple[int, int], int] = {}
+    number = Interner[tuple[int, str]]()
+    module = [*map(number, zip(process.tolist(), traced, strict=True))]
+    places = Interner[tuple[int, int]]()
     place = [NOBODY] * len(module)
     holder = around.tolist()
     for call in np.lexsort((-calls.end_ns, calls.start_ns)).tolist():  # of equal ones the first is the outer one
         above = place[holder[call]] if holder[call] != NOBODY else NOBODY
-        place[call] = places.setdefault((above, module[call]), len(places))
+        place[call] = places((above, module[call]))
     return ModuleTree([Module(*key) for key in number], [*places]), np.array(module, np.int32)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..trace import KERNEL, Launches, Messages, Work
+from ..trace import KERNEL, Launches, Messages, Work, fitting
 
 ENTRIES_TABLE = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 # The domain's id, the schema's, and the sizes of the payload and of all of it; two fields are reserved.
@@ -107,7 +107,7 @@ def messages_of(
 ) -> tuple[Messages | None, list[str]]:
     """Return the messages of NCCL's kernels, by launch, and notes; `number` numbers threads and names."""
     thread_number, name_number = number
-    is_nccl = np.array([name.lower().startswith("nccl") for name in names] or [False], np.bool_)
+    is_nccl = fitting(names, lambda name: name.lower().startswith("nccl"))
     rows = np.unique(work.launch[(work.kind == KERNEL) & is_nccl[work.name_id]])
     rows = rows[rows >= 0]
     payloads = Payloads(fields)

@@ -9,7 +9,6 @@ of kernels, as in our recordings.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import numpy as np
 from ..errors import NotAReport
 from ..support.heap import give_back
 from ..support.progress import advance
+from ..support.small_numbers import each_row
 from ..support.units import counted
 from ..trace import (
     FUNCTION,
@@ -47,13 +47,13 @@ from ..trace import (
     sorted_ranges,
 )
 from ..vocabulary import OPTIMIZER_STEP
-from ..vocabulary.calls import COPY, GPU_OPERATOR, KERNEL_LAUNCH, OTHER_LAUNCH, kinds_of_calls
 from .allocations import plausible
 from .calls import named_calls
-from .chrome_columns import MESSAGE, Id, TraceColumns, whole_number
+from .chrome_columns import MESSAGE, TraceColumns
 from .chrome_events import Envelope, TraceFile
+from .chrome_values import Id, whole_number
 from .columns import Interner
-from .graph_annotations import THREAD_NAME, paths_in, push_pop_ranges, side_file_of, with_captures_at
+from .graph_annotations import push_pop_ranges, with_annotated_graphs
 from .launches import RowsById
 from .lines import NumberedOperators, stack_lines
 from .marks import DistributedInfo, fitting
@@ -61,57 +61,16 @@ from .memory_kinds import PAGEABLE
 from .module_calls import ModuleTree, innermost_calls, module_tree, without_gradient
 from .requirements import ASCEND_NPU
 from .self_times import self_times, spots_of, with_inner
+from .sequence_numbers import sequence_numbers
 from .stack_frames import FUNCTION_CALL, MODULE_CALL, UPDATE, Functions
 from .stream_waits import Synchronized, records_of, waits_of
+from .trace_notes import gpu_operator, launched, notes_on
 
 TOOL = "PyTorch profiler"
-NO_GPU = (
-    "The trace contains no GPU work: self CPU time of operators is counted instead. If the model ran on a GPU, "
-    "record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
-)
-IDLE_GPU = (
-    "The trace contains no GPU work and no launch of any, though the machine has a GPU ({}): self CPU time "
-    "of operators is counted. If the model ran on the GPU, record with "
-    "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
-)
-UNRECORDED_GPU = (
-    "The program ran on a GPU ({}), but the trace lacks the GPU's work: self CPU time of operators is counted, "
-    "mostly the time to launch that work. Record with "
-    "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
-)
-LOST_RECORDS = (
-    "The GPU's own records are missing: {} launched work, and the profiler got none of it. Let nothing "
-    "else profile the GPU, let the user profile it (ERR_NVGPUCTRPERM), call torch.cuda.synchronize() before the "
-    "profiler stops, and record again with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
-)
-LOST_OF_ROCM = (
-    "The GPU's own records are missing: {} launched work, and the profiler got none of it. Let nothing "
-    "else profile the GPU, wait for it before the profiler stops (torch.accelerator.synchronize()), and record "
-    "again; if only graphs were launched, without them."
-)
-_UNREAD = (
-    "It is of {}, whose events are not read. Record with activities=[ProfilerActivity.CPU] alone to rank the CPU "
-    "time of operators."
-)
-#: The sentence on a trace that has calls of a device without its work, by Kineto's names of devices.
-WITHOUT_WORK = {
-    "xpu": "It is of an XPU, whose work was not recorded: record with activities including ProfilerActivity.XPU.",
-    "mtia": _UNREAD.format("an MTIA device"),
-    "privateuse1": _UNREAD.format("a device of PrivateUse1"),
-}
 #: How torch_npu calls the process of an NPU's streams.
 ASCEND = "Ascend Hardware"
-#: The calls that launch work of a GPU's.
-LAUNCHING = (KERNEL_LAUNCH, OTHER_LAUNCH, COPY)
-WHOLE_MICROSECONDS = (
-    "All times are whole microseconds, as older PyTorch wrote them: each {}'s is up to 1 µs too short."
-)
-# Fewer times than this can all be whole microseconds by chance, or because they were made up.
-ENOUGH_TIMES = 20
-
 # `thread 4711 (pt_autograd_0)`
 _WRAPPED = re.compile(r"\Athread -?\d+ \((.*)\)\s*\Z")
-_SEQUENCE_BITS = 32
 # c10::DeviceType of the CPU, which `[memory]` events name by number.
 CPU_DEVICE = 0
 
@@ -157,8 +116,8 @@ class Assembly:
         gpus = self.gpus()
         info, _ = fitting(DistributedInfo, self.envelope.distributed)
         ranges, modules = self.with_modules(self.ranges())
-        on_cpu = not (columns.work.rows or self.launched())
-        self.describe(on_cpu, gpus)
+        on_cpu = not (columns.work.rows or launched(columns))
+        self.notes += notes_on(columns, gpus, on_cpu=on_cpu)
         work, launches = self.operators_as_work(ranges) if on_cpu else self.gpu_work(ranges)
         memory = self.memory(on_cpu)
         frames = self.frames()
@@ -177,7 +136,7 @@ class Assembly:
                 schema=str(self.envelope.schema or ""),
                 gpus=() if on_cpu else gpus,
                 unit_of_work="CPU" if on_cpu else "GPU",
-                gpu_operator=self.gpu_operator() if on_cpu else "",
+                gpu_operator=gpu_operator(columns) if on_cpu else "",
                 run=msgspec.to_builtins(info) if info else {},  # its rank among several
                 models=modules.tables() if modules else {},
                 trace_modules=modules.traced() if modules else {},
@@ -203,9 +162,11 @@ class Assembly:
             overhead=self.overhead(),
             graph_node=self.graph_nodes(),
         )
-        if columns.nodes.rows:
-            return self.with_annotated_graphs(trace)
-        return trace
+        nodes = columns.nodes
+        if not nodes.rows:
+            return trace
+        annotated = list(columns.module_paths)
+        return with_annotated_graphs(trace, self.path, nodes["work"], nodes["node"], nodes["path"], annotated)
 
     def gpus(self) -> tuple[str, ...]:
         """Return the names of the GPUs that anything ran on, else of those in the machine, each once."""
@@ -349,26 +310,6 @@ class Assembly:
         node[self.columns.nodes["work"]] = self.columns.nodes["node"]
         return node
 
-    def with_annotated_graphs(self, trace: Trace) -> Trace:
-        """Return the trace with where PyTorch says that graphs' nodes were made."""
-        nodes = self.columns.nodes
-        paths = list(self.columns.module_paths)
-        path = nodes["path"]
-        side_file, note = (None, "") if paths else side_file_of(self.path, trace.provenance.run.get("rank"))
-        if note:
-            trace = replace(trace, notes=(*trace.notes, note))
-        if side_file:
-            path_of_node = paths_in(side_file)
-            paths = list(dict.fromkeys(path_of_node.values()))
-            position = {annotated: number for number, annotated in enumerate(paths)}
-            path_of_row = [path_of_node.get(node, ()) for node in nodes["node"].tolist()]
-            path = np.array([position.get(annotated, -1) for annotated in path_of_row], np.int64)
-        if not paths:
-            return trace
-        is_annotated = path >= 0
-        rows = nodes["work"][is_annotated]
-        return with_captures_at(trace, rows, path[is_annotated], paths, THREAD_NAME)
-
     def ranges(self) -> Ranges:
         """Return record_function blocks and operators, in the file's order."""
         table = self.columns.ranges
@@ -377,7 +318,9 @@ class Assembly:
         name = table["name"].astype(np.int32)
         end = np.maximum(start, table["end"])
         domain = self.process_of[thread]
-        return push_pop_ranges(start, end, thread, name, domain, self.sequence_numbers(thread))
+        return push_pop_ranges(
+            start, end, thread, name, domain, sequence_numbers(self.columns, self.process_of, thread)
+        )
 
     def with_modules(self, ranges: Ranges) -> tuple[Ranges, ModuleTree | None]:
         """Return the ranges with their categories, modules named by their callers; and the modules, if any."""
@@ -397,14 +340,14 @@ class Assembly:
         process = self.process_of[ranges.thread[calls]]
         traced = [names[name] for name in ranges.name_id[calls]]
         tree, modules = module_tree(process, traced, spots_of(ranges, calls), around_calls)
-        for call, shape in zip(around_weights.tolist(), weight[weights].tolist(), strict=True):
+        for call, shape in each_row(around_weights, weight[weights]):
             if call >= 0:  # the first that a module used itself is its own
                 module = tree.modules[modules[call]]
                 module.shape = module.shape or shapes[shape]
         number = self.columns.names
         has_caller = around_calls >= 0
         callers = np.where(has_caller, modules[around_calls], -1)
-        pairs = zip(callers.tolist(), modules.tolist(), strict=True)
+        pairs = each_row(callers, modules)
         name_id = ranges.name_id.copy()
         name_id[calls] = [number(tree.name(caller, called)) for caller, called in pairs]
         category[calls] = MODEL_FORWARD
@@ -422,48 +365,6 @@ class Assembly:
         is_marked = np.isin(ranges.name_id, marks) & ~is_update
         is_on_marked_thread = np.isin(ranges.thread, ranges.thread[is_marked])
         return np.flatnonzero(~(is_update & is_on_marked_thread))
-
-    def sequence_numbers(self, thread: Int32s) -> Int64s:
-        """Return a number for each pair of a range's sequence number and its thread; -1 stays.
-
-        Autograd's numbers count per thread. A node's `Fwd thread id` is the profiler's own number of the thread
-        that ran forward (not the one that the trace shows), and a flow from an operator to its node shows which
-        thread that is (`generateForwardBackwardLinks` in torch/csrc/profiler/kineto_shim.cpp). Both are put into
-        one number, which only an operator and the nodes that it made share. In a process without
-        flows threads cannot be distinguished, and numbers stay as they are. A node whose forward thread was not
-        recorded has a number that no operator has.
-        """
-        table = self.columns.ranges
-        flows = self.columns.flows
-        sequence = table["sequence"]
-        forward = table["forward"]
-        if not len(thread) or not flows.rows:
-            return sequence
-        place = flows["place"].astype(np.int32)
-        is_node = forward > 0
-        begin = np.flatnonzero(flows["is_end"] == 0)
-        end = np.flatnonzero(flows["is_end"] == 1)
-        flow_process = self.process_of[place]
-        begins = RowsById.of(flow_process[begin], flows["id"][begin])
-        origin = begins.find(flow_process[end], flows["id"][end])
-        # The node that starts where and when its flow ends.
-        nodes = np.flatnonzero(is_node)
-        starts = np.concatenate([table["start"][nodes], flows["start"][end]])
-        _, moment = np.unique(starts, return_inverse=True)
-        moment_of_node = moment[: len(nodes)]
-        moment_of_flow = moment[len(nodes) :]
-        node = RowsById.of(thread[nodes], moment_of_node).find(place[end], moment_of_flow)
-        joined = (origin >= 0) & (node >= 0)
-        maker = place[begin[origin[joined]]]
-        # Which thread a process and the profiler's number of a thread are.
-        makers = RowsById.of(self.process_of[maker], forward[nodes[node[joined]]])
-        row = makers.find(self.process_of[thread], forward)
-        has_maker = is_node & (row >= 0)
-        number = np.where(is_node, len(self.columns.threads), thread).astype(np.int64)
-        number[has_maker] = maker[row[has_maker]]
-        is_counted = (sequence >= 0) & (sequence < 1 << _SEQUENCE_BITS)
-        is_counted &= np.isin(self.process_of[thread], self.process_of[maker])
-        return np.where(is_counted, (number + 1) << _SEQUENCE_BITS | sequence, sequence)
 
     def gpu_work(self, ranges: Ranges) -> tuple[Work, Launches]:
         """Return the GPU's work, and the calls that launched it.
@@ -573,39 +474,6 @@ class Assembly:
             grid=np.zeros(count, np.int32),
         )
         return work, row, launches
-
-    def launched(self) -> int:
-        """Return how many calls launched work of a GPU's; of other devices, all calls."""
-        kinds = kinds_of_calls(list(self.columns.calls))
-        if self.columns.called_devices - {"cuda"} or not self.columns.launches.rows:
-            return self.columns.launches.rows
-        return int(np.isin(kinds[self.columns.launches["call"]], LAUNCHING).sum())
-
-    def gpu_operator(self) -> str:
-        """Return an operator that only GPUs run, empty if the trace has none."""
-        return next(filter(GPU_OPERATOR.match, self.columns.names), "")
-
-    def describe(self, on_cpu: bool, gpus: Sequence[str]) -> None:
-        """Add notes on what had to be decided."""
-        if on_cpu:
-            operator = self.gpu_operator()
-            machine = " + ".join(gpus)
-            of_machine = IDLE_GPU.format(machine) if machine else NO_GPU
-            self.notes.append(UNRECORDED_GPU.format(operator) if operator else of_machine)
-        elif not self.columns.work.rows:
-            called = next(iter(sorted(self.columns.called_devices - {"cuda"})), "")
-            lost = LOST_OF_ROCM if any(name.startswith("hip") for name in self.columns.calls) else LOST_RECORDS
-            self.notes.append(WITHOUT_WORK.get(called, lost.format(counted(self.launched(), "call"))))
-        if self.columns.without_duration:
-            lacking = "event without a duration is", "events without a duration are"
-            self.notes.append(f"{counted(self.columns.without_duration, *lacking)} left out.")
-        tables = (self.columns.work, self.columns.launches, self.columns.ranges)
-        pieces = []
-        for table in tables:
-            pieces += table.pieces["start"] + table.pieces["end"]
-        has_enough = sum(map(len, pieces)) >= ENOUGH_TIMES
-        if has_enough and not any((times % 1000).any() for times in pieces):
-            self.notes.append(WHOLE_MICROSECONDS.format("operator" if on_cpu else "kernel"))
 
 
 def _sole_owner(key: Int64s, owner: Int32s, keys: Int64s) -> Int32s:

@@ -138,11 +138,10 @@ class Rocpd(NsysTables):
             "start_end": START_END_CALLS,
         }
         sql = f"SELECT id FROM {tables['string']} WHERE string IN (SELECT value FROM json_each(?))"  # noqa: S608
-        listed = {
-            name: [number for (number,) in self.database.rows(sql, json.dumps(texts)) if isinstance(number, int)]
-            for name, texts in ids.items()
-        }
-        sets = {name: f"({', '.join(map(str, numbers))})" for name, numbers in listed.items()}
+        sets = {}
+        for name, texts in ids.items():
+            rows = self.database.rows(sql, json.dumps(texts))
+            sets[name] = f"({', '.join(str(number) for (number,) in rows if isinstance(number, int))})"
         terms = {**tables, **sets, "number": str(number), "names": str(2 * count)}
         has_calls = bool(self.database.rows(HAS_CALL_SQL.format(**terms)))
         return {**terms, "ranges_launch": "0" if has_calls else "1"}

@@ -15,9 +15,10 @@ lacks has the default of `Trace`.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias, get_args, get_type_hints
 
@@ -167,17 +168,19 @@ def _tables(name: str, value: Any) -> Iterator[tuple[str, dict[str, Values]]]:
     elif isinstance(value, np.ndarray) or name in TEXTS:
         yield name, {"value": value}
     elif name in RECORDS:
-        columns = [field.name for field in fields(RECORDS[name])]
-        yield name, {column: [getattr(record, column) for record in value] for column in columns}
+        yield name, _columns_of(value, [field.name for field in fields(RECORDS[name])])
     elif name == "operator_calls" and value:
         rows = ([operator, *texts.split(BETWEEN_TEXTS)] for operator, texts in value)
         yield name, dict(zip(OF_CALLS, zip(*rows, strict=True), strict=True))
     elif name == "facts":
-        columns = ["at_ns", "thread"]
-        table: dict[str, Values] = {column: [getattr(fact, column) for fact in value] for column in columns}
+        table = _columns_of(value, ["at_ns", "thread"])
         table["kind"] = [type(fact.mark).__name__ for fact in value]
         table["mark"] = [msgspec.json.encode(fact.mark).decode() for fact in value]
         yield name, table
+
+
+def _columns_of(records: Iterable[Any], names: Sequence[str]) -> dict[str, Values]:
+    return {name: [*map(attrgetter(name), records)] for name in names}
 
 
 def _parts(name: str, value: Any) -> dict[str, Any]:

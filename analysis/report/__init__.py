@@ -2,6 +2,9 @@
 
 Every `_ns` is nanoseconds over all measured steps, or per step (then perhaps a fraction) in a report that
 `per_step` made. *Kernel* figures count kernels only; *work* figures also copies, memsets and whole CUDA graphs.
+
+This room may import `errors`, `trace`, `vocabulary`, `kernel_names` and `support`. It promises that its sums add
+up exactly: over phases, over ranges and over reports.
 """
 
 from __future__ import annotations
@@ -267,7 +270,8 @@ def added(rows: Iterable[Row], keys: Sequence[str]) -> tuple[Row, ...]:
 
 
 def _combined(name: str, a: Any, b: Any) -> Any:
-    value_a, value_b = getattr(a, name), getattr(b, name)
+    value_a = getattr(a, name)
+    value_b = getattr(b, name)
     if type(value_a) is str or (type(value_a) is tuple and value_b is not None):  # most are keys
         return value_a
     if name in _PER_LAUNCH:
@@ -334,22 +338,23 @@ OF_GENERATION = ("prefill_ns", "decode_ns", "decode_calls", "tokens")
 
 def about_steps(account: Account | None) -> dict[str, Any]:
     """Return JSON's values on the time of a step; null if it is unknown."""
-    known = account if account and account.has_steps else None
+    of_steps = account if account and account.has_steps else None
     return {
-        "step_ns": known and known.step_ns,
-        "step_busy_ns": known and known.busy_ns,
-        "step_between_ns": known and known.between_ns,
-        "step_spread": known and known.spread,
-        "step_is_median": known and False,
-        **{name: known and known.generation(name) for name in OF_GENERATION},
-        "token_ns": known and known.token_ns,
-        "taken_out_ns": known and sum(known.taken_out_ns.values()),
+        "step_ns": of_steps and of_steps.step_ns,
+        "step_busy_ns": of_steps and of_steps.busy_ns,
+        "step_between_ns": of_steps and of_steps.between_ns,
+        "step_spread": of_steps and of_steps.spread,
+        "step_is_median": of_steps and False,
+        **{name: of_steps and of_steps.generation(name) for name in OF_GENERATION},
+        "token_ns": of_steps and of_steps.token_ns,
+        "taken_out_ns": of_steps and sum(of_steps.taken_out_ns.values()),
     }
 
 
 def as_object(report: Report) -> dict[str, Any]:
     """Return the whole report as JSON can hold it; docs/json.md describes it."""
-    provenance, account = asdict(report.provenance), report.account
+    provenance = asdict(report.provenance)
+    account = report.account
     idle = idle_as_json(account) if account and not account.phases else None
     return {
         "report": {

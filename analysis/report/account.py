@@ -258,8 +258,7 @@ class Account:
         if not self.has_steps:
             return None
         outlying = {(row.process_id, row.step) for row in self.outlying}
-        known = [row.own_ns for row in self.rows if row.counted or (row.process_id, row.step) in outlying]
-        return mean(known)
+        return mean([row.own_ns for row in self.rows if row.counted or (row.process_id, row.step) in outlying])
 
     @property
     def busy_ns(self) -> float | None:
@@ -313,16 +312,17 @@ class Account:
     @property
     def token_ns(self) -> float | None:
         """How long a token takes in a step that generates; None for other steps."""
-        decode_ns, tokens = self.generation("decode_ns"), self.generation("tokens")
+        decode_ns = self.generation("decode_ns")
+        tokens = self.generation("tokens")
         return decode_ns / tokens if decode_ns is not None and tokens else None
 
     def of_phases(self, phases: Collection[str]) -> Account:
         """Return the account with the parts of some phases only."""
-        gpus = tuple(
-            replace(gpu, parts=tuple(part for part in gpu.parts if part.phase in phases), causes=())
-            for gpu in self.gpus
-        )
-        return replace(self, gpus=gpus, phases=tuple(phases))
+        gpus = []
+        for gpu in self.gpus:
+            parts = tuple(part for part in gpu.parts if part.phase in phases)
+            gpus.append(replace(gpu, parts=parts, causes=()))
+        return replace(self, gpus=tuple(gpus), phases=tuple(phases))
 
     def _mean(self, name: str) -> float | None:
         return mean([getattr(row, name) for row in self.counted]) if self.has_steps else None
@@ -335,24 +335,24 @@ def mean(values: Sequence[float]) -> float:
 
 def merged_accounts(accounts: Iterable[Account | None]) -> Account | None:
     """Return the steps and GPUs of several reports together; None if none of them has any."""
-    known = [account for account in accounts if account is not None]
-    if not known:
+    present = [account for account in accounts if account is not None]
+    if not present:
         return None
     rows: list[StepRow] = []
     gpus: list[GpuAccount] = []
-    for account in known:
+    for account in present:
         first = max((row.loop for row in rows), default=-1) + 1
         rows += [replace(row, loop=row.loop + first) for row in account.rows]
         gpus += [replace(gpu, loop=gpu.loop + first) for gpu in account.gpus]
     return replace(
-        known[0],
+        present[0],
         rows=tuple(rows),
         gpus=tuple(gpus),
-        outlying=tuple(row for account in known for row in account.outlying),
-        dropped=sum(account.dropped for account in known),
-        varies=any(account.varies for account in known),
-        rhythm=known[0].rhythm if len(known) == 1 else None,
-        pause=known[0].pause if len(known) == 1 else None,
+        outlying=tuple(row for account in present for row in account.outlying),
+        dropped=sum(account.dropped for account in present),
+        varies=any(account.varies for account in present),
+        rhythm=present[0].rhythm if len(present) == 1 else None,
+        pause=present[0].pause if len(present) == 1 else None,
     )
 
 
@@ -375,25 +375,27 @@ def as_json(account: Account | None) -> dict[str, Any] | None:
         "steps_same": account.evidence.same,
         "micro_batches": account.evidence.micro_batches,
         "updates_every": account.evidence.updates_every,
-        "gpus": [
-            {
-                "gpu": gpu.gpu,
-                "rank": gpu.rank,
-                "process_id": gpu.process_id,
-                "steps_counted": gpu.steps if account.has_steps else 0,
-                "total_own_ns": gpu.total_own_ns,
-                "parts": [
-                    {
-                        "kind": part.kind,
-                        "phase": part.phase,
-                        DETAILS[part.kind]: part.what,
-                        "total_ns": part.total_ns,
-                    }
-                    for part in gpu.parts
-                ],
-            }
-            for gpu in account.gpus
-        ],
+        "gpus": [_gpu_as_object(gpu, account) for gpu in account.gpus],
+    }
+
+
+def _gpu_as_object(gpu: GpuAccount, account: Account) -> Mapping[str, Any]:
+    return {
+        "gpu": gpu.gpu,
+        "rank": gpu.rank,
+        "process_id": gpu.process_id,
+        "steps_counted": gpu.steps if account.has_steps else 0,
+        "total_own_ns": gpu.total_own_ns,
+        "parts": [_part_as_object(part) for part in gpu.parts],
+    }
+
+
+def _part_as_object(part: Part) -> Mapping[str, Any]:
+    return {
+        "kind": part.kind,
+        "phase": part.phase,
+        DETAILS[part.kind]: part.what,
+        "total_ns": part.total_ns,
     }
 
 

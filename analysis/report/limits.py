@@ -75,19 +75,19 @@ def _groups(account: Account) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _row(name: str, parts: list[Part], gpus: int, recording: Recording | None, steps: int) -> BusyRow:
-    by_kind = {kind: sum(part.total_ns for part in parts if part.kind == kind) for kind in KINDS}
+    by_kind = dict.fromkeys(KINDS, 0)
     causes: dict[str, int] = {}
     for part in parts:
+        if part.kind in by_kind:
+            by_kind[part.kind] += part.total_ns
         if part.kind == IDLE:
             causes[part.what] = causes.get(part.what, 0) + part.total_ns
     span_ns = sum(by_kind.values())
-    busy_ns, waiting_ns = (
-        span_ns - by_kind[IDLE],
-        sum(ns for cause, ns in causes.items() if cause not in AFTER_LAUNCH),
-    )
+    busy_ns = span_ns - by_kind[IDLE]
+    waiting_ns = sum(ns for cause, ns in causes.items() if cause not in AFTER_LAUNCH)
     busy_share = busy_ns / span_ns if span_ns else 1.0
-    known = recording.busy_between(name, busy_share) if recording else None
-    limits = {limit(share, by_kind, causes) for share in known or (busy_share,)}
+    unrecorded = recording.busy_between(name, busy_share) if recording else None
+    limits = {limit(share, by_kind, causes) for share in unrecorded or (busy_share,)}
     verdict = limits.pop() if len(limits) == 1 else UNDECIDED
     return BusyRow(name, span_ns / steps, busy_ns / steps, waiting_ns / steps, 0, gpus, verdict)
 

@@ -95,8 +95,8 @@ class Recording:
 
         `recorded_share` is its share while recorded, which recording only makes smaller.
         """
-        known = self.busy_between(phase, recorded_share)
-        return known[1] if known else _most_busy(recorded_share)
+        between = self.busy_between(phase, recorded_share)
+        return between[1] if between else _most_busy(recorded_share)
 
     def busy_between(self, phase: str, recorded_share: float) -> tuple[float, float] | None:
         """Return the least and the most a GPU is busy in a phase (or the `step`) unrecorded; None if unknown."""
@@ -105,7 +105,8 @@ class Recording:
         if phase == "step" and self.busy_ns is not None:
             longest_ns = self.unrecorded_high_ns or self.alone_ns
             shortest_ns = self.unrecorded_low_ns or self.alone_ns
-            least, most = min(1.0, self.busy_ns / longest_ns), min(1.0, self.busy_ns / shortest_ns)
+            least = min(1.0, self.busy_ns / longest_ns)
+            most = min(1.0, self.busy_ns / shortest_ns)
         elif phase in self.phases and not self.varies:
             least = most = self.phases[phase].busy_share
         else:

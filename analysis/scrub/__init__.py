@@ -56,9 +56,9 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
         command_line.error(
             "--rename-ranges is gone: unknown words are always replaced; use --keep NAME for those to keep"
         )
-    found: Counter[tuple[str, str]] = Counter()
-    status = run(lambda: found.update(_check(options)) if options.check else _copy(options))
-    return status or (WOULD_LEAK if found else 0)
+    private: Counter[tuple[str, str]] = Counter()
+    status = run(lambda: private.update(_check(options)) if options.check else _copy(options))
+    return status or (WOULD_LEAK if private else 0)
 
 
 def shared_of(report: Path, *, keep: Sequence[str] = (), of_copy: bool = False) -> tuple[Trace, SharedTrace]:
@@ -100,19 +100,20 @@ def possibly_private(report: Path, *, keep: Sequence[str] = ()) -> Counter[tuple
     from ..readers.sqlite import Database
 
     copy, shared = shared_of(report, keep=keep, of_copy=True)
-    found, format_ = shared.changes, reader_of(report).format
+    private = shared.changes
+    format_ = reader_of(report).format
     if format_ != SAVED:
-        found[format_, "(all that no answer needs)"] += 1
-    elif not found:
+        private[format_, "(all that no answer needs)"] += 1
+    elif not private:
         with tempfile.TemporaryDirectory() as folder:
             again = Path(folder) / "again.sqlite"
             save(copy, again)
             if not same_content(report, again):
-                found[format_, "(bytes that this version does not write)"] += 1
+                private[format_, "(bytes that this version does not write)"] += 1
     if format_ == NSYS_SQLITE:
         tables = Database(report).columns.keys() - {*NEEDED, RECORDED_ALLOCATIONS.name}
-        found.update((table, "(all of the table)") for table in sorted(tables))
-    return found
+        private.update((table, "(all of the table)") for table in sorted(tables))
+    return private
 
 
 def _check(options: argparse.Namespace) -> Counter[tuple[str, str]]:
@@ -122,13 +123,13 @@ def _check(options: argparse.Namespace) -> Counter[tuple[str, str]]:
     from ..support.progress import on_screen
 
     with on_screen():
-        found = possibly_private(options.report, keep=options.keep)
+        private = possibly_private(options.report, keep=options.keep)
     name = options.report.name
-    if not found:
+    if not private:
         document = Document(f"{name}: nothing private found", ())
     else:
         columns = (Column("what", "what", "name"), Column("where", "in"), Column("count", "count", "count"))
-        rows = tuple(Row((text, where, count)) for (where, text), count in found.items())
+        rows = tuple(Row((text, where, count)) for (where, text), count in private.items())
         more = len(rows) - MOST_SHOWN
         notes = [f"{more:,} more are not listed."] if more > 0 else []
         notes.append("scrub -o leaves all of it out, or replaces it; --keep NAME keeps names that may be seen.")
@@ -136,4 +137,4 @@ def _check(options: argparse.Namespace) -> Counter[tuple[str, str]]:
         document = Document(f"{name} has possibly private content", (table,), tuple(notes))
     width, color = as_table.screen(sys.stdout.isatty())
     write(as_table.present(document, width=width, color=color, full_names=True), None)
-    return found
+    return private

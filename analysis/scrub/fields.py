@@ -96,7 +96,8 @@ class SharedTrace:
     """Makes the part of a trace that may leave, with texts by `names`; counts what it replaces or leaves out."""
 
     def __init__(self, trace: Trace, names: Names) -> None:
-        self.original, self.names = trace, names
+        self.original = trace
+        self.names = names
         self.changes: Counter[tuple[str, str]] = Counter()
         first_ns = min((int(column.min()) for column in _moments(trace) if len(column)), default=0)
         self.epoch_ns = first_ns if first_ns > LONGEST_CAPTURE_NS else 0
@@ -121,7 +122,8 @@ class SharedTrace:
 
     def _number_names(self) -> None:
         """Give the names in use their numbers, in the order of the report: a name of two roles becomes two."""
-        names, used = self.original.names, dict[Role, NDArray[np.bool_]]()
+        names = self.original.names
+        used = dict[Role, NDArray[np.bool_]]()
         for role, rows in self._uses():
             mask = used.setdefault(role, np.zeros(len(names), np.bool_))
             mask[rows[rows >= 0]] = True
@@ -185,7 +187,8 @@ def _part(shared: SharedTrace, where: str, value: Any) -> Any:
     kind = next(kind for kind in type(value).__mro__ if kind in RULES)
     parts = {}
     for name, rule in RULES[kind].items():
-        part, place = getattr(value, name), f"{where}.{name}".removeprefix("trace.")
+        part = getattr(value, name)
+        place = f"{where}.{name}".removeprefix("trace.")
         parts[name] = _texts(shared, place, part, rule) if isinstance(rule, Role) else rule(shared, place, part)
     return type(value)(**parts)
 
@@ -212,25 +215,27 @@ def _of_work(shared: SharedTrace, _where: str, _work: Any) -> Any:
 
 
 def _run(shared: SharedTrace, where: str, run: Mapping[str, Any]) -> dict[str, Any]:
-    known: dict[str, Any] = {}
+    facts_of_run: dict[str, Any] = {}
     for schema in OF_RUN:
         facts, _ = fitting(schema, dict(run))
-        known |= msgspec.to_builtins(facts) if facts else {}
-    shared.changes.update((where, name) for name in run if name not in known)
+        facts_of_run |= msgspec.to_builtins(facts) if facts else {}
+    shared.changes.update((where, name) for name in run if name not in facts_of_run)
     return {
-        name: known[name] if name in WITHOUT_TEXTS else shared.tree(where, known[name], name)
+        name: facts_of_run[name] if name in WITHOUT_TEXTS else shared.tree(where, facts_of_run[name], name)
         for name in run
-        if name in known
+        if name in facts_of_run
     }
 
 
 def _counted(
     shared: SharedTrace, where: str, counted: tuple[Mapping[str, Any], ...]
 ) -> tuple[dict[str, Any], ...]:
-    known = FlopsMark.__struct_fields__
-    return tuple(
-        {name: shared.tree(where, part) for name, part in counts.items() if name in known} for counts in counted
-    )
+    return tuple(_known_counts(shared, where, counts) for counts in counted)
+
+
+def _known_counts(shared: SharedTrace, where: str, counts: Mapping[str, Any]) -> dict[str, Any]:
+    names = [name for name in counts if name in FlopsMark.__struct_fields__]
+    return {name: shared.tree(where, counts[name]) for name in names}
 
 
 def _mark(shared: SharedTrace, where: str, mark: msgspec.Struct) -> msgspec.Struct | None:

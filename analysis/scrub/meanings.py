@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 from ..attribution.kernel_categories import function_text
-from ..attribution.steps import EVALUATES, UPDATE
+from ..attribution.named_steps import EVALUATES, UPDATE
 from ..kernel_names.arithmetic import arithmetic_of, is_fp32_convolution
 from ..kernel_names.categories import classify
 from ..kernel_names.parts import compiled_parts, fused_ops
@@ -162,7 +162,8 @@ def kernel_meaning(name: str) -> tuple[Any, ...]:
 @cache
 def kernel_form(needed: tuple[Any, ...]) -> str:
     """Return a name with `{}` for a number that has this category and these details, whatever the number is."""
-    category, marks = needed[0], needed[-1]
+    category = needed[0]
+    marks = needed[-1]
     beginnings = [
         f"{word}_{detail}".removesuffix("_") for word, detail in product(KERNEL_WORDS[category], _KERNEL_DETAILS)
     ]

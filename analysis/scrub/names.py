@@ -111,7 +111,8 @@ class Names:
     def __init__(
         self, *, own_words: Collection[str] = (), keep: Sequence[str] = (), of_copy: bool = False
     ) -> None:
-        self.own, self.of_copy = frozenset(own_words), of_copy
+        self.own = frozenset(own_words)
+        self.of_copy = of_copy
         self._own_tokens = [word for word in self.own if not WORD.fullmatch(word)]  # of several words, as in x0r
         self.kept = [re.compile(translate(pattern), re.DOTALL) for pattern in keep]
         self.numbers: dict[str, int] = {}  # of unknown words, with a star for each number in them
@@ -168,7 +169,8 @@ class Names:
 
     def in_words(self, text: str, *, hide_own: bool = True) -> str:
         """Replace every unknown word of a text by a numbered one, the report's own words only if `hide_own`."""
-        parts, position = [], 0
+        parts = []
+        position = 0
         for begin, end in self._unknown(text, hide_own=hide_own):
             word = text[begin:end]
             is_number = word.isascii() and word.isdigit()
@@ -180,7 +182,8 @@ class Names:
         """Yield where the unknown words of a text begin and end: whole tokens, or words of camel case in them."""
         joined = [match.span() for match in JOINED.finditer(text)]
         for match in TOKEN.finditer(text):
-            token, (begin, end) = match[0], match.span()
+            token = match[0]
+            (begin, end) = match.span()
             if token.startswith(PUNCTUATION):
                 continue
             is_joined = any(first <= begin < last for first, last in joined)
@@ -281,7 +284,8 @@ class Names:
         else:
             word = f"range {self._numbered(name)}"
             yield word, word
-        together, alone = self._numbered(f"{collapsed(name)}\0"), self._numbered(f"{name}\0")
+        together = self._numbered(f"{collapsed(name)}\0")
+        alone = self._numbered(f"{name}\0")
         indices = [self.in_words(index) for index in _INDEX.findall(name[:LONGEST])]
         category = classified(name)[0]
         of_category = (
@@ -349,7 +353,8 @@ class Names:
         if len(name) > LONGEST or not function or name.startswith((MODULE_CALL, "<")):
             return self.in_words(name) if len(name) <= LONGEST else self._numbered(name)
         in_words = f"{self.file(function['file'])}{function['line']}: {self.in_words(function['name'])}"
-        needed, number = frame_meaning(name), self._whole(name)
+        needed = frame_meaning(name)
+        number = self._whole(name)
         words = product(KERNEL_WORDS[needed[0]], ("", *ALSO))
         imitations = (f"{number}/{word}{also}.py(0): {number}" for word, also in words)
         same = (new for new in chain([in_words], imitations) if frame_meaning(new) == needed)

@@ -227,9 +227,11 @@ def of_steps(kernels: Sequence[int]) -> str:
     if not short:
         return ""
     some = ", ".join(f"{step} ({kernels[step]:,})" for step in short[:SHOWN])
-    steps, why = f"steps {some} have", "the capture cut them off, or they do other work"
+    steps = f"steps {some} have"
+    why = "the capture cut them off, or they do other work"
     if len(short) == 1:
-        steps, why = f"step {some} has", "the capture cut it off, or it does other work"
+        steps = f"step {some} has"
+        why = "the capture cut it off, or it does other work"
     return f"{steps} far fewer kernels than the others ({usual:,.0f}): {why}"
 
 

@@ -203,7 +203,8 @@ def _steps(attribution: Attribution) -> dict[str, list[Any]]:
                 cells.append((number, phase, ns, of_exchanges_ns, count, None, None))
         sums = sum(kernel_ns), sum(exchanged_ns), sum(kernels)
         cells.append((number, "", *sums, of_step.span_ns, of_step.cpu_ns))
-    return {name: [row[place] for row in cells] for place, name in enumerate(STEPS)}
+    columns = map(list, zip(*cells, strict=True)) if cells else ([] for _ in STEPS)
+    return dict(zip(STEPS, columns, strict=True))
 
 
 def _exchanges(attribution: Attribution) -> dict[str, list[Any]]:

@@ -38,10 +38,11 @@ def rank_all(paths: Sequence[Path], summarize: Summarize[T], *, scheduler: str |
     ranked = _on_cluster(scheduler, paths, summarize) if scheduler else _in_processes(paths, summarize)
     with progress.on_screen("ranking reports"):
         results = dict(progress.each(ranked, len(paths)))
-    return [
-        Ranked(name, problem=result) if isinstance(result, str) else Ranked(name, result)
-        for name, result in ((name, results[path]) for name, path in zip(names_of(paths), paths, strict=True))
-    ]
+    each = []
+    for name, path in zip(names_of(paths), paths, strict=True):
+        result = results[path]
+        each.append(Ranked(name, problem=result) if isinstance(result, str) else Ranked(name, result))
+    return each
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:

@@ -28,9 +28,9 @@ from ..report import (
     Totals,
     in_tree_order,
 )
-from ..support.small_numbers import NEVER, bounds, distinct, grouped_rows, summed
+from ..support.small_numbers import NEVER, bounds, distinct, each_row, grouped_rows, summed
 from ..support.threads import at_once
-from ..trace import KERNEL, KINDS, Int64s
+from ..trace import KERNEL, KINDS, Int64s, marked
 from ..vocabulary import PHASES
 from .caveats import notes, of_serving
 from .selection import naming_of
@@ -121,8 +121,8 @@ class _Summary:
         self.work = attribution.trace.work
         self.duration = self.work.duration_ns
         self.node = attribution.node
-        self.warm_up = np.append(attribution.warm_up, False)
-        self.left_out = self.warm_up[self.node] & (not include_warm_up)
+        self.is_left_out = attribution.left_out(include_warm_up=include_warm_up)  # per node
+        self.left_out = self.is_left_out[self.node]
         self.kept = np.flatnonzero(~self.left_out)
         self.include_warm_up = include_warm_up
         self.steps = self.counted_steps = 0
@@ -195,8 +195,8 @@ class _Summary:
         ids = distinct(name[kind == KERNEL]).tolist()
         classes_of_ids = classify([names[name_id] for name_id in ids], self.attribution.trace.categories)
         classes = dict(zip(ids, classes_of_ids, strict=True))
-        keys = zip(path.tolist(), phase.tolist(), kind.tolist(), name.tolist(), strict=True)
-        figures = zip(count.tolist(), total.tolist(), shortest.tolist(), longest.tolist(), strict=True)
+        keys = each_row(path, phase, kind, name)
+        figures = each_row(count, total, shortest, longest)
         rows = []
         for key, (launches, total_ns, min_ns, max_ns) in zip(keys, figures, strict=True):
             path_number, phase_number, kind_number, name_id = key
@@ -254,13 +254,11 @@ class _Summary:
         has_span = np.bincount(span_path, minlength=count) > 0
         home = attribution.home
         ranges = attribution.ranges
-        is_left_out = self.warm_up[home] & (not self.include_warm_up)
-        counted = np.flatnonzero((home >= 0) & ~is_left_out)
+        counted = np.flatnonzero((home >= 0) & ~self.is_left_out[home])
         home_path = self.paths.of_node[home[counted]]
         instances = np.bincount(home_path, minlength=count)
         cpu_ns = summed(home_path, (ranges.end_ns - ranges.start_ns)[counted], count)
-        linked = np.zeros(count, np.bool_)
-        linked[path[attribution.linked]] = True
+        linked = marked(path[attribution.linked], count)
         rows = [
             RangeRow(
                 path=self.paths.paths[p],

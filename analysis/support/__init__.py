@@ -1,1 +1,4 @@
-"""Files, progress, units and text: nothing here knows of profiles."""
+"""Files, progress, units and text: nothing here knows of profiles.
+
+This room imports nothing of the project, and every other room may import it.
+"""

@@ -15,13 +15,14 @@ class Layers:
 
     def __init__(self, start_ns: Int64s, end_ns: Int64s) -> None:
         self._layers: list[tuple[Int64s, Int64s, Int64s]] = []
-        rest = np.lexsort((-end_ns, start_ns))
-        while len(rest) and len(self._layers) < MAX_DEPTH:
-            start, end = start_ns[rest], end_ns[rest]
+        inner = np.lexsort((-end_ns, start_ns))
+        while len(inner) and len(self._layers) < MAX_DEPTH:
+            start = start_ns[inner]
+            end = end_ns[inner]
             reach = np.maximum.accumulate(end)
             is_outer = np.append(True, start[1:] >= reach[:-1])
-            self._layers.append((start[is_outer], end[is_outer], rest[is_outer]))
-            rest = rest[~is_outer]
+            self._layers.append((start[is_outer], end[is_outer], inner[is_outer]))
+            inner = inner[~is_outer]
 
     def innermost(self, at_ns: Int64s) -> Int64s:
         """Return the position of the innermost interval that contains each moment; -1 for none: int64 (n,)."""

@@ -46,6 +46,7 @@ def read(text: str) -> tuple[str, Limit]:
     match = _RULE.fullmatch(text.strip())
     if not match:
         raise ValueError(f"{text!r} is not a rule for --fail-on")
-    amount, relative = float(match["sign"] + match["amount"]), match["unit"] == "%"
+    amount = float(match["sign"] + match["amount"])
+    relative = match["unit"] == "%"
     scaled = amount / 100 if relative else amount * UNITS_NS[match["unit"]]
     return match["name"].strip(), Limit(match["operator"], scaled, relative, bool(match["spread"]))

@@ -49,19 +49,18 @@ def judged(a: Sequence[Values], b: Sequence[Values], *, level: float = LEVEL) ->
     Each series has the steps of one recording. Where both sides have several, their medians must not overlap, and
     differ by more than those of one side do: recordings of one program differ by more than their steps say.
     """
-    sides = _known_sides(a, b)
-    if not all(sides):
+    sides = _Sides(a, b)
+    if not (len(sides.a) and len(sides.b)):
         return "not known"
-    all_a, all_b = (np.concatenate(side) for side in sides)
-    steps, change = min(len(all_a), len(all_b)), changed(all_a, all_b)
-    if steps < MANY_STEPS or least_probability(len(all_a), len(all_b)) > level:
+    steps = sides.fewest
+    change = changed(sides.a, sides.b)
+    if steps < MANY_STEPS or least_probability(len(sides.a), len(sides.b)) > level:
         floor = FLOOR_OF_SOME if steps >= SOME_STEPS else LARGE
-        differs = change >= floor and _far_apart(all_a, all_b, OF_SOME_STEPS)
+        differs = change >= floor and _far_apart(sides.a, sides.b, OF_SOME_STEPS)
     else:
-        differs = change >= FLOOR and rank_test(all_a, all_b, level)
-    if differs and min(map(len, sides)) > 1:
-        medians_a, medians_b = (np.array([np.median(series) for series in side]) for side in sides)
-        differs = _far_apart(medians_a, medians_b, OF_RECORDINGS)
+        differs = change >= FLOOR and rank_test(sides.a, sides.b, level)
+    if differs and sides.are_several:
+        differs = _far_apart(sides.medians_a, sides.medians_b, OF_RECORDINGS)
     if differs:
         return "differs"
     low, high = bounds(a, b, level=level)
@@ -75,20 +74,21 @@ def bounds(a: Sequence[Values], b: Sequence[Values], *, level: float = LEVEL) ->
     Statistics 34, 1963). With several recordings of both sides, any two of these are within them too. They are
     infinite where there are too few steps.
     """
-    sides = _known_sides(a, b)
-    all_a, all_b = (np.concatenate(side) if side else np.zeros(0) for side in sides)
-    if min(len(all_a), len(all_b)) < SOME_STEPS:
+    sides = _Sides(a, b)
+    if sides.fewest < SOME_STEPS:
         return -np.inf, np.inf
-    if not (median_a := float(np.median(all_a))):
-        return (-np.inf, np.inf) if all_a.any() or all_b.any() else (0.0, 0.0)
-    pairs = np.sort((_thinned(all_b)[:, None] - _thinned(all_a)[None, :]).ravel()) / median_a
-    beyond = max(_most_wins(len(all_a), len(all_b), level), 0) / (len(all_a) * len(all_b))
+    median_a = float(np.median(sides.a))
+    if not median_a:
+        return (-np.inf, np.inf) if sides.a.any() or sides.b.any() else (0.0, 0.0)
+    differences = _thinned(sides.b)[:, None] - _thinned(sides.a)[None, :]
+    pairs = np.sort(differences.ravel()) / median_a
+    beyond = max(_most_wins(len(sides.a), len(sides.b), level), 0) / (len(sides.a) * len(sides.b))
     outermost = min(int(beyond * len(pairs)), (len(pairs) - 1) // 2)
-    low, high = float(pairs[outermost]), float(pairs[-1 - outermost])
-    if min(map(len, sides)) > 1:
-        medians_a, medians_b = (np.array([np.median(series) for series in side]) for side in sides)
-        low = min(low, float(medians_b.min() - medians_a.max()) / median_a)
-        high = max(high, float(medians_b.max() - medians_a.min()) / median_a)
+    low = float(pairs[outermost])
+    high = float(pairs[-1 - outermost])
+    if sides.are_several:
+        low = min(low, float(sides.medians_b.min() - sides.medians_a.max()) / median_a)
+        high = max(high, float(sides.medians_b.max() - sides.medians_a.min()) / median_a)
     return low, high
 
 
@@ -97,24 +97,38 @@ def steps_to_tell(a: Sequence[Values], b: Sequence[Values]) -> int:
 
     The bounds of a rank test of normal values are 2.6 standard errors of the difference away from it, at 1%.
     """
-    sides = [np.concatenate(side) for side in _known_sides(a, b) if side]
-    if len(sides) < 2 or min(map(len, sides)) < SOME_STEPS or not np.median(sides[0]):
+    sides = _Sides(a, b)
+    if sides.fewest < SOME_STEPS:
         return 0
-    variance = sum(float(np.var(side, ddof=1)) for side in sides) / float(np.median(sides[0])) ** 2
-    return math.ceil(variance * (2.6 / max(changed(*sides), SAME_WITHIN)) ** 2)
+    median_a = float(np.median(sides.a))
+    if not median_a:
+        return 0
+    variance = (float(np.var(sides.a, ddof=1)) + float(np.var(sides.b, ddof=1))) / median_a**2
+    return math.ceil(variance * (2.6 / max(changed(sides.a, sides.b), SAME_WITHIN)) ** 2)
 
 
-def _known_sides(a: Sequence[Values], b: Sequence[Values]) -> list[list[Values]]:
-    """Return the recordings of both sides that have values, with those."""
-    sides = [[known(series) for series in side] for side in (a, b)]
-    return [[series for series in side if len(series)] for side in sides]
+class _Sides:
+    """Both sides without what has no value: their steps, `a` and `b`, and the medians of their recordings."""
+
+    def __init__(self, a: Sequence[Values], b: Sequence[Values]) -> None:
+        self.a, self.medians_a = self._joined(a)
+        self.b, self.medians_b = self._joined(b)
+        self.fewest = min(len(self.a), len(self.b))
+        self.are_several = min(len(self.medians_a), len(self.medians_b)) > 1
+
+    @staticmethod
+    def _joined(side: Sequence[Values]) -> tuple[Values, Values]:
+        series = [values for values in map(known, side) if len(values)]
+        medians = np.array([np.median(values) for values in series])
+        return np.concatenate([np.zeros(0), *series]), medians
 
 
 def _thinned(values: Values) -> Values:
     """Return some of many values, at even distances in their order."""
     if len(values) <= MOST_OF_PAIRS:
         return values
-    return np.sort(values)[np.linspace(0, len(values) - 1, MOST_OF_PAIRS).round().astype(np.int64)]
+    places = np.linspace(0, len(values) - 1, MOST_OF_PAIRS).round().astype(np.int64)
+    return np.sort(values)[places]
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:
@@ -131,7 +145,8 @@ def known(values: Values) -> Values:
 
 def changed(a: Values, b: Values) -> float:
     """Return by which share of A's median B's differs; infinity where only A's is 0."""
-    median_a, median_b = float(np.median(a)), float(np.median(b))
+    median_a = float(np.median(a))
+    median_b = float(np.median(b))
     if median_a == median_b:
         return 0.0
     return abs(median_b - median_a) / median_a if median_a else float("inf")
@@ -151,7 +166,8 @@ def _far_apart(a: Values, b: Values, multiple: float) -> bool:
 def rank_test(a: Values, b: Values, level: float = LEVEL) -> bool:
     """Return whether one side ranks above the other at this level: Mann–Whitney's test, two-sided."""
     order = np.sort(b)
-    below, up_to = np.searchsorted(order, a, "left"), np.searchsorted(order, a, "right")
+    below = np.searchsorted(order, a, "left")
+    up_to = np.searchsorted(order, a, "right")
     wins = float((below + up_to).sum()) / 2  # pairs in which A's value is the larger, half of those that tie
     return min(wins, len(a) * len(b) - wins) <= _most_wins(len(a), len(b), level)
 
@@ -178,7 +194,8 @@ def _orders(a: int, b: int) -> Values:
     share = np.zeros(a * b + 1)
     share[0] = 1.0
     for i in range(1, a + 1):
-        share[b + i :] = share[b + i :] - share[: len(share) - b - i] if b + i <= a * b else share[b + i :]
+        if b + i <= a * b:
+            share[b + i :] = share[b + i :] - share[: len(share) - b - i]
         for first in range(i):
             share[first::i] = np.cumsum(share[first::i])
         share *= i / (b + i)
@@ -215,16 +232,19 @@ def pooled_intervals(changes: Mapping[str, Sequence[float]]) -> dict[str, Interv
     noisier than the others has its own. The bounds are infinite where too little was repeated.
     """
     series = {name: np.array(values, np.float64) for name, values in changes.items() if len(values)}
-    deviation = {name: float(np.std(values, ddof=1)) for name, values in series.items() if len(values) > 1}
-    most = NOISY * float(np.median([*deviation.values()])) if deviation else 0.0
-    calm = [name for name, own in deviation.items() if own <= most]
-    freedom = sum(len(series[name]) - 1 for name in calm)
-    squares = sum((len(series[name]) - 1) * deviation[name] ** 2 for name in calm)
+    deviations = {name: float(np.std(values, ddof=1)) for name, values in series.items() if len(values) > 1}
+    most = NOISY * float(np.median([*deviations.values()])) if deviations else 0.0
+    squares = {name: (len(series[name]) - 1) * deviation**2 for name, deviation in deviations.items()}
+    calm = [name for name, deviation in deviations.items() if deviation <= most]
+    freedom_of_calm = sum(len(series[name]) - 1 for name in calm)
+    squares_of_calm = sum(squares[name] for name in calm)
     intervals = {}
     for name, values in series.items():
-        is_noisy = name in deviation and name not in calm
-        own = (len(values) - 1, (len(values) - 1) * deviation[name] ** 2) if is_noisy else (freedom, squares)
-        mean, half = float(values.mean()), max(_half_width(*own, len(values)), LEAST_HALF_WIDTH)
+        half = _half_width(freedom_of_calm, squares_of_calm, len(values))
+        if name in deviations and name not in calm:
+            half = _half_width(len(values) - 1, squares[name], len(values))
+        half = max(half, LEAST_HALF_WIDTH)
+        mean = float(values.mean())
         intervals[name] = Interval(*np.expm1([mean, mean - half, mean + half]).tolist())
     return intervals
 
@@ -233,7 +253,9 @@ def _half_width(freedom: int, squares: float, values: int) -> float:
     """Return half of the 99.8% interval of the mean of some values; two values of one change tell nothing."""
     if freedom < 2:
         return np.inf
-    t = T_998[freedom - 2] if freedom - 2 < len(T_998) else T_998_LIMIT + T_998_SLOPE / freedom
+    t = T_998_LIMIT + T_998_SLOPE / freedom
+    if freedom - 2 < len(T_998):
+        t = T_998[freedom - 2]
     return float(t * (squares / freedom / values) ** 0.5)
 
 
@@ -249,17 +271,19 @@ def matched_kinds(
     launches agree; else, where all kinds that agree are at equal places, in the order of their launches. Steps of
     any other kind are in none. Where no kinds belong together, or a side has too many, all steps are one kind.
     """
-    a, b = (np.asarray(launches, np.int64) for launches in (launches_a, launches_b))
-    kinds_a, kinds_b = _kinds(a), _kinds(b)
+    a = np.asarray(launches_a, np.int64)
+    b = np.asarray(launches_b, np.int64)
+    kinds_a = _kinds(a)
+    kinds_b = _kinds(b)
     everything: Kinds = [(np.arange(len(a)), np.arange(len(b)))]
     if max(len(kinds_a), len(kinds_b)) > MOST_KINDS:
         return everything
-    agree = [
-        (i, j)
-        for i, of_a in enumerate(kinds_a)
-        for j, of_b in enumerate(kinds_b)
-        if abs(np.median(a[of_a]) - np.median(b[of_b])) <= SAME_LAUNCHES * np.median(a[of_a])
-    ]
+    agree = []
+    for i, of_a in enumerate(kinds_a):
+        usual_a = np.median(a[of_a])
+        for j, of_b in enumerate(kinds_b):
+            if abs(usual_a - np.median(b[of_b])) <= SAME_LAUNCHES * usual_a:
+                agree.append((i, j))
     if len(kinds_a) == len(kinds_b) and all(i == j for i, j in agree):
         return list(zip(kinds_a, kinds_b, strict=True))
     return [(kinds_a[i], kinds_b[j]) for i, j in agree] or everything

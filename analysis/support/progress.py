@@ -98,8 +98,11 @@ class _Bar:
     """Counts rows, also from several threads, and draws their numbers from `show` to `hide`."""
 
     def __init__(self, task_name: str) -> None:
-        self._lock, self._task_name = threading.Lock(), task_name
-        self._expected, self._read, self._over = 0, 0, False
+        self._lock = threading.Lock()
+        self._task_name = task_name
+        self._expected = 0
+        self._read = 0
+        self._over = False
         self._drawn: Progress | None = None
 
     def tell(self, expected: int, read: int) -> None:
@@ -110,9 +113,11 @@ class _Bar:
     def name(self, task_name: str, *, anew: bool = False) -> str:
         """Count something else, from zero on if `anew`; return what was counted."""
         with self._lock:
-            before, self._task_name = self._task_name, task_name
+            before = self._task_name
+            self._task_name = task_name
             if anew:
-                self._expected, self._read = 0, 0
+                self._expected = 0
+                self._read = 0
             self._draw()
         return before
 

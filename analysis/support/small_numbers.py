@@ -6,7 +6,7 @@ long.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -33,13 +33,18 @@ def distinct(values: NDArray[Any]) -> NDArray[np.int64]:
 def ordered(values: NDArray[Any]) -> NDArray[Any]:
     """Return the distinct values (n,) in their order, of any integers; `np.unique` alone loads `numpy.ma`."""
     values = np.sort(values)
-    return values[np.append(True, values[1:] != values[:-1])] if len(values) else values
+    if not len(values):
+        return values
+    distinct_values: NDArray[Any] = values[np.append(True, values[1:] != values[:-1])]
+    return distinct_values
 
 
 def medians(values: NDArray[Any]) -> NDArray[np.float64]:
     """Return the median of each row of numbers (…, n), float64 (…,); `np.median` alone loads `numpy.ma`."""
     values, count = np.sort(values), values.shape[-1]
-    middle: NDArray[np.float64] = (values[..., (count - 1) // 2] + values[..., count // 2]) / 2
+    lower = values[..., (count - 1) // 2]
+    upper = values[..., count // 2]
+    middle: NDArray[np.float64] = (lower + upper) / 2
     return middle
 
 
@@ -51,11 +56,14 @@ def median_of_each(group: NDArray[Any], values: NDArray[np.int64], count: int) -
     width = max(1, int(values.max(initial=0))).bit_length()
     lost = max(0, width + int(count).bit_length() - 62)
     width -= lost
-    keys = np.sort(group.astype(np.int64) << width | values >> lost)  # three times as fast as a lexical sort
+    keys = group.astype(np.int64) << width | values >> lost
+    keys = np.sort(keys)  # three times as fast as a lexical sort
     size = np.bincount(group, minlength=count)
     first = np.cumsum(size) - size
-    median, has = np.zeros(count, np.int64), np.flatnonzero(size)
-    median[has] = (keys[first[has] + size[has] // 2] & ((1 << width) - 1)) << lost
+    median = np.zeros(count, np.int64)
+    has = np.flatnonzero(size)
+    middle = keys[first[has] + size[has] // 2]
+    median[has] = (middle & ((1 << width) - 1)) << lost
     return median
 
 
@@ -87,25 +95,46 @@ def grouped(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 def grouped_rows(*columns: NDArray[Any]) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
     """Return the distinct rows of columns (n,) in their order, as columns (k,), and each row's position there."""
     lowest = [int(column.min(initial=0)) for column in columns]
-    widths = [int(column.max(initial=0)) - low + 1 for column, low in zip(columns, lowest, strict=True)]
-    if prod(widths) <= _most_in_table(len(columns[0])):  # each row that could be is one small number
-        row = np.zeros(len(columns[0]), np.int64)
-        for column, low, width in zip(columns, lowest, widths, strict=True):
-            if width > 1:
-                row *= width
-                row += column
-                row -= low
-        rows, position = grouped(row)
-        keys = [key + low for key, low in zip(np.unravel_index(rows, widths), lowest, strict=True)]
+    highest = [int(column.max(initial=0)) for column in columns]
+    widths = [high - low + 1 for low, high in zip(lowest, highest, strict=True)]
+    if prod(widths) <= _most_in_table(len(columns[0])):
+        keys, position = _grouped_by_number(columns, lowest, widths)
     else:
-        values, position = grouped(columns[0])
-        keys = [values]
-        for column in columns[1:]:
-            values, number = grouped(column)
-            pairs, position = grouped(position * len(values) + number)
-            before, last = np.divmod(pairs, max(1, len(values)))
-            keys = [*(key[before] for key in keys), values[last]]
-    return [key.astype(column.dtype) for key, column in zip(keys, columns, strict=True)], position
+        keys, position = _grouped_by_column(columns)
+    typed = [key.astype(column.dtype) for key, column in zip(keys, columns, strict=True)]
+    return typed, position
+
+
+def _grouped_by_number(
+    columns: Sequence[NDArray[Any]], lowest: Sequence[int], widths: Sequence[int]
+) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
+    """Group rows of which each that could be is one small number."""
+    row = np.zeros(len(columns[0]), np.int64)
+    for column, low, width in zip(columns, lowest, widths, strict=True):
+        if width > 1:
+            row *= width
+            row += column
+            row -= low
+    rows, position = grouped(row)
+    places = np.unravel_index(rows, widths)
+    return [place + low for place, low in zip(places, lowest, strict=True)], position
+
+
+def _grouped_by_column(columns: Sequence[NDArray[Any]]) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
+    """Group rows by one column after another."""
+    values, position = grouped(columns[0])
+    keys = [values]
+    for column in columns[1:]:
+        values, number = grouped(column)
+        pairs, position = grouped(position * len(values) + number)
+        before, last = np.divmod(pairs, max(1, len(values)))
+        keys = [*(key[before] for key in keys), values[last]]
+    return keys, position
+
+
+def each_row(*columns: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of columns (n,), as Python's own numbers."""
+    return zip(*(column.tolist() for column in columns), strict=True)
 
 
 def rows_of_each(*columns: NDArray[Any]) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64]]]:
@@ -113,7 +142,7 @@ def rows_of_each(*columns: NDArray[Any]) -> Iterator[tuple[tuple[int, ...], NDAr
     keys, position = grouped_rows(*columns)
     order = np.argsort(position.astype(np.min_scalar_type(len(keys[0]))), kind="stable")  # of few, a radix sort
     parts = np.split(order, np.cumsum(np.bincount(position))[:-1])
-    return zip(zip(*(key.tolist() for key in keys), strict=True), parts, strict=False)
+    return zip(each_row(*keys), parts, strict=False)
 
 
 def summed(group: NDArray[Any], values: NDArray[Any], count: int) -> NDArray[np.int64]:
@@ -127,7 +156,8 @@ def bounds(
     group: NDArray[Any], low: NDArray[np.int64], high: NDArray[np.int64], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the lowest of the low values (n,) and the highest of the high ones in each group, int64 (count,)."""
-    lowest, highest = np.full(count, NEVER), np.full(count, -NEVER)
+    lowest = np.full(count, NEVER)
+    highest = np.full(count, -NEVER)
     np.minimum.at(lowest, group, low)
     np.maximum.at(highest, group, high)
     return lowest, highest

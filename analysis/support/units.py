@@ -25,7 +25,8 @@ class TimeUnit:
 
     def text(self, time_ns: float) -> str:
         """Return a time in this unit: with one more decimal if it would be 0, and ≈0 for still shorter times."""
-        time, hidden = time_ns / self.ns, 0.5 * 10**-self.decimals
+        time = time_ns / self.ns
+        hidden = 0.5 * 10**-self.decimals
         if self.ns == 1 and (abs(time) >= 1 or not time):
             return f"{time:,.0f}"
         if 0 < abs(time) < hidden:
@@ -65,8 +66,8 @@ def time_in_digits(time_ns: float) -> str:
     """Return one time in three digits with its own unit, for sentences: 80.5 ms, 2.78 ms, 192 ms."""
     unit = time_unit([time_ns])
     time = f"{time_ns / unit.ns:#.3g}"  # with the zeros that count
-    whole = "e" in time or unit.ns == 1
-    return f"{digits_text(time_ns / unit.ns, 3) if whole else time.rstrip('.')} {unit.name}"
+    is_whole = "e" in time or unit.ns == 1
+    return f"{digits_text(time_ns / unit.ns, 3) if is_whole else time.rstrip('.')} {unit.name}"
 
 
 def share_text(share: float, decimals: int = 1) -> str:
@@ -99,6 +100,12 @@ def si_text(value: float, unit: str) -> str:
     """Return a quantity with an SI prefix: 1.2 TFLOP/s."""
     scale, prefix = next(((scale, prefix) for scale, prefix in SI if abs(value) >= scale), SI[-1])
     return f"{value / scale:.3g} {prefix}{unit}"
+
+
+def mib_text(count: float) -> str:
+    """Return a number of bytes in MiB, a small one with two digits."""
+    size = count / 2**20
+    return f"{size:,.0f} MiB" if size >= 10 else f"{size:.2g} MiB"
 
 
 def bytes_text(count: float) -> str:

@@ -19,7 +19,7 @@ from ..attribution.causes import HOW, Attribution
 from ..attribution.places import Instances, Paths, projections
 from ..kernel_names.categories import categorize
 from ..kernel_names.short import distinct_short_names
-from ..support.small_numbers import grouped_rows
+from ..support.small_numbers import each_row, grouped_rows
 from ..support.text import fit
 from ..trace import KERNEL, KINDS, START_END, Columns, Int32s, Int64s, Trace, working_calls
 from ..vocabulary import PATH_SEPARATOR, PHASES
@@ -44,7 +44,9 @@ class Slices(Columns):
 def slices(group: NDArray[Any], start_ns: Int64s, end_ns: Int64s, rows: Int64s, *, nest: bool = True) -> Slices:
     """Arrange these rows of a table for drawing: by group and start, outer before inner; else as they were."""
     rows = rows[np.lexsort((-end_ns[rows], start_ns[rows], group[rows]))]
-    group, start_ns, end_ns = group[rows].astype(np.int32), start_ns[rows], end_ns[rows]
+    group = group[rows].astype(np.int32)
+    start_ns = start_ns[rows]
+    end_ns = end_ns[rows]
     return Slices(group, _lanes(group, start_ns, end_ns, nest=nest), start_ns, end_ns, rows)
 
 
@@ -57,10 +59,11 @@ def _lanes(group: Int32s, start_ns: Int64s, end_ns: Int64s, *, nest: bool) -> In
     lane = np.zeros(len(group), np.int32)
     lanes: list[list[int]] = []  # per lane the ends of the slices that are open, outermost first
     last_group = None
-    rows = zip(group.tolist(), start_ns.tolist(), end_ns.tolist(), strict=True)
+    rows = each_row(group, start_ns, end_ns)
     for row, (row_group, start, end) in enumerate(rows):
         if row_group != last_group:
-            lanes, last_group = [], row_group
+            lanes = []
+            last_group = row_group
         for number, ends in enumerate(lanes):
             while ends and ends[-1] <= start:
                 ends.pop()
@@ -68,7 +71,8 @@ def _lanes(group: Int32s, start_ns: Int64s, end_ns: Int64s, *, nest: bool) -> In
                 lane[row] = number
                 break
         else:
-            lane[row], ends = len(lanes), []
+            lane[row] = len(lanes)
+            ends = []
             lanes.append(ends)
         ends.append(end)
     return lane
@@ -86,7 +90,8 @@ class Table:
 
 def chrome_trace(attribution: Attribution, *, arrows: bool = True) -> Iterator[str]:
     """Yield the file's text, line by line; with `arrows`, also those from each launch to its work."""
-    trace, work = attribution.trace, attribution.trace.work
+    trace = attribution.trace
+    work = attribution.trace.work
     streams, stream = grouped_rows(work.process, work.device_id, work.stream_id)
     tables = _tables(attribution, stream.astype(np.int32))
     first_ns = min((int(t.slices.start_ns.min()) for t in tables.values() if len(t.slices)), default=0)
@@ -98,7 +103,7 @@ def chrome_trace(attribution: Attribution, *, arrows: bool = True) -> Iterator[s
         start_us, start_rest_ns = np.divmod(drawn.start_ns - first_ns, 1000)
         lasts_us, lasts_rest_ns = np.divmod(drawn.end_ns - drawn.start_ns, 1000)
         columns = (drawn.row, drawn.group, drawn.lane, start_us, start_rest_ns, lasts_us, lasts_rest_ns)
-        for row, group, lane, us, ns, dur_us, dur_ns in zip(*(c.tolist() for c in columns), strict=True):
+        for row, group, lane, us, ns, dur_us, dur_ns in each_row(*columns):
             pid, tid = tracks.of[name, group, lane]
             begin = f'"pid":{pid},"tid":{tid},"ts":{us}.{ns:03d}1'
             yield f',\n{{"ph":"X",{begin},"dur":{dur_us}.{dur_ns:03d}1,{table.details(row)}}}'
@@ -110,8 +115,12 @@ def chrome_trace(attribution: Attribution, *, arrows: bool = True) -> Iterator[s
 
 def _tables(attribution: Attribution, stream: Int32s) -> dict[str, Table]:
     """Return the tables to draw, in the order of the file; groups are threads, or the streams of work."""
-    trace, work, ranges = attribution.trace, attribution.trace.work, attribution.trace.ranges
-    calls, paths, places = working_calls(trace), Paths(attribution), Instances(attribution)
+    trace = attribution.trace
+    work = attribution.trace.work
+    ranges = attribution.trace.ranges
+    calls = working_calls(trace)
+    paths = Paths(attribution)
+    places = Instances(attribution)
     every = np.arange(len(work), dtype=np.int64)
     spans = projections(places, every, attribution, stream, work.kind == KERNEL)
     path_texts = [_text(PATH_SEPARATOR.join(path), LONGEST_PATH) for path in paths.paths]
@@ -122,17 +131,25 @@ def _tables(attribution: Attribution, stream: Int32s) -> dict[str, Table]:
         for number in np.unique(np.append(ranges.name_id, name_of_place)).tolist()
     }
     domain_names = [_text(domain.name or "default", LONGEST_NAME) for domain in trace.domains]
-    range_name, range_domain, place_name = ranges.name_id.tolist(), ranges.domain.tolist(), name_of_place.tolist()
-    place, kernel_ns = spans.instance.tolist(), spans.kernel_ns.tolist()
+    range_name = ranges.name_id.tolist()
+    range_domain = ranges.domain.tolist()
+    place_name = name_of_place.tolist()
+    place = spans.instance.tolist()
+    kernel_ns = spans.kernel_ns.tolist()
     # Launches are named by the work that they caused.
     launched = work.launch >= 0
     caused = np.full(len(calls), KERNEL, np.uint8)
     caused[np.searchsorted(calls.row, work.launch[launched])] = work.kind[launched]
     launch_names = [LAUNCH_NAMES[KINDS[kind]] for kind in caused.tolist()]
-    work_names, work_name, work_kind = _work_names(trace), work.name_id.tolist(), work.kind.tolist()
-    how, phase, blocks = attribution.how.tolist(), attribution.phase.tolist(), work.grid.tolist()
+    work_names = _work_names(trace)
+    work_name = work.name_id.tolist()
+    work_kind = work.kind.tolist()
+    how = attribution.how.tolist()
+    phase = attribution.phase.tolist()
+    blocks = work.grid.tolist()
     # An arrow has the number of its piece of work; from a launch, one leads to each piece.
-    is_launched, by_launch = launched.tolist(), np.argsort(work.launch, kind="stable")
+    is_launched = launched.tolist()
+    by_launch = np.argsort(work.launch, kind="stable")
     low, high = (np.searchsorted(work.launch[by_launch], calls.row, side).tolist() for side in ("left", "right"))
     caused_work = by_launch.tolist()
 
@@ -196,7 +213,8 @@ class Tracks:
     """
 
     def __init__(self, trace: Trace, streams: Sequence[Sequence[int]], tables: Mapping[str, Table]) -> None:
-        self._tables, self._free = tables, count(FIRST_FREE + 1)
+        self._tables = tables
+        self._free = count(FIRST_FREE + 1)
         self._taken: set[int] = set()
         self.of: dict[tuple[str, int, int], tuple[int, int]] = {}
         self.metadata: list[dict[str, Any]] = []
@@ -212,7 +230,8 @@ class Tracks:
                 label = f"{thread.name or 'thread'} {thread.thread_id}: {name}"
                 self._add(name, number, pid, label, thread.thread_id if name == "ranges" else None)
         pids: dict[tuple[int, int], int] = {}
-        gpus, several = trace.provenance.gpus, len(trace.processes) > 1
+        gpus = trace.provenance.gpus
+        several = len(trace.processes) > 1
         for number, (process, device, stream) in enumerate(streams):
             if (process, device) not in pids:
                 pid = pids[process, device] = next(self._free)

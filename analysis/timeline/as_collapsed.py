@@ -31,7 +31,8 @@ def function_stacks(attribution: Attribution) -> Iterator[str]:
     Raises ReportError for a report without Python functions.
     """
     paths = Paths(attribution)
-    phase, count = attribution.phase.astype(np.int64), len(paths.names)
+    phase = attribution.phase.astype(np.int64)
+    count = len(paths.names)
     path = np.where(attribution.node >= 0, paths.names_of_node[attribution.node], count - 1)
     (phase_of, path_of), back = grouped_rows(phase, path)
     own_ns = np.zeros(len(phase_of), np.int64)

@@ -1,4 +1,8 @@
-"""What names mean: phases, steps, warm-up, libraries, operators and threads. Knowledge as tables."""
+"""What names mean: phases, steps, warm-up, libraries, operators and threads. Knowledge as tables.
+
+This room imports nothing of the project. It promises that each name has its source, an example that it matches,
+and a similar one that it does not.
+"""
 
 from __future__ import annotations
 

@@ -87,10 +87,11 @@ def naming(classes: Models, attributes: Models, *, every_index: bool = False) ->
     Names that differ in an index alone are one (`layer *`) unless `every_index`, but for modules of different
     classes: `nn.Sequential(Linear, GELU, Linear)` is three rows, and not one of `mlp *`.
     """
-    models, ordinals = {}, set[str]()
+    models = {}
+    ordinals = set[str]()
     for model_name, of_model in classes.items():
-        known = frozenset(_INDEX.sub("*", place) for place in of_model)
-        models[model_name] = _Model(model_name, of_model, attributes.get(model_name, {}), known)
+        places = frozenset(_INDEX.sub("*", place) for place in of_model)
+        models[model_name] = _Model(model_name, of_model, attributes.get(model_name, {}), places)
         ordinals |= {last for place in of_model if _ORDINAL.match(last := place.rpartition("/")[2])}
 
     named_paths: dict[Path, _Named] = {(): _Named()}
@@ -105,14 +106,18 @@ def naming(classes: Models, attributes: Models, *, every_index: bool = False) ->
 
     def below(above: _Named, name: str) -> _Named:
         """Return what a name below others is called."""
-        model, place, row_place, holder = above.model, above.place, above.row_place, above.holder
+        model = above.model
+        place = above.place
+        row_place = above.row_place
+        holder = above.holder
         row_name: str
         if model and _INDEX.sub("*", inner := f"{place}/{name}".lstrip("/")) in model.known:
             row_name = name if every_index else model.without_index(name, inner)
             row_place = f"{row_place}/{row_name}".lstrip("/")
             module = model.module(row_name, row_place, holder, follows=above.is_holder)
             if not module.dotted and not every_index and row_name != collapsed(name) and name not in ordinals:
-                module.alone, module.class_name = f"{row_name} {module.class_name}".strip(), ""
+                module.alone = f"{row_name} {module.class_name}".strip()
+                module.class_name = ""
             return _Named((*above.names, module), model, inner, row_place, module, is_holder=True)
         if (root := name if name in models else collapsed(name)) in models:
             names = (*above.names, name if every_index else root)
@@ -164,7 +169,8 @@ class _Model:
         module = ModuleName(name)
         module.alone = name
         module.class_name = at(self.classes, place) or ""
-        attribute, holder_path = at(self.attributes, place), self.name if holder is None else holder.dotted
+        attribute = at(self.attributes, place)
+        holder_path = self.name if holder is None else holder.dotted
         if not attribute or not holder_path:
             module.class_name = _besides(name, module.class_name)
             return module
@@ -178,9 +184,11 @@ class _Model:
 
     def fusion(self, name: str, place: str, holder: ModuleName | None) -> ModuleName:
         """Return the name of a fusion below a place; its parts begin with modules there."""
-        fusion, texts = ModuleName(name), []
+        fusion = ModuleName(name)
+        texts = []
         for part in fused_parts(name):
-            words, length = part.split(" "), part.count(" ") + 1
+            words = part.split(" ")
+            length = part.count(" ") + 1
             while length and _INDEX.sub("*", f"{place}/{' '.join(words[:length])}".lstrip("/")) not in self.known:
                 length -= 1
             first = " ".join(words[:length])
@@ -192,8 +200,8 @@ class _Model:
 
 def _besides(name: str, class_name: str) -> str:
     """Return the part of a class that a module's name lacks: for `Linear #2` and `Linear 512→256` the shape."""
-    own, _, shape = class_name.partition(" ")
-    return shape if re.sub(r" (?:#?\d+|\*)$", "", name) == own else class_name
+    bare_class, _, shape = class_name.partition(" ")
+    return shape if re.sub(r" (?:#?\d+|\*)$", "", name) == bare_class else class_name
 
 
 def at(table: Mapping[str, str], place: str) -> str | None:

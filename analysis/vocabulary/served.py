@@ -29,8 +29,9 @@ class Held(NamedTuple):
     @property
     def tokens(self) -> int | None:
         """All tokens that it computed."""
-        known = self.prefill_tokens is not None and self.decode_tokens is not None
-        return (self.prefill_tokens or 0) + (self.decode_tokens or 0) if known else None
+        if self.prefill_tokens is None or self.decode_tokens is None:
+            return None
+        return self.prefill_tokens + self.decode_tokens
 
 
 #: The numbers' names, in the patterns and here.

@@ -10,6 +10,23 @@ IN_BACKWARD = "backward in which optimizers update"
 NO_STEP = "No step boundary was found"
 
 
+def may_go_on(
+    name: str, updates: Mapping[str, Sequence[int]], given: Sequence[str], inside: Collection[str]
+) -> bool:
+    """Return whether another optimizer, yet to update (again), may turn out to end a step that this one has ended.
+
+    `updates`, `given` and `inside` are as in `ending_optimizer`.
+    """
+    moments = updates[name]
+    if given:
+        later = given[given.index(name) + 1 :] if name in given else ()
+        updated = {*updates, *inside}
+        return len(moments) == 1 and any(other not in updated for other in later)
+    if len(moments) < 2:
+        return False
+    return any(len(other) == 1 and other[0] > moments[-2] for other in updates.values())
+
+
 def ending_optimizer(
     updates: Mapping[str, Sequence[int]], optimizers: Sequence[str], in_backward: Collection[str]
 ) -> str:
@@ -51,9 +68,9 @@ def no_step_text(unused: Sequence[str], *, from_first_call: bool, is_recording: 
     calls = " and ".join(f"{name}.step()" for name in unused)
     were = "were" if len(unused) > 1 else "was"
     reason = f"{calls} {were} never called" if calls else "no optimizer updated, and step() was never called"
-    whole = "All from the first call of a model on" if from_first_call else "The whole run"
+    block = "All from the first call of a model on" if from_first_call else "The whole run"
     calls_too = ", or each call if they are alike" if from_first_call and is_recording else ""
     return (
-        f"{NO_STEP}: {reason}. {whole} counts as one step{calls_too}; call step() of "
+        f"{NO_STEP}: {reason}. {block} counts as one step{calls_too}; call step() of "
         "nvtx_kernels.profile after each iteration."
     )

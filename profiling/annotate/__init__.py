@@ -19,6 +19,9 @@ regions are ranges of its code (docs/compiled.md). They add no operator and no a
 for how a backward gets its ranges.
 
 A region whose gradients are not recorded has its forward range alone.
+
+This room imports no other room of `profiling`. It promises that a program computes what it computes without, and
+that an error in our code reaches no program.
 """
 
 from __future__ import annotations

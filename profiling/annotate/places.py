@@ -237,10 +237,10 @@ kept: list[tuple[int, Columns]] | None = None
 def keep(*, more: bool) -> list[tuple[int, Columns]]:
     """Return what was kept since the last call, and keep everything from now on, or no longer."""
     global kept
-    was, kept = kept, None
+    before, kept = kept, None
     if more:
         kept = [(places.table.thread, places.table.columns) for places in tuple(everywhere)]
-    return was or []
+    return before or []
 
 
 os.register_at_fork(after_in_child=partial(keep, more=False))

@@ -11,6 +11,8 @@
 The steps measured later make the same calls in the same order, so the lines of one step are those of all; finding
 them is the analysis's. A program computes what it computes without: no local variable is read, no frame kept, no
 random number drawn, and other threads, and processes that are forked meanwhile, are not traced.
+
+This room imports no other room of `profiling`.
 """
 
 from __future__ import annotations

@@ -19,6 +19,8 @@ threads if no other Python thread runs when recording begins, memory is not reco
 recording thread and on autograd's below it. A process has one recording at a time; a forked child has none. The
 recording pauses while the program runs a PyTorch profiler of its own. A block that is never left is written when
 its thread or the interpreter ends.
+
+This room may import `annotate` and `lines`. It promises a whole report or none, whatever ends the program.
 """
 
 import atexit

@@ -33,7 +33,8 @@ ROOT = "torch::autograd::GraphRoot"
 class Node(NamedTuple):
     """What the engine did for a node on a thread, and who made the node; times in ns.
 
-    `number` is -1 for a leaf, a root, and a node that the engine passed over.
+    `number` is -1 for a leaf, a root, and a node that the engine passed over; `block`, where the node is among the
+    session's blocks, only for a leaf.
     """
 
     start_ns: int
@@ -41,6 +42,7 @@ class Node(NamedTuple):
     thread: int
     maker: int
     number: int
+    block: int = -1
 
 
 def nodes_of(texts: Sequence[str], threads: Sequence[tuple[int, str]], blocks: Blocks) -> list[Node]:
@@ -55,16 +57,24 @@ def nodes_of(texts: Sequence[str], threads: Sequence[tuple[int, str]], blocks: B
     has_part = (blocks.sequence >= 0) & ~np.isin(blocks.name, root_names)
     in_thread = blocks.sequence & ((1 << SEQUENCE_BITS) - 1)
     numbers = np.where(has_part, in_thread, -1)
-    columns = (blocks.start_ns, blocks.end_ns, blocks.thread, of_engine, blocks.forward, numbers)
+    columns = (
+        blocks.start_ns,
+        blocks.end_ns,
+        blocks.thread,
+        of_engine,
+        blocks.forward,
+        numbers,
+        np.arange(len(blocks)),
+    )
     nodes: list[Node] = []
     waits = False  # for the node of the engine's last event
     of_rows = (column[rows].tolist() for column in columns)
-    for start_ns, end_ns, thread, is_engine, maker, number in zip(*of_rows, strict=True):
+    for start_ns, end_ns, thread, is_engine, maker, number, block in zip(*of_rows, strict=True):
         tid, _ = threads[thread]
         if is_engine:
             nodes.append(Node(start_ns, end_ns, tid, 0, -1))
         elif waits and nodes[-1].thread == tid and end_ns <= nodes[-1].end_ns:
-            nodes[-1] = nodes[-1]._replace(maker=maker, number=number)
+            nodes[-1] = nodes[-1]._replace(maker=maker, number=number, block=block)
         waits = is_engine
     return nodes
 

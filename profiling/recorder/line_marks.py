@@ -39,14 +39,13 @@ from nvtx_kernels.analysis.vocabulary.lines import REASONS
 from ..harmless import json_text
 from ..lines import StepLines
 from ..lines.line_log import MOST_ROWS, NOWHERE, Line, LineLog
+from .backward import nodes_of
 from .range_log import Event
-from .seen import SEQUENCE_BITS, Blocks, Column, Seen
+from .seen import SEQUENCE_BITS, Column, Seen
 
 MARK = "nvtx-kernels lines: "
 VERSION = 1
 COLUMNS = ("thread", "at_ns", "stack", "forward")
-#: What encloses a node of autograd in the profiler's events, and may be about a leaf, which has no number.
-ENGINE = "autograd::engine::"
 _INSTALLED = ("site-packages", "dist-packages")
 # What happens on a thread, in the order in which it does at one moment.
 _ENDS, _BEGINS, _MOVES = range(3)
@@ -218,63 +217,27 @@ def _backward(lines: StepLines, logged: Sequence[Row], seen: Seen) -> Iterator[_
     assert log is not None
     tids = np.array([tid for tid, _ in seen.threads] or [0], np.int64)
     in_step = _in_step(blocks.start_ns, lines)
-    has_number = blocks.sequence >= 0
     in_thread = blocks.sequence & ((1 << SEQUENCE_BITS) - 1)
-    number = np.where(has_number, in_thread, -1)
     on_thread = tids[blocks.thread] == log.thread
-    makers = np.flatnonzero(in_step & (blocks.forward == 0) & has_number & on_thread)
+    makers = np.flatnonzero(in_step & (blocks.forward == 0) & (blocks.sequence >= 0) & on_thread)
     makers = makers[np.argsort(blocks.start_ns[makers], kind="stable")]
     times = [row.at_ns for row in logged]
     called_at: dict[int, int] = {}
     for maker in makers.tolist():
         place = bisect_right(times, int(blocks.start_ns[maker])) - 1
         if place >= 0:
-            called_at[int(number[maker])] = logged[place].stack
-    engine_names = [place for place, text in enumerate(seen.texts) if text.startswith(ENGINE)]
-    is_engine = np.isin(blocks.name, engine_names)
+            called_at[int(in_thread[maker])] = logged[place].stack
     # Without flows, nodes do not tell whose numbers they have: 0.
     counted_in = (blocks.sequence >> SEQUENCE_BITS) - 1
     is_counted = np.isin(counted_in, (log.thread, 0))
-    is_node = (blocks.forward > 0) & has_number & ~is_engine & is_counted
-    rows = np.flatnonzero(in_step & (is_engine | is_node))
-    by_time = np.lexsort((-blocks.end_ns[rows], blocks.start_ns[rows], blocks.thread[rows]))
-    rows = rows[by_time]
-    yield from _nodes(blocks, rows, is_engine, number, called_at, tids)
-
-
-def _nodes(
-    blocks: Blocks,
-    rows: Column,
-    is_engine: NDArray[np.bool_],
-    number: Column,
-    called_at: dict[int, int],
-    tids: Column,
-) -> Iterator[_Node]:
-    """Yield the outermost block of each node; the number is that of the block inside it."""
-    thread = last = -1
-    waiting = None
-    for row in rows.tolist():
-        if int(blocks.thread[row]) != thread:
-            if waiting is not None:
-                yield waiting
-            thread = int(blocks.thread[row])
-            waiting = None
-            last = -1
-        tid = int(tids[thread])
-        start_ns = int(blocks.start_ns[row])
-        end_ns = int(blocks.end_ns[row])
-        forward = called_at.get(int(number[row]), -1)
-        if not is_engine[row]:
-            last = forward
-            if waiting is not None and end_ns <= waiting.end_ns:
-                waiting = waiting._replace(forward=forward)
-                continue
-        if waiting is not None:
-            yield waiting
-        called = last if is_engine[row] else forward
-        waiting = _Node(tid, start_ns, end_ns, called)
-    if waiting is not None:
-        yield waiting
+    first_ns, last_ns = lines.span_ns
+    last_of: dict[int, int] = {}  # by thread
+    for node in nodes_of(seen.texts, seen.threads, blocks):
+        if not first_ns <= node.start_ns < last_ns:
+            continue
+        if node.block >= 0 and is_counted[node.block]:
+            last_of[node.thread] = called_at.get(node.number, -1)
+        yield _Node(node.thread, node.start_ns, node.end_ns, last_of.get(node.thread, -1))
 
 
 def short_name(file: str, folder: str) -> str:

@@ -175,10 +175,10 @@ def layer_memory(workload: Workload) -> dict[str, tuple[int, int]]:
             loss = cross_entropy(workload.model(workload.inputs_BT), workload.targets_BT)
     loss.backward()  # type: ignore[no-untyped-call]
     parts = {**layers, OUTSIDE: workload.model}
-    gradient_bytes = {
-        name: sum(weight.grad.nbytes for weight in part.parameters() if weight.grad is not None)
-        for name, part in parts.items()
-    }
+    gradient_bytes = {}
+    for name, part in parts.items():
+        gradients = (weight.grad for weight in part.parameters() if weight.grad is not None)
+        gradient_bytes[name] = sum(gradient.nbytes for gradient in gradients)
     gradient_bytes[OUTSIDE] -= sum(gradient_bytes[name] for name in layers)
     workload.model.zero_grad()
     return {name: (kept_bytes[name], size) for name, size in gradient_bytes.items()}

@@ -7,6 +7,8 @@
 Under nsys nothing is recorded here: the ranges are NVTX's, and the measured steps lie between cudaProfilerStart
 and Stop and inside the range `measure`, so that `-c cudaProfilerApi` and `-c nvtx -p measure@nvtx-kernels` capture
 them.
+
+This room may import `recorder`, `annotate` and `lines`. It promises that the loop goes on as it would without it.
 """
 
 from __future__ import annotations

@@ -11,18 +11,16 @@ steps as asked for are done.
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
-from typing import Any, NamedTuple
 
 import torch
 from nvtx_kernels.analysis.vocabulary import BACKWARD
-from nvtx_kernels.analysis.vocabulary.step_ends import IN_BACKWARD, ending_optimizer, warm_up_steps
+from nvtx_kernels.analysis.vocabulary.step_ends import IN_BACKWARD, ending_optimizer, may_go_on, warm_up_steps
 
-from ..annotate import calls, nodes, optimizers, range_stack
+from ..annotate import calls, optimizers, range_stack
 from ..annotate.compiled import tracing
 from ..annotate.others import hear
 from ..annotate.range_stack import AutomaticRange, OpenRange, label
@@ -31,8 +29,9 @@ from ..harmless import forgiving
 from ..recorder.beside import COLD, FIRST_TIMED, Follower, Settling, recorded
 from ..recorder.steps import Bounds, ends_are_known
 from ..recorder.trace_file import Content
-from . import own_steps
+from . import engine_runs, own_steps
 from .capture import Capture
+from .engine_runs import EngineRun, OpenRun
 from .own_steps import OwnSteps
 from .roots import telling_roots
 
@@ -179,7 +178,7 @@ class Phases:
     def running(self) -> Iterator[None]:
         """Emit marks while the block runs."""
         with optimizers.guided(self), self._until_timed, self._until_written:
-            self._until_timed.enter_context(self._hearing_of_backward())
+            self._until_timed.enter_context(engine_runs.told(self._backward_begins, self._backward_ends))
             self._until_written.enter_context(self._capture.loaders.noting())
             self._until_written.enter_context(hear(self._own))
             optimizers.tell("begin", optimizers=self._given, **self._bounds.facts())
@@ -274,7 +273,9 @@ class Phases:
             return
         self._own.note(updates=True)
         self._updates.setdefault(name, []).append(next(self._moments))
-        if not self._calls and name == self._ending_optimizer() and not self._may_go_on(name):
+        if self._calls or name != self._ending_optimizer():
+            return
+        if not may_go_on(name, self._updates, self._given, self._inside):
             self._step_ended()
 
     def _is_in_own_warm_up(self, *, ends: bool = False) -> bool:
@@ -295,18 +296,6 @@ class Phases:
             self._stage.close()
             self._measure()
         return is_open
-
-    def _may_go_on(self, name: str) -> bool:
-        """Return whether another optimizer, yet to update (again), may turn out to end this step."""
-        moments = self._updates[name]
-        if self._given:
-            later = self._given[self._given.index(name) + 1 :] if name in self._given else ()
-            updated = {*self._updates, *self._inside}
-            return len(moments) == 1 and any(other not in updated for other in later)
-        if len(moments) < 2:
-            return False
-        before_last = moments[-2]
-        return any(len(other) == 1 and other[0] > before_last for other in self._updates.values())
 
     def _ending_optimizer(self) -> str:
         return ending_optimizer(self._updates, self._given, self._inside)
@@ -462,46 +451,20 @@ class Phases:
         forward, self._forward = self._forward, None
         range_stack.close(forward)
 
-    @contextmanager
-    def _hearing_of_backward(self) -> Iterator[None]:
-        """Have every run of autograd's engine that Python starts told."""
-        run = torch.autograd.graph._engine_run_backward
-
-        @functools.wraps(run)
-        def in_range(outputs: Any, *args: Any, **options: Any) -> Any:
-            if torch.compiler.is_compiling():
-                return run(outputs, *args, **options)
-            begun = self._backward_begins(outputs, args, options)
-            try:
-                return run(outputs, *args, **options)
-            finally:
-                self._backward_ends(begun)
-
-        with nodes.running_backward(in_range):
-            yield
-
     @forgiving("a backward has no range")
-    def _backward_begins(
-        self,
-        outputs: Any,
-        args: tuple[Any, ...],
-        options: dict[str, Any],
-    ) -> _Backward | None:
+    def _backward_begins(self, run: EngineRun) -> OpenRun | None:
         """Tell of a run of the engine, by a range unless the program or a backward around it has one.
 
         Tensor.backward ends a forward; torch.autograd.grad hands out gradients, which may become part of a loss.
         Inside another backward only a gradient has a range. One inside a model's call is nested in its forward.
         Optimizers that update in it are one, which updates at its end.
         """
-        stores = bool(options.get("accumulate_grad"))
-        makes_graph = len(args) > _CREATE_GRAPH and bool(args[_CREATE_GRAPH])
-        kind = GRADIENT if makes_graph and not stores and _leads_on(outputs) else BACKWARD
+        kind = GRADIENT if run.leads_on() else BACKWARD
         if in_backward() and kind == BACKWARD:
             return None
         # Gradients of weights end it, too: what is done with them is no part of a loss.
-        inputs = args[_INPUTS] if kind == BACKWARD and len(args) > _INPUTS else ()
-        of_weights = any(isinstance(tensor, torch.nn.Parameter) for tensor in inputs)
-        if (stores or of_weights) and range_stack.here().calls() is None:
+        ends_forward = run.stores or (kind == BACKWARD and run.is_of_weights())
+        if ends_forward and range_stack.here().calls() is None:
             self._end_forward()
         self._has_begun = self._trains = True
         opened = None
@@ -512,10 +475,10 @@ class Phases:
         if is_phase:
             self._follower.backward()
         self._backwards += 1
-        return _Backward(opened, is_phase)
+        return OpenRun(opened, is_phase)
 
     @forgiving("a backward has no end")
-    def _backward_ends(self, begun: _Backward | None) -> None:
+    def _backward_ends(self, begun: OpenRun | None) -> None:
         if begun is None:
             return
         range_stack.close(begun.opened)
@@ -527,34 +490,6 @@ class Phases:
             self._note_update(IN_BACKWARD)
 
 
-class _Backward(NamedTuple):
-    """A run of autograd's engine that has begun, with its range; `is_phase` unless it is inside another."""
-
-    opened: OpenRange | None
-    is_phase: bool
-
-
-#: Which of the engine's arguments after the outputs asks for a graph of the gradients, and which are the inputs.
-_CREATE_GRAPH, _INPUTS = 2, 3
-
-
-def _leads_on(outputs: Any) -> bool:
-    """Return whether gradients of these outputs can become part of a loss.
-
-    `torch.func.grad` always makes a graph; at its outermost level that is of use only if something outside it
-    requires a gradient.
-    """
-    functorch = torch._C._functorch
-    level = functorch.maybe_current_level()
-    if level != 1:
-        return True
-    tensors = [tensor for tensor in outputs if isinstance(tensor, torch.Tensor)]
-    return any(
-        functorch.get_unwrapped(tensor).requires_grad
-        for tensor in tensors
-        if functorch.is_gradtrackingtensor(tensor)
-    )
-
-
-for _module in (own_steps, sys.modules[__name__]):  # whose functions compiled code calls between its graphs
+# Their functions are called by compiled code between its graphs.
+for _module in (engine_runs, own_steps, sys.modules[__name__]):
     tracing.keep_eager(_module, and_what_it_calls=False)

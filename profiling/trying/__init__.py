@@ -5,4 +5,7 @@
                                                 │ patches change the program, steps and courses measure it
 
 The command is `profiling.try_`.
+
+This room may import `training`, `recorder` and what is below them. It promises that a run changes nothing of the
+machine but its own folder, and that what is not surely faster is not called so.
 """

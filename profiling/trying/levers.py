@@ -17,6 +17,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from . import patches
+from .loader_patches import Pinned, Workers
 from .patch import Patch
 from .patches import WithOptions, WithoutCalls
 
@@ -79,7 +80,7 @@ LEVERS: tuple[Lever, ...] = (
         "workers",
         ("host_pause", "loader"),
         "loader with workers",
-        patches.Workers,
+        Workers,
         Numbers.RANDOM,
         "random augmentation draws other numbers: losses",
         "DataLoader(…, num_workers=N, persistent_workers=True)",
@@ -90,7 +91,7 @@ LEVERS: tuple[Lever, ...] = (
         "pinned",
         ("pageable_copy",),
         "pinned memory",
-        patches.Pinned,
+        Pinned,
         Numbers.SAME,
         "a buffer that is written to before its copy ran: losses",
         "DataLoader(…, pin_memory=True); batch.to(device, non_blocking=True)",

@@ -29,7 +29,7 @@ OURS = tuple(f"{folder}{os.sep}" for folder in PACKAGES)
 #: Where no line of the user's is: PyTorch, these files, the standard library and other packages.
 INSTALLED = tuple(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib"))
 LIBRARIES = (TORCH, *OURS, *INSTALLED, "<frozen")
-PATCHES = (__file__, str(Path(__file__).with_name("patches.py")))
+PATCHES = (__file__, *(str(Path(__file__).with_name(name)) for name in ("patches.py", "loader_patches.py")))
 #: How far above a call the user's line is looked for.
 MOST_FRAMES = 40
 NOTHING: AbstractContextManager[None] = nullcontext()

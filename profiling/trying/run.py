@@ -29,9 +29,9 @@ from ..training import Profile
 from .courses import Count, Course, Screen, plan_of, rounds_of
 from .guard import Guard
 from .levers import BY_NAME
+from .loader_patches import Workers
 from .overlay import Place
 from .patch import Patch, replace
-from .patches import Workers
 from .results import Block, Ending, Job, LeverFacts, Line, Seen, Switched, is_worth_a_run, write_line
 from .steps import Steps
 

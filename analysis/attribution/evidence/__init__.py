@@ -6,6 +6,9 @@
 `evidence_of` is the entrance; `calls_as_steps` looks at blocks of `nk.profile` in which no step ended, and
 `updates_every` at steps that have names. A kind of evidence counts if all processes that do much of the work agree
 on it: ranks of one job have the same steps. docs/attribution.md has the definitions, under "Steps".
+
+It belongs to `attribution` and may import what that may. It promises to name no step unless all processes that do
+much of the work agree, and to say why where it names none.
 """
 
 from .calls import calls_as_steps

@@ -111,8 +111,7 @@ def _subjects(attribution: Attribution) -> list[Subject]:
     Work in the program's own warm-up is left out.
     """
     trace = attribution.trace
-    is_warm_up = np.append(attribution.warm_up, False)
-    rows = np.flatnonzero(~is_warm_up[attribution.node])
+    rows = np.flatnonzero(~attribution.left_out()[attribution.node])
     process = trace.work.process[rows]
     sums_ns = summed(process, trace.work.duration_ns[rows], len(trace.processes))
     least_ns = max(1, LEAST_OF_MAIN * sums_ns.max(initial=0))

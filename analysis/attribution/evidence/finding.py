@@ -48,9 +48,7 @@ def ranges_of(attribution: Attribution, process: int, some: Bools) -> Int64s:
     """Return the positions of some ranges of a process that are shown and in no warm-up, in order of start."""
     ranges = attribution.ranges
     home = attribution.home
-    is_warm_up = np.append(attribution.warm_up, False)
-    chosen = some & (home >= 0)
-    chosen &= ~is_warm_up[home]
+    chosen = some & (home >= 0) & ~attribution.left_out()[home]
     chosen &= attribution.trace.process_of_thread()[ranges.thread] == process
     rows = np.flatnonzero(chosen)
     order = np.argsort(ranges.start_ns[rows], kind="stable")

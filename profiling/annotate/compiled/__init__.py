@@ -14,6 +14,8 @@ compiled program is one piece, and this is logged once. Generated code is:
         return (buf1, )
 
 The lines are in the cached code, so a second process has the ranges too.
+
+It belongs to `annotate`, and all that is private in Inductor is in `inductor.py`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from nvtx_kernels.analysis.compare.changes import changes, compare
 from nvtx_kernels.analysis.compare.rules import judge, parse
 from nvtx_kernels.analysis.kernel_names.categories import categorize
 from nvtx_kernels.analysis.kernel_names.short import short_name
-from nvtx_kernels.analysis.kernel_names.spelling import abridged, canonical_spelling, spelled_like
+from nvtx_kernels.analysis.kernel_names.spelling import canonical_spelling, spelled_like
 from nvtx_kernels.analysis.report import merged
 
 from tests.analysis.making.bundled import DATA, SHARED
@@ -151,8 +151,3 @@ def test_kernels_are_compared_and_added_up_whatever_the_spelling():
 def test_copies_keep_their_names():
     one, other = report_of(row("[(int)1]", 5, kind="memcpy")), report_of(row("[1]", 5, kind="memcpy"))
     assert {change.state for change in changes(compare(one, other, all_work=True), "kernel")} == {"new", "gone"}
-
-
-@pytest.mark.parametrize("name", ["x" * 200_000, "x_" * 100_000, "a::" * 70_000])
-def test_names_without_an_end_are_abridged_at_once(name):
-    assert abridged(name) == (name if "::" not in name else "a::")

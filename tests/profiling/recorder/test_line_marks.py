@@ -87,7 +87,7 @@ def test_a_node_of_another_threads_operator_has_no_line():
 
 def test_of_operators_with_one_number_the_last_made_the_node():
     inner = [block(212, 214, MAIN, "aten::cos_", 5)]
-    node = [block(400, 440, AUTOGRAD, "SinBackward0", 5, 1)]
+    node = [block(400, 440, AUTOGRAD, f"{ENGINE}SinBackward0"), block(400, 440, AUTOGRAD, "SinBackward0", 5, 1)]
     _, rows = rows_of(text_of(traced(), seen(*FORWARD, *inner, *node), 2000))
     assert rows[AUTOGRAD][0] == (400, 12, 11)
 
@@ -96,7 +96,7 @@ def test_python_that_runs_in_a_node_of_the_main_thread_is_at_its_own_line():
     lines = traced()
     node = lines.log.new_node(2, compile("pass", "/home/me/train.py", "exec"), 40)
     lines.log.rows = array("q", [100, 0, 200, 1, 300, 2, 420, node, 430, 2, 900, 0])
-    nodes = [block(400, 440, MAIN, "CosBackward0", 6, 1)]
+    nodes = [block(400, 440, MAIN, f"{ENGINE}CosBackward0"), block(400, 440, MAIN, "CosBackward0", 6, 1)]
     _, rows = rows_of(text_of(lines, seen(*FORWARD, *nodes), 2000))
     assert rows[MAIN][3:7] == [(400, 12, 11), (420, 40, 0), (430, 12, 11), (440, 12, 0)]
 
