@@ -162,7 +162,8 @@ def answer(options: argparse.Namespace) -> str | bytes:
             report, detail_of(options), by=options.by, found=found, with_kernels=options.kernels, by_line=lines
         )
         if document.verdict and paths[0].suffix != ".parquet":  # of a summary, no view can be shown
-            document = replace(document, next=commands(report, as_typed(paths[0], options)))
+            has_fixes = bool(found and found.fixes)
+            document = replace(document, next=commands(report, as_typed(paths[0], options), has_fixes=has_fixes))
     return presented(document, options)
 
 

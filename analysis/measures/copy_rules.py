@@ -44,7 +44,7 @@ def to_cpu(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     bring = "copy brings" if count == "1" else "copies bring"
     sentence = (
         f"{count} {bring} {size} to the CPU ({copying}), which computes on it for {time_in_digits(pause_ns)}: "
-        "compute it on the GPU, or every N steps"
+        "compute on the GPU, or copy every N steps"
     )
     host = HostTime(np.concatenate([call[rows], waits]), computing)
     yield Found(change, sentence, _marked(subject, rows), host=host)
@@ -87,8 +87,8 @@ def from_cpu(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     times = f" in {count_text(count)} copies" if count > 1 else ""
     size = mib(float(copied.bytes[rows].sum()) / subject.steps)
     sentence = (
-        f"Forward or backward copies {size} to the GPU{times}, of tensors made on the CPU: make them there "
-        "(device=x.device), or once (register_buffer)"
+        f"Forward or backward copies {size} to the GPU{times}, of tensors made on the CPU: make tensors "
+        "on the GPU (device=x.device), or once (register_buffer)"
     )
     host = HostTime(np.concatenate([call[rows], waits]), making)
     yield Found(change, sentence, _marked(subject, rows), host=host)

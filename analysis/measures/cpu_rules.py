@@ -125,7 +125,7 @@ def optimizer(subject: CpuSubject) -> Answers:
 
 def fused_text(called: str | None) -> str:
     """Return how an optimizer is fused."""
-    return f"{called}(fused=True)" if called else "fused=True, where it has that"
+    return f"{called}(fused=True)" if called else "fused=True, if it supports that"
 
 
 def loop(subject: CpuSubject) -> Answers:

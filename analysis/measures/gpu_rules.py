@@ -87,7 +87,7 @@ class _Fp32(NamedTuple):
         """How TF32 is allowed for this work."""
         has = {"GEMMs": self.products.any(), "convolutions": self.convolutions.any()}
         settings = [setting for setting, kinds in TF32_SETTINGS.items() if has[kinds]]
-        return f"allow TF32 by {' and '.join(settings)} or use bf16"
+        return f"{' and '.join(settings)} (TF32) or bf16"
 
     def by_peaks(self, peak: Peak, kind: str) -> Found:
         """Return the symptom with the time at the peaks of the GPU."""

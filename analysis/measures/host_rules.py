@@ -38,7 +38,6 @@ BYTES = {"Adam": 28, "AdamW": 28, "SGD": 20, "Adagrad": 20}
 #: More reads than of a loss and a norm are of code that decides by them.
 FEW_READS = 2
 #: Where a batch is made while the GPU works on the one before.
-BESIDE = "beside the step (DataLoader(num_workers=…))"
 #: A pause that is in one step alone shows nothing of the others.
 FEWEST_STEPS = 2
 
@@ -70,13 +69,13 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         copies = subject.timeline.copied.bytes[next_work] > 0
         is_copy = subject.matching(r"memcpy Host-to-Device")[next_work] & (copies | (subject.trace.copies is None))
         place = "the step's first copy to the GPU"
-        remedy = f"make batches {BESIDE}"
+        remedy = "make batches in DataLoader(num_workers=…)"
         if not subject.loads_data(calls):
-            remedy = f"make the batch on the GPU (device=…), or {BESIDE}"
+            remedy = "make the batch on the GPU or in workers (device=…, or DataLoader(num_workers=…))"
         if is_copy.mean() < 0.5:
             path = subject.path(int(subject.node[next_work[0]]))
             place = path[-1] if path else "the next launch"
-            remedy = "move it off the training thread, or do it less often"
+            remedy = "move host code to another thread, or run it less often"
         concerned = np.zeros(len(work.row), np.bool_)
         concerned[next_work] = True
         time = time_in_digits(mean_ns)
@@ -124,7 +123,7 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
     times = f" {count_text(count)} times" if count > 1 else ""
     size = f"{int(np.median(copied.bytes[rows]))} bytes"
     if in_forward or count > FEW_READS:
-        remedy = "this needs other code, which decides on the GPU (torch.where, masks, fixed shapes)"
+        remedy = "decide on the GPU instead (torch.where, masks, fixed shapes), which needs other code"
         reads = ".item(), `if tensor`, nonzero()"
     else:
         remedy, reads = "read the loss every N steps", ".item(), float(), print"
@@ -202,7 +201,7 @@ def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     sentence = f"The optimizer launches {counted(round(launches), 'kernel')}{moves}: {name}(fused=True)"
     if called is None:
         sentence = (
-            f"The optimizer launches {counted(round(launches), 'kernel')}{moves}: fused=True, where it has that"
+            f"The optimizer launches {counted(round(launches), 'kernel')}{moves}: fused=True, if it supports that"
         )
     yield Found(change, sentence, work, {"floor_ns": least_ns or 0.0})
 

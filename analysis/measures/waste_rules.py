@@ -75,7 +75,7 @@ def anomaly(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     count = count_text(round(subject.per_step(reads)))
     sentence = (
         f"Autograd checks each gradient for NaN and waits for {count} answers: "
-        "no torch.autograd.set_detect_anomaly(True) while training"
+        "no torch.autograd.set_detect_anomaly(True)"
     )
     yield Found(change, sentence, checks)
 
@@ -93,7 +93,7 @@ def device_sync(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     times = f" {count_text(count)} times" if count > 1 else ""
     sentence = (
         f"Each step waits{times} for the whole GPU (torch.cuda.synchronize): "
-        "time with CUDA events, and read them every N steps"
+        "time with CUDA events, read every N steps"
     )
     yield _of_calls(subject, calls, change, sentence)
 

@@ -50,6 +50,8 @@ KINDS_OF_WORK = {
 }
 NO_GPU = "CPU time of operators, no GPU"
 UNRECORDED_GPU = "CPU time of operators, the GPU's work was not recorded"
+#: A version, and the rest that a short heading leaves out: `2.11.0+cu129`.
+PATCH = re.compile(r"\b(\d+\.\d+)[.+]\S*")
 #: Why a range has no span.
 LINKED = "–: the work was linked to the range, not launched inside it."
 
@@ -73,10 +75,11 @@ def facts(report: Report) -> list[str]:
 
 
 def in_short(report: Report) -> str:
-    """Return the file, the GPU, PyTorch's version and the steps of a report, for one line."""
+    """Return the file, the GPU, the version of PyTorch or of the tool, and the steps of a report, for one line."""
     source, told = report.provenance, facts(report)
     torch = RUN_FACTS["torch"].format(source.run["torch"]) if source.run.get("torch") else source.tool
-    parts = [told[0], *source.gpus[:1], torch.partition("+")[0], *told[-1:] * bool(report.steps)]
+    gpus = [gpu.removeprefix("NVIDIA ") for gpu in source.gpus[:1]]
+    parts = [told[0], *gpus, PATCH.sub(r"\1", torch), *told[-1:] * bool(report.steps)]
     return " · ".join(part for part in parts if part)
 
 

@@ -23,7 +23,7 @@ MUCH_OUTSIDE = MUCH_TAKEN_OUT = 0.1
 SMALL, SOME = 0.05, 0.02
 #: By how much a GPU's busy share without recording differs at least, if it is told.
 BUSIER = 0.05
-LONGEST_FUNCTION = 80
+LONGEST_FUNCTION, LONGEST_PATH = 80, 48
 #: How a sentence says what a GPU does, where the word alone says too little.
 DOES = {COMMUNICATION: "communication that nothing hides", OPERATORS: "in operators"}
 #: How a sentence says each cause of idle time, of a GPU or of a CPU.
@@ -187,7 +187,7 @@ def place(cause: Cause, report: Report) -> list[str]:
     """Return where most of a cause is, by range, function or line and after which call, as parts of a sentence."""
     is_step = step_matcher(report.step)
     inner = max((depth for depth, name in enumerate(cause.path, 1) if is_step(name.replace("*", "0"))), default=0)
-    parts = [f"most in {label(cause.path[inner:] or cause.path)}"] if cause.path else []
+    parts = [f"most in {fit(label(cause.path[inner:]), LONGEST_PATH)}"] if cause.path[inner:] else []
     parts += [f"{'in' if parts else 'most in'} {fit(cause.function, LONGEST_FUNCTION)}"] if cause.function else []
     line = "" if cause.function else fit(cause.line, LONGEST_FUNCTION)
     parts += [f"{'at' if parts else 'most at'} {line}"] if line else []
@@ -209,8 +209,8 @@ def _about_steps(facts: Facts) -> Iterator[str]:
     elif facts.varies and facts.counted > 1:
         low, high = time_in_digits(facts.low_ns), time_in_digits(facts.high_ns)
         yield (
-            f"The {facts.counted} steps take {low} to {high}: figures are their mean. Record more steps, or on a "
-            "quiet machine."
+            f"The {facts.counted} steps take {low} to {high}: figures are means. Record more steps, or on a quiet "
+            "machine."
         )
     elif facts.outlying:
         them = "it" if len(facts.outlying) == 1 else "them"
@@ -370,11 +370,11 @@ def next_view(report: Report) -> str:
     return "steps" if report.steps > 1 else "kernels"
 
 
-def commands(report: Report, target: str) -> tuple[str, ...]:
+def commands(report: Report, target: str, *, has_fixes: bool = False) -> tuple[str, ...]:
     """Return the commands to run next; `target` is the report's path and options."""
-    return (
-        f"nvtx-kernels open {target} · view {' | '.join(dict.fromkeys((next_view(report), 'kernels', 'fix')))}",
-    )
+    views = dict.fromkeys((next_view(report), "kernels", "fix"))
+    measured = ("try train.py",) if has_fixes else ()
+    return (f"nvtx-kernels open {target}", f"view {' | '.join(views)}", *measured)
 
 
 def _part(part_ns: float, total_ns: float) -> str:
