@@ -168,7 +168,7 @@ def answer(options: argparse.Namespace) -> str | bytes:
 
 
 def _by_line(opened: Opened, options: argparse.Namespace) -> ByLine | None:
-    """Return what gives the part to look at with its kernels named by lines; None without lines."""
+    """Return a function for the part to look at with its kernels named by lines; None without lines."""
     from .summary.selection import part_of
 
     if options.by != "line" and not opened.has_lines:

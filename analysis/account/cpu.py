@@ -61,7 +61,7 @@ def _in_turn(attribution: Attribution, thread: int) -> tuple[int, ...]:
 
 
 def outside_operators(attribution: Attribution, paths: Paths, thread: int, windows: Intervals) -> Outside:
-    """Return what a thread does in some disjoint intervals while no operator runs."""
+    """Describe a thread's time in some disjoint intervals while no operator runs."""
     operators = operators_of(attribution, thread)
     ranges = attribution.ranges
     frames = attribution.trace.frames

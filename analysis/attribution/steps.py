@@ -2,7 +2,7 @@
 
 docs/attribution.md has the definitions, under "Steps". Where our annotation recorded a program's training, steps
 are times between updates (`step_decisions`), and get ranges of their own here; in any other report, they are the
-program's ranges that are called so. Where there are none, `evidence` looks at what the program does.
+program's ranges that are called so. Without them, `evidence` looks at what the program does.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def measured_steps(attribution: Attribution, *, include_warm_up: bool = False) -
 
 
 def step_numbers(attribution: Attribution, *, include_warm_up: bool = False) -> Int64s:
-    """Return how each of `measured_steps` is told: its place among all measured steps, int64 (steps,)."""
+    """Return the number of each of `measured_steps`: its place among all measured steps, int64 (steps,)."""
     number = attribution.steps.number
     if number is not None:
         return number
@@ -88,7 +88,7 @@ def range_of_nodes(attribution: Attribution, ranges: NDArray[np.integer]) -> Int
 def in_steps(
     attribution: Attribution, numbers: NDArray[np.integer], *, include_warm_up: bool = False
 ) -> Attribution:
-    """Return the attribution with only the work inside some of the measured steps, of which figures are per step.
+    """Return the attribution with only the work inside some of the measured steps, for figures per step.
 
     `numbers` are their places among the measured steps, in order. The ranges that are shown are those in such a
     step, or around one.
@@ -171,7 +171,7 @@ def updates_called_steps(attribution: Attribution) -> Bools:
 
 
 class _NamedSteps(NamedTuple):
-    """Ranges that the program calls its steps, those that validate, and how people are told.
+    """Ranges that the program calls its steps, those that validate, and their names on screens.
 
     `refusal` explains why there are no steps, or is "".
     """

@@ -304,7 +304,7 @@ def _share_of_fp64(peak: Peak | None, *, is_tf32: bool) -> float:
 
 
 def chains(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
-    """Find runs of kernels between products that only move memory, of which a compiler makes one each.
+    """Find runs of kernels between products that only move memory: a compiler makes one kernel of each run.
 
     Kernels of a compiler's own are left, and programs of convolutions, where compiling gained nothing.
     """

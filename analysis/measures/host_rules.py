@@ -215,7 +215,7 @@ def optimizer_name(texts: Iterable[str]) -> str | None:
 
 
 def texts_on_optimizer(provenance: Provenance, paths: Iterable[Path]) -> Iterator[str]:
-    """Yield what may say the optimizer's class: the run's words, what its steps count, ranges of its update."""
+    """Yield texts that may name the optimizer's class: the run's words, the updates of its steps, their ranges."""
     stated = provenance.run.get("optimizer")
     if isinstance(stated, str):
         yield stated
@@ -252,7 +252,7 @@ def launching(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged
 
 
 def _graphs(subject: FixSubject) -> str:
-    """Return what makes launches cheap: CUDA graphs, unless the program reads inside of forward or backward."""
+    """Return the remedy for launches: CUDA graphs, unless the program reads inside of forward or backward."""
     copied = subject.timeline.copied
     reads = copied.to_cpu & (copied.bytes <= READ_BYTES) & subject.of_phase(FORWARD, BACKWARD)
     count = round(subject.per_step(reads))

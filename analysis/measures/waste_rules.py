@@ -16,13 +16,13 @@ from .host_line import SYNCHRONIZES
 from .symptoms import Change, Found, HostTime, Unjudged
 from .timeline import PAUSE_NS, Timeline
 
-#: From so many allocations and frees a step on, and so many frees: a cache that still grows frees nothing.
+#: From this many allocations and frees a step on, and this many frees: a cache that still grows frees nothing.
 ALLOCATIONS, FREES = 4, 1
 ALLOCATES = r"^(cuda|hip)(Malloc|Free)(Async)?(_|$)|^(cu|hip)Mem(Alloc|Create|Map|Unmap|Release|Free)"
 RELEASES = r"Free|Release|Unmap"
 #: What the host takes before a call of the allocator that the cache answers, ns.
 CACHED_NS = 2_000.0
-#: From so many reads of one byte in backward on, they are those of autograd's checks; and their kernels.
+#: From this many reads of one byte in backward on, they are those of autograd's checks; and their kernels.
 CHECKS = 20
 CHECK_KERNELS = r"isnan|CompareEqFunctor|compare_eq|or_kernel_cuda|func_wrapper_t<bool"
 #: What the host takes between two operators with autograd's checks switched off, at most, ns.

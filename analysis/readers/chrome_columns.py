@@ -553,7 +553,7 @@ def _numbers(rows: Sequence[Args] | Sequence[Event], name: str, missing: int) ->
 
 
 def integers(values: list[Any], missing: int) -> Int64s:
-    """Return whole numbers, and another number for what is none."""
+    """Return whole numbers, and another number for other values."""
     present = [missing if value is None else value for value in values]
     try:
         array = np.array(present)

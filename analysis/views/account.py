@@ -23,7 +23,7 @@ GROUPS = {False: ("GPU busy", "GPU idle"), True: ("operators", OUTSIDE)}
 SMALL, MOST = 0.03, 3
 #: Details with less than the first share, together, are in the row of another one with less than the second.
 TINY, LARGE = 0.01, 0.1
-#: A row that is of several details names them in so many cells.
+#: A row that is of several details names them in at most this many cells.
 LONGEST_DETAIL = 20
 #: The column of the bar.
 DRAWN = Column("bar", "", "bar", seen_by="people")
@@ -82,7 +82,7 @@ def _shown(gpu: GpuAccount, groups: tuple[str, str]) -> Iterator[tuple[str, str,
 
 
 def _in_group(state: State) -> str:
-    """Return what a row of busy or idle time is of: `backward`, `communication`, `copies to GPU`, `launching`."""
+    """Name a row of busy or idle time: `backward`, `communication`, `copies to GPU`, `launching`."""
     if state[0] == COMMUNICATION:
         return CALLED[COMMUNICATION]
     is_copy = state[0] == COPY and state[1] != "memset"
@@ -90,7 +90,7 @@ def _in_group(state: State) -> str:
 
 
 def _together(details: Sequence[str], *, are_all: bool) -> str:
-    """Return what a row of several details is called; that of all details of a group needs no name."""
+    """Name a row of several details; one of all details of a group needs no name."""
     if are_all and len(details) > 1:
         return ""
     texts = [", ".join(details), *[f"{details[0]}, {len(details) - 1} others"] * (len(details) > 2)]

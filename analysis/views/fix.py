@@ -58,7 +58,7 @@ EVIDENCE = "time: of the kernels and copies concerned. least: what bytes or FLOP
 
 
 class Words(NamedTuple):
-    """How the figures of a kind are told: by what they are computed, above them, before each, and below them."""
+    """The words for the figures of a kind: by what they are computed, above them, before each, and below them."""
 
     by: str
     heading: str
@@ -121,7 +121,7 @@ def view(subject: Subject) -> Document:
 
 
 def held_by(subject: Subject) -> RankEvidence | None:
-    """Return what a report shows of its rank, if it has steps, which can be sent to another process."""
+    """Return a report's evidence on its rank, if it has steps, which can be sent to another process."""
     return rank_evidence(subject.partition)
 
 
@@ -152,7 +152,7 @@ def shown(report: Report, advice: Fixes) -> Document:
 
 
 def _notes(report: Report, advice: Fixes) -> list[str]:
-    """Return what must be known with the figures."""
+    """Return notes on the figures."""
     notes = [f"Not judged: {reason}." for reason in advice.unjudged]
     if advice.kind == REPLAY:
         is_shorter = "" if advice.is_unrecorded else RECORDED
@@ -173,7 +173,7 @@ def _notes(report: Report, advice: Fixes) -> list[str]:
 
 
 def denominator(advice: Fixes) -> str:
-    """Return what figures are a share of: `a step of 68.9 ms`, `the recording's 136 ms of GPU work`."""
+    """Return the whole that figures are a share of: `a step of 68.9 ms`, `the recording's 136 ms of GPU work`."""
     is_step, lasts = advice.per != RECORDING, time(advice.step_ns)
     if advice.kind == GPU_TIME:
         return f"{'a step' if is_step else 'the recording'}'s {lasts} of GPU work"
@@ -190,7 +190,7 @@ def nothing(advice: Fixes) -> str:
 
 
 def why_not_replayed(advice: Fixes) -> str:
-    """Return why nothing was replayed, in a sentence that follows another; nothing of a CPU, or of a replay."""
+    """Return a sentence on why nothing was replayed, to follow another; nothing of a CPU, or of a replay."""
     return f" {NOT_REPLAYED.format(advice.reason)}" if advice.kind == GPU_TIME else ""
 
 
@@ -231,7 +231,7 @@ def first(advice: Fixes | None) -> list[Table]:
 
 
 def _of_what(advice: Fixes) -> str:
-    """Return what the first screen's figures are of, where this is not its step."""
+    """Return the whole of the first screen's figures, where this is not its step."""
     lasts = time(advice.step_ns)
     if advice.kind == GPU_TIME:
         return f", of {lasts} of GPU work"
@@ -240,7 +240,7 @@ def _of_what(advice: Fixes) -> str:
 
 
 def remedy(fix: Fix) -> str:
-    """Return what to do: the end of a rule's sentence, without its last clauses where it is too long."""
+    """Return the change to make: the end of a rule's sentence, without its last clauses where it is too long."""
     text = fix.sentence.rpartition(": ")[2].partition("; ")[0]
     text = f"{text[0].upper()}{text[1:]}" if text.split("(")[0].split()[0].isalpha() else text
     shorter = (text[: clause.start()] for clause in reversed(list(CLAUSE.finditer(text))))
@@ -275,7 +275,7 @@ def in_short(advice: Fixes, fix: Fix) -> str:
 
 
 def unsure(advice: Fixes | None) -> str:
-    """Return what may be at stake where no change is sure, to end the first answer; else ""."""
+    """Return the time at stake where no change is sure, to end the first answer; else ""."""
     return f" {nothing(advice)}" if advice and is_unsure(advice) else ""
 
 
@@ -328,7 +328,7 @@ def fix_table(advice: Fixes, fixes: Sequence[Fix]) -> Table:
 
 
 def title(advice: Fixes) -> str:
-    """Return what figures are of, as the heading of the list."""
+    """Return the heading of the list: the whole that its figures are of."""
     lasts, is_step = time(advice.step_ns), advice.per != RECORDING
     if advice.kind == GPU_TIME:
         return f"Fix first{WORDS[GPU_TIME].by} (of {lasts} of GPU work{' in a step' * is_step})"
@@ -349,7 +349,7 @@ def caption(advice: Fixes) -> str:
 
 
 def not_sure(fixes: Sequence[Fix]) -> str:
-    """Return what a question mark behind a figure means, in a sentence that follows another, if one has it."""
+    """Explain a question mark behind a figure, in a sentence that follows another, if one has it."""
     return " ?: it may save too little to matter." * any(fix.uncertain for fix in fixes)
 
 
@@ -360,9 +360,9 @@ def silent(advice: Fixes) -> str:
         if each.alone_ns >= LEAST_SILENT * advice.step_ns:
             kinds.setdefault(each.called, []).append(each)
     tried = []
-    for called, alike in kinds.items():
-        low_ns, high_ns = min(each.alone_low_ns for each in alike), max(each.alone_ns for each in alike)
-        places = f" ({len(alike)} places)" if len(alike) > 1 else ""
+    for called, similar in kinds.items():
+        low_ns, high_ns = min(each.alone_low_ns for each in similar), max(each.alone_ns for each in similar)
+        places = f" ({len(similar)} places)" if len(similar) > 1 else ""
         figure = (_between(low_ns, high_ns) if advice.kind in SAVING else "") or time(high_ns)
         tried.append(f"{called} {figure}{places}")
     stake = "At stake" if is_unsure(advice) else "Less at stake"

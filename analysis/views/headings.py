@@ -104,12 +104,12 @@ def gpus(reports: Iterable[Report]) -> str:
 
 
 def scope(report: Report) -> str:
-    """Return what a table's numbers count, such as `per step`."""
+    """Return the scope of a table's numbers, such as `per step`."""
     return f"per {report.unit}" if report.per_step else over(report, report.kernels)
 
 
 def over_steps(report: Report) -> str:
-    """Return what figures of measured steps count."""
+    """Return the scope of figures of measured steps."""
     return f"per {report.unit}" if report.per_step else f"over {report.steps} step{'s' * (report.steps > 1)}"
 
 
@@ -227,7 +227,7 @@ def _left_out(report: Report) -> Iterator[str]:
 
 
 def _outside(report: Report) -> Iterator[str]:
-    """Yield what is in no range, by the reason."""
+    """Yield sentences on work in no range, by the reason."""
     for reason in dict.fromkeys(row.reason for row in report.outside):
         counts = ", ".join(
             f"{counted(row.count, *KINDS_OF_WORK[row.kind])} ({time_in_digits(row.total_ns)})"
@@ -260,7 +260,7 @@ def world_size(source: Provenance) -> int:
 
 
 def doubts_of_absence(report: Report, shortfalls: Sequence[str] = ()) -> str:
-    """Return why a kind of kernel may have run although none was recognized; "" if there is no reason to doubt.
+    """Return reasons why a kind of kernel may have run although none was recognized; "" without any.
 
     `shortfalls` are what the recording could not record.
     """

@@ -104,7 +104,7 @@ def naming(classes: Models, attributes: Models, *, every_index: bool = False) ->
         return named_paths[path].names
 
     def below(above: _Named, name: str) -> _Named:
-        """Return what a name below others is called."""
+        """Return the shown form of a name below others."""
         model, place, row_place, holder = above.model, above.place, above.row_place, above.holder
         row_name: str
         if model and _INDEX.sub("*", inner := f"{place}/{name}".lstrip("/")) in model.known:

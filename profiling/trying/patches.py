@@ -23,7 +23,7 @@ Options = dict[str, Any]
 MOST_WORKERS, FEWEST_WORKERS = 8, 2
 #: Where in DataLoader's arguments these are, after `self`.
 DATASET, NUM_WORKERS, PIN_MEMORY = 1, 6, 8
-#: With the collector off, younger objects are collected once in so many steps.
+#: With the collector off, younger objects are collected once in this many steps.
 STEPS_UNCOLLECTED = 100
 #: In the paths of files of functorch and of the compiler.
 OF_COMPILERS = ("_functorch", "_dynamo", "_inductor")

@@ -104,7 +104,7 @@ def test_named_steps_have_no_explained_share(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("allowed", "told"),
     [
-        ("named", "--steps-by named asks for nothing else"),
+        ("named", "--steps-by named excludes other evidence"),
         ("ranges", "--steps-by repetition does"),
         ("repetition", ""),
     ],
