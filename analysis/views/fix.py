@@ -416,7 +416,7 @@ def then(advice: Fixes, number: int) -> str:
 def _evidence(advice: Fixes) -> Table:
     """Show which work each change concerns, how much of it a step has, and the least that it could take."""
     has_lines = any(fix.lines for fix in advice.fixes)
-    columns = headed("rule", range="range with the most of it", ranges="ranges")
+    columns = headed("rule", range="mostly in", ranges="ranges")
     columns += (Column("line", "line", seen_by="all" if has_lines else "programs"),)
     columns += (Column("calls", "pieces", "count"), *headed(kernels_ns="time", floor_ns="least"))
     rows = [
