@@ -266,7 +266,7 @@ def spare(reports: Iterable[Path], into: Path | None) -> None:
 
 
 def save_trace(trace: Trace, path: Path) -> None:
-    """Save a trace as a report; raises UsageError for a name that is none of such a file, or if writing fails."""
+    """Save a trace as a report; raises UsageError for a name that such a file cannot have, or if writing fails."""
     from .readers.saved import save
     from .support.text import printable
 

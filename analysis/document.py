@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 # ns: a time, drawn in the table's unit; share: a fraction of one, in percent; name: text that may be shortened;
-# prose: text that may be broken; ms: milliseconds, to the microsecond; spread: a pair of these, mean and sample
-# std; GiB, MiB: bytes, drawn in the unit that the heading names.
-TextKind = Literal["text", "name", "prose"]
+# prose: text that may be broken; bar: pairs of a fill and its share of the bar; ms: milliseconds, to the
+# microsecond; spread: a pair of these, mean and sample std; GiB, MiB: bytes, drawn in the heading's unit.
+TextKind = Literal["text", "name", "prose", "bar"]
 NumberKind = Literal[
     "count", "ns", "ms", "spread", "share", "ratio", "flops", "flops/s", "bytes", "bytes/s", "GiB", "MiB"
 ]
@@ -106,10 +106,10 @@ class Row:
 class Table:
     """A table; `caption` explains its numbers, and `phase` is its phase if it is of one.
 
-    `lead` is its answer in a sentence, for text output.
+    `lead` is its answer in a sentence, for text output; `least` is how many rows a screen of few lines leaves it.
 
-    `{unit}` in the title is replaced by the unit of its times; without it, each heading of times names the unit,
-    as the heading of a column with its own unit always does.
+    `{unit}` in the title or a heading is replaced by the unit of its times; without it, each heading of times
+    names the unit, as the heading of a column with its own unit always does.
     """
 
     key: str
@@ -119,13 +119,15 @@ class Table:
     caption: str = ""
     phase: str = ""
     lead: str = ""
+    least: int = EVERY_ROW
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
     """What a command answers: where the numbers come from, tables, and notes.
 
-    `verdict` is the answer in sentences, for text output; `next` are commands to run next.
+    `verdict` is the answer in sentences, for text output; `next` are commands to run next. `lines` is how many
+    lines a terminal shows at most, as far as tables can be shortened; 0 without a limit.
     `promised` makes the JSON object that docs/json.md promises instead of tables.
     """
 
@@ -136,6 +138,7 @@ class Document:
     promised: Callable[[], Mapping[str, Any]] | None = None
     verdict: str = ""
     next: tuple[str, ...] = ()
+    lines: int = 0
 
 
 #: What text says to type on a command line: an option for more rows, and another view.

@@ -162,12 +162,13 @@ def answer(options: argparse.Namespace) -> str | bytes:
             report, detail_of(options), by=options.by, found=fixes, with_kernels=options.kernels, by_line=lines
         )
         if document.verdict and paths[0].suffix != ".parquet":  # of a summary, no view can be shown
-            document = replace(document, next=commands(report, as_typed(paths[0], options)))
+            has_fixes = bool(fixes and fixes.fixes)
+            document = replace(document, next=commands(report, as_typed(paths[0], options), has_fixes=has_fixes))
     return presented(document, options)
 
 
 def _by_line(opened: Opened, options: argparse.Namespace) -> ByLine | None:
-    """Return what gives the part to look at with its kernels named by lines; None without lines."""
+    """Return a function for the part to look at with its kernels named by lines; None without lines."""
     from .summary.selection import part_of
 
     if options.by != "line" and not opened.has_lines:

@@ -141,7 +141,7 @@ def trace_of(source: Source, functions: Functions = "") -> Trace:
 
 
 def joined(trace: Trace, choices: Choices) -> Trace:
-    """Return a trace with what files beside the report say of it; raises AnalysisError if one cannot be read."""
+    """Return a trace with the facts in files beside the report; raises AnalysisError if one cannot be read."""
     if choices.capture:
         from .readers.capture_traces import with_captures
         from .readers.graph_stacks import has_stacks, with_stacks

@@ -45,7 +45,7 @@ def parser(prog: str = "python -m analysis.view") -> argparse.ArgumentParser:
 
 
 def _described(name: str) -> dict[str, Any]:
-    """Return what the help of a view says above and below its options."""
+    """Return the texts above and below the options in a view's help."""
     formatter = argparse.RawDescriptionHelpFormatter
     return {"description": VIEWS[name].question, "epilog": help_text(name), "formatter_class": formatter}
 

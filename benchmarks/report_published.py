@@ -143,7 +143,7 @@ def _warmups(rows: list[Row]) -> str:
         number("median ms", "median_ms", "ms"),
         number("first step ms", "first_ms", "ms"),
     )
-    title = "Mean of ten steps after so many of warm-up, of one process each that began cold"
+    title = "Mean of ten steps after ten of warm-up, of one process each that began cold"
     about = f"{WITHOUT}: compiled, on a GPU and at a context that it does not say; here at context 512."
     lines = lines[["source", "size", "phase", "compile", "warmup", *STATISTICS, "first_ms"]]
     return as_markdown.present(Document(about, (of_frame("warmups", title, lines, columns),)))

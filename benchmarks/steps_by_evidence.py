@@ -30,7 +30,7 @@ from analysis.readers.marks import TrainingMark
 from analysis.report.evidence import FOUND, REPETITION
 from analysis.trace import GRAPH, KERNEL, Int64s, Trace
 
-#: A step time is right within this share; one step more or less is right of so many and more.
+#: A step time is right within this share; one step more or less is right from this number on.
 NEAR, SEVERAL = 0.02, 4
 RIGHT, EXACT, COUNT, REFUSED, WITHIN, WRONG = "right", "exact", "count right", "refused", "inside a step", "wrong"
 

@@ -48,7 +48,7 @@ def costly_settings() -> dict[str, Any]:
 
 
 def memory_facts() -> dict[str, int]:
-    """Return what the program took of its GPU's memory at most, bytes, and how often it tried an allocation again.
+    """Return the program's peak GPU memory, bytes, and how often it tried an allocation again.
 
     Empty where no GPU is used.
     """

@@ -76,7 +76,7 @@ def say_once(text: str) -> None:
 
 
 def forgive(failure: str, *, once: bool = True) -> None:
-    """Say what failed, in the block that handles its exception; raise that again if it is the program's."""
+    """Report a failure, in the block that handles its exception; raise that again if it is the program's."""
     error = sys.exception()
     if error is not None and is_the_programs(error):
         raise error
@@ -106,7 +106,7 @@ def is_the_programs(error: BaseException) -> bool:
     """Return whether a signal's handler raised an error while our own code ran, or another thread sent it.
 
     Only handlers, and functions that trace a program, are called with a frame. What `PyThreadState_SetAsyncExc`
-    sends begins in our code, and is of a class that no library of ours raises.
+    sends begins in our code, and is of a class that none of our libraries raises.
     """
     trace, frame = error.__traceback__, None
     while trace is not None:

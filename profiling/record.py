@@ -148,7 +148,7 @@ def _record(
         )
     except ValueError as error:
         raise CommandError(str(error)) from error
-    process = os.getpid()  # of which the program may fork others, that come here too
+    process = os.getpid()  # the program may fork others, which come here too
     try:
         with _counting_processes() as processes, profile:
             try:

@@ -40,7 +40,7 @@ harmless  the program's folder, temporary files and caches are an overlay: nothi
 ranks     torchrun --nproc-per-node 2 train.py after all options; each change then has processes of its own
 exit      0 measured; 1 the program cannot be tried; 2 wrong usage; 130 interrupted
 """
-#: Programs that start training processes, and are none.
+#: Programs that start training processes without being one.
 STARTERS = ("accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "python", "python3", "horovodrun")
 IS_OVERLAY = (
     "try: {program} runs about twenty times. Nothing that it writes to its folder, temporary files and caches "
@@ -145,7 +145,7 @@ def _try(options: argparse.Namespace, words: list[str], is_module: bool) -> int:
 
 
 def _choice(options: argparse.Namespace) -> Choice:
-    """Return what to try; raises UsageError for a lever that does not exist."""
+    """Return the levers to try; raises UsageError for a lever that does not exist."""
     from .trying.levers import BY_NAME
     from .trying.order import Choice
 

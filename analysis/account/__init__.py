@@ -63,7 +63,7 @@ class Partition:
 
     @property
     def evidence(self) -> StepEvidence:
-        """By what the steps are known, or why there are none."""
+        """By what the steps are known, or why not."""
         evidence = self.attribution.steps.evidence
         if self.has_steps or evidence.refused:
             return evidence

@@ -31,7 +31,7 @@ from .idle import Pieces as Idle
 from .intervals import Intervals, numbered, union
 from .step_table import Loop, Pieces, Steps, StepTable
 
-#: The states of a GPU, of which the first that applies has a moment.
+#: The states of a GPU: a moment is in the first one that applies.
 KINDS = ("compute", "communication", "copy", "idle")
 COMPUTE, COMMUNICATION, COPY, IDLE = range(len(KINDS))
 CATEGORIES = tuple(MEANINGS)
@@ -149,7 +149,7 @@ class _States:
 
 
 def copy_called(name: str) -> str:
-    """Return what a copy or memset is called, one of COPIES, by its name in the trace."""
+    """Name a copy or memset, one of COPIES, by its name in the trace."""
     if "memset" in name:
         return "memset"
     return _COPY_OF_NAME.get(name, COPIES[-1])

@@ -1,7 +1,7 @@
 """Which steps of a loop count: one set for every figure of every answer.
 
     own times of the steps                                     u: the usual one, their low median
-    ┌ all within 20% of u ──────────────────────────────────► alike: all count
+    ┌ all within 20% of u ──────────────────────────────────► similar: all count
     ├ three or more apart, equally spaced from first to last ► a rhythm: the last whole periods count
     ├ at most a third apart ─────────────────────────────────► these are outlying: the others count
     └ else ──────────────────────────────────────────────────► they vary: all count
@@ -23,7 +23,7 @@ from ..attribution.causes import Attribution
 from ..trace import Bools, Int64s
 from .step_table import BY_FIRST_WORK, BY_STEP_BEFORE, Steps, StepTable, usual_ns
 
-#: Own times within this share of the usual one are alike.
+#: Own times within this share of the usual one are similar.
 APART = 0.2
 #: At most this share of the steps is outlying; if more are apart, the steps vary.
 FEW = 1 / 3
@@ -37,7 +37,7 @@ TILES = 0.01
 class Choice:
     """Which steps of a loop count, as positions in the table of steps.
 
-    `period` is 1 if they are alike, n if every n-th differs from the others, and 0 if they vary. Those `unknown`
+    `period` is 1 if they are similar, n if every n-th differs from the others, and 0 if they vary. Those `unknown`
     have a time that nothing shows.
     """
 

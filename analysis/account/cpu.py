@@ -61,7 +61,7 @@ def _in_turn(attribution: Attribution, thread: int) -> tuple[int, ...]:
 
 
 def outside_operators(attribution: Attribution, paths: Paths, thread: int, windows: Intervals) -> Outside:
-    """Return what a thread does in some disjoint intervals while no operator runs."""
+    """Describe a thread's time in some disjoint intervals while no operator runs."""
     operators = operators_of(attribution, thread)
     ranges = attribution.ranges
     frames = attribution.trace.frames
@@ -80,27 +80,37 @@ def outside_operators(attribution: Attribution, paths: Paths, thread: int, windo
     piece, start_ns, end_ns = cut_at(edges_ns, start_ns[is_free], end_ns[is_free])
     place = Layers(open_ranges.start_ns, open_ranges.end_ns).innermost(start_ns)
     node = np.append(attribution.home[is_open], np.int32(-1))[place]
+    closes_ns = np.append(open_ranges.end_ns, windows.end_ns.max(initial=0))[place]
     function = np.full(len(start_ns), -1, np.int32)
     if running is not None:
         place = Layers(running.start_ns, running.end_ns).innermost(start_ns)
         function = np.append(running.name_id, np.int32(-1))[place]
     cause = _causes(attribution, paths, node, function)
-    line = _lines_before(attribution, thread, start_ns)
+    line = _lines_before(attribution, thread, start_ns, end_ns, closes_ns)
     return Outside(window[is_free][piece], cause, node, function, line, start_ns, end_ns)
 
 
-def _lines_before(attribution: Attribution, thread: int, at_ns: Int64s) -> Int32s:
-    """Return where a thread was at moments outside of operators, by the next one."""
+def _lines_before(
+    attribution: Attribution, thread: int, start_ns: Int64s, end_ns: Int64s, closes_ns: Int64s
+) -> Int32s:
+    """Return where a thread was in pieces of time outside of operators, by the next operator.
+
+    The time before an operator has one line. It is that of the longest piece, and of those in ranges that are
+    still open when the operator begins, given when the innermost range of each piece closes.
+    """
     lines = attribution.lines
     launches = attribution.trace.launches
     if lines is None:
-        return np.full(len(at_ns), -1, np.int32)
+        return np.full(len(start_ns), -1, np.int32)
     rows = np.flatnonzero(np.isin(launches.thread, _in_turn(attribution, thread)))
     rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
-    following = np.searchsorted(launches.start_ns[rows], at_ns, "right")
+    following = np.searchsorted(launches.start_ns[rows], start_ns, "right")
     call = np.append(rows, -1)[following]
     before: Int32s = np.append(lines.before_launch, np.int32(-1))[call]
-    return before
+    is_true = closes_ns >= np.append(launches.start_ns[rows], np.iinfo(np.int64).max)[following]
+    by_length = np.lexsort((end_ns - start_ns, following))
+    is_true[by_length[np.flatnonzero(np.diff(following[by_length], append=-1))]] = True
+    return np.where(is_true, before, np.int32(-1))
 
 
 def _causes(attribution: Attribution, paths: Paths, node: Int32s, function: Int32s) -> Int8s:

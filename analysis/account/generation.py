@@ -31,7 +31,7 @@ class Generation:
     """The parts of a step that generates, one for each call of its model, the one of its last call, in order.
 
     `start_ns` is when each part after the first begins on the thread that calls. `tokens` are the positions of all
-    decoding calls; None if one has several, of which some may have been refused.
+    decoding calls; None if one has several: some may have been refused.
     """
 
     start_ns: Int64s

@@ -1,4 +1,4 @@
-"""Which lines of the program some work or calls are of: what rules say of a place, and how sure that is."""
+"""Which lines of the program some work or calls are of: what rules find in a place, and how sure that is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..report.account import LineTime
 from ..support.small_numbers import each_row, grouped_rows, summed
 from ..trace import Int32s, Int64s, Line
 
-#: Lines are told if they are known for this share of the time; and so many of them.
+#: Lines are shown if they are known for this share of the time; and how many.
 KNOWN_FROM = 0.9
 MOST_LINES = 5
 

@@ -110,7 +110,7 @@ class Steps:
     dropped: int
 
 
-#: A loop whose usual step takes less than this share of the main loop's is none: ranges on autograd's thread.
+#: A loop counts if its usual step takes at least this share of the main loop's; not ranges on autograd's thread.
 LEAST_OF_MAIN = 0.5
 
 
@@ -284,7 +284,7 @@ class _Builder:
 def _taken_out(
     attribution: Attribution, process: int, periods: _Periods, include_warm_up: bool
 ) -> list[tuple[int, Intervals]]:
-    """Return what is taken out of a loop's time but lost steps, by kind."""
+    """Return the time taken out of a loop, apart from lost steps, by kind."""
     return [
         *evaluation_and_warm_up(attribution, process, periods.times(), include_warm_up=include_warm_up),
         (RECORDER, recorder_pauses(attribution, process)),

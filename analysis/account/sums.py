@@ -30,7 +30,7 @@ from .taken_out import BETWEEN
 
 #: At least as many as any kind of cells has names.
 WIDEST = 32
-#: From this share of all idle time on, a single gap of a report without steps is told as a pause.
+#: From this share of all idle time on, a single gap of a report without steps is called a pause.
 PAUSE_FROM = 0.5
 Naming = Callable[[Path], Path]
 
@@ -57,12 +57,12 @@ def summed_up(partition: Partition, naming: Naming, rank: int | None = None) -> 
 
 
 def names_of(partition: Partition) -> list[Sequence[str]]:
-    """Return what `Cells.what` means, by kind."""
+    """Return the meanings of `Cells.what`, by kind."""
     return [CATEGORIES, CATEGORIES, COPIES, CPU_CAUSES if partition.on_cpu else CAUSES]
 
 
 def kinds_of(partition: Partition) -> Sequence[str]:
-    """Return what people and JSON read for each kind of cells."""
+    """Return the names that people and JSON read for each kind of cells."""
     if partition.on_cpu:
         return (data.OPERATORS, *KINDS[1:])
     return KINDS
@@ -132,7 +132,7 @@ def _between_busy(partition: Partition, loop: Loop, gpus: Sequence[int]) -> Int6
 
 
 def _of_gpu(partition: Partition, loop: int, gpu: int, naming: Naming, rank: int | None) -> GpuAccount:
-    """Return what a GPU does in the counted steps of a loop."""
+    """Return a GPU's time in the counted steps of a loop."""
     choice = partition.choices[loop]
     process = partition.steps.loops[loop].process
     table = partition.table
@@ -269,7 +269,7 @@ def idle_places(partition: Partition, naming: Naming, phases: Collection[str] = 
 
 
 def _after(partition: Partition, idle: Cells, total_ns: int) -> str:
-    """Return the call after which most of some idle time passed; empty if there is none."""
+    """Return the call after which most of some idle time passed; empty if unknown."""
     calls = partition.attribution.trace.calls
     for number, ns in sums_by(idle.after, idle.ns):
         if number >= 0 and 2 * ns > total_ns and calls is not None:
@@ -305,7 +305,7 @@ def _rhythm(partition: Partition, choice: Choice) -> Rhythm | None:
 
 
 def _difference(partition: Partition, some: Int64s, others: Int64s) -> Difference:
-    """Return the state of which some steps have the most more than others, or less if they are shorter; means, ns.
+    """Return the state in which some steps differ most: more than others, or less if they are shorter; means, ns.
 
     Of several GPUs it is of the first.
     """

@@ -57,7 +57,7 @@ def updates_called_steps(attribution: Attribution) -> Bools:
 
 
 class NamedSteps(NamedTuple):
-    """Ranges that the program calls its steps, those that validate, and how people are told.
+    """Ranges that the program calls its steps, those that validate, and their names on screens.
 
     `refusal` explains why there are no steps, or is "".
     """

@@ -2,7 +2,7 @@
 
 docs/attribution.md has the definitions, under "Steps". Where our annotation recorded a program's training, steps
 are times between updates (`step_decisions`), and get ranges of their own here; in any other report, they are
-ranges that the program calls so (`named_steps`). Where there are none, `evidence` looks at what the program does.
+ranges that the program calls so (`named_steps`). Without them, `evidence` looks at what the program does.
 """
 
 from __future__ import annotations

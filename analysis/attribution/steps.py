@@ -19,7 +19,7 @@ def measured_steps(attribution: Attribution, *, include_warm_up: bool = False) -
 
 
 def step_numbers(attribution: Attribution, *, include_warm_up: bool = False) -> Int64s:
-    """Return how each of `measured_steps` is told: its place among all measured steps, int64 (steps,)."""
+    """Return the number of each of `measured_steps`: its place among all measured steps, int64 (steps,)."""
     number = attribution.steps.number
     if number is not None:
         return number
@@ -55,7 +55,7 @@ def range_of_nodes(attribution: Attribution, ranges: NDArray[np.integer]) -> Int
 def in_steps(
     attribution: Attribution, numbers: NDArray[np.integer], *, include_warm_up: bool = False
 ) -> Attribution:
-    """Return the attribution with only the work inside some of the measured steps, of which figures are per step.
+    """Return the attribution with only the work inside some of the measured steps, for figures per step.
 
     `numbers` are their places among the measured steps, in order. The ranges that are shown are those in such a
     step, or around one.

@@ -238,7 +238,7 @@ def compare(
 
 
 def unlike(a: Report, b: Report) -> str:
-    """Return why a step of A and one of B are not the same, as a sentence; empty where they are.
+    """Return a sentence on how a step of A and one of B differ in kind; empty where they do not.
 
     Named steps are what their program calls a step. Steps that were found by repetition must do the same work.
     """

@@ -104,7 +104,7 @@ def _require_common_measure(comparison: Comparison) -> None:
 
 
 def _measured(rule: Rule, comparison: Comparison) -> tuple[str, Change, str]:
-    """Return what a rule names, its change, and which side alone has it; raises as `judge` does."""
+    """Return the thing a rule names, its change, and the only side that has it; raises as `judge` does."""
     if rule.name == limits.STEP_TIME and not rule.kind:
         return limits.STEP_TIME, _of_step(rule, comparison), ""
     if rule.name == "total" and not rule.kind:

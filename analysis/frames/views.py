@@ -66,7 +66,7 @@ class Answer(dict[str, pd.DataFrame]):
 
 
 def idle(source: Source, *, pieces: bool = False, **options: Unpack[Options]) -> Answer | pd.DataFrame:
-    """Return why the GPU is idle, by cause and phase, and by range.
+    """Return the GPU's idle time by cause and phase, and by range.
 
     With `pieces`, return a row for each stretch of one cause in the steps that count, or without steps in all that
     was recorded: `gpu`, `cause`, `range` (open on the CPU then; None for none), `function` (the innermost Python

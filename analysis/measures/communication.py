@@ -120,7 +120,7 @@ def _end_together(end_ns: Int64s) -> bool:
 
 
 def _reason(collective: str, present: int, expected: int, ranks_here: int, is_even: bool) -> str:
-    """Return why the collective cannot be aligned, or "" if it can."""
+    """Return the reason that the collective cannot be aligned, or "" if it can."""
     if collective in (SEND_RECV, OTHER):
         return MIXED if collective == SEND_RECV else UNNAMED
     if present < 2 or present < expected:

@@ -32,7 +32,7 @@ def to_cpu(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     bring = "copy brings" if count == "1" else "copies bring"
     sentence = (
         f"{count} {bring} {_size(subject, rows)} to the CPU ({copying}), which computes on it for "
-        f"{time_in_digits(pause_ns)}: compute it on the GPU, or every N steps"
+        f"{time_in_digits(pause_ns)}: compute on the GPU, or copy every N steps"
     )
     yield _without_copies(subject, rows, sentence, pauses=computing, shorter=computing)
 
@@ -63,7 +63,7 @@ def from_cpu(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     times = f" in {count_text(count)} copies" if count > 1 else ""
     sentence = (
         f"Forward or backward copies {_size(subject, rows)} to the GPU{times}, of tensors made on the CPU: "
-        "make them there (device=x.device), or once (register_buffer)"
+        "make tensors on the GPU (device=x.device), or once (register_buffer)"
     )
     shorter = np.concatenate([making, following_calls(subject, rows)])
     yield _without_copies(subject, rows, sentence, pauses=making, shorter=shorter)

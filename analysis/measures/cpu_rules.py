@@ -20,7 +20,7 @@ from .cpu_subject import GRADIENT_OF_PARAMETER, OF_ENGINE, CpuSubject
 from .host_rules import BYTES, optimizer_name, texts_on_optimizer
 from .symptoms import Unjudged
 
-#: From how many parameters on updates one by one are told, and from how many calls in a loop on, of operators how
+#: From how many parameters on updates one by one count, and from how many calls in a loop on, of operators how
 #: short on average, a loop.
 MANY_PARAMETERS, MANY_CALLS, SHORT_NS = 20, 16, 60_000
 #: An operator that the update of each parameter has once, by kind of optimizer; of SGD there are two `add_`.
@@ -38,9 +38,9 @@ NODES = (
 )
 #: So many times as often does forward run what reaches backward, if it runs something for nothing.
 MORE_FORWARD = 1.4
-#: So many times as many gradients as updated parameters are computed, and so many more, if some are for nothing.
+#: How many times as many gradients as updated parameters are computed, and how many more, if some are for nothing.
 MORE_GRADIENTS, FEWEST_GRADIENTS = 1.5, 2
-#: Written-out attention: a softmax between two products, at most so many operators apart; and what is none.
+#: Written-out attention: a softmax between two products, at most this many operators apart; and its near misses.
 SOFTMAX, PRODUCTS, NEAR_SOFTMAX = "aten::_softmax", ("aten::bmm", "aten::baddbmm"), 60
 FUSED_ATTENTION = (
     "aten::scaled_dot_product_attention",
@@ -125,7 +125,7 @@ def optimizer(subject: CpuSubject) -> Answers:
 
 def fused_text(called: str | None) -> str:
     """Return how an optimizer is fused."""
-    return f"{called}(fused=True)" if called else "fused=True, where it has that"
+    return f"{called}(fused=True)" if called else "fused=True, if it supports that"
 
 
 def loop(subject: CpuSubject) -> Answers:

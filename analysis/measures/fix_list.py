@@ -87,7 +87,7 @@ class Fixes:
     end,
     and `remedy` what to record for a replay, if anything helps. `step_ns` is what figures are a share of: a step;
     with GPU_TIME the GPU's work of a step, or `per` recording, of all that was recorded. It is the step without
-    recording where `is_unrecorded`, of which it may be an upper limit.
+    recording where `is_unrecorded`, or an upper limit of it.
 
     Of a replay: `factors` are the lowest and the highest share of the recorded host time that was replayed;
     `spread_ns` is half the interquartile range of the recorded steps; `fits` is false where no factor gives the

@@ -45,7 +45,7 @@ class FixSubject(GpuSubject):
         return float(self.window.steps_ns.mean())
 
     def concerned(self, symptom: Found) -> Concerned:
-        """Return what a symptom is of: its work, or of a rule about the host, the time concerned.
+        """Return the time a symptom concerns: its work, or of a rule about the host, the time concerned.
 
         Pieces are those of its work, else calls.
         """

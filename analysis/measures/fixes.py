@@ -55,7 +55,7 @@ class _Symptom(NamedTuple):
 
 
 def fixes_beside(partition: Partition, cost: Recording | None, given_ns: float | None = None) -> Fixes:
-    """Return such changes of a step without recording: as given, ns, or by a report's trusted times beside it."""
+    """Return the changes of a step without recording: as given, ns, or by a report's trusted times beside it."""
     if given_ns is not None:
         return fixes_of(partition, unrecorded_step_ns=given_ns)
     if cost is None or not cost.alone_ns:
@@ -146,7 +146,7 @@ def _by_replay(
 
 
 def _one_remedy(symptoms: list[_Symptom]) -> list[_Symptom]:
-    """Return what comes last, without chains where launching limits: both have the same remedy."""
+    """Return the rules that come last, without chains where launching limits: both have the same remedy."""
     limited = any(symptom.rule.name == "launching" for symptom in symptoms)
     return [symptom for symptom in symptoms if not (limited and symptom.rule.name == "compile")]
 

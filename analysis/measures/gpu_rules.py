@@ -87,7 +87,7 @@ class _Fp32(NamedTuple):
         """How TF32 is allowed for this work."""
         has = {"GEMMs": self.products.any(), "convolutions": self.convolutions.any()}
         settings = [setting for setting, kinds in TF32_SETTINGS.items() if has[kinds]]
-        return f"allow TF32 by {' and '.join(settings)} or use bf16"
+        return f"{' and '.join(settings)} (TF32) or bf16"
 
     def by_peaks(self, peak: Peak, kind: str) -> Found:
         """Return the symptom with the time at the peaks of the GPU."""
@@ -310,7 +310,7 @@ def _share_of_fp64(peak: Peak | None, *, is_tf32: bool) -> float:
 
 
 def chains(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
-    """Find runs of kernels between products that only move memory, of which a compiler makes one each.
+    """Find runs of kernels between products that only move memory: a compiler makes one kernel of each run.
 
     Kernels of a compiler's own are left, and programs of convolutions, where compiling gained nothing.
     """

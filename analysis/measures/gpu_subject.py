@@ -100,7 +100,7 @@ class GpuSubject:
         return self._paths[node]
 
     def concerned(self, symptom: Found) -> Concerned:
-        """Return what a symptom is of: its work."""
+        """Return the work of a symptom."""
         work = symptom.work
         lines = lines_of_work(self.attribution, self.row[work])
         return Concerned(self.places(work), lines, self.per_step(work))

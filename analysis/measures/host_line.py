@@ -184,7 +184,7 @@ def _bounds(partition: Partition, steps: Int64s, times_ns: Int64s) -> tuple[Int6
 
 
 def _without_steps(partition: Partition) -> Refused:
-    """Return why there are no steps to replay: what was tried, or what is wrong with those that ranges name."""
+    """Return why no step can be replayed: what was tried, or what is wrong with those that ranges name."""
     if tried := partition.attribution.steps.evidence.refused:
         return Refused(f"{NO_STEPS}: {tried}", SAY_STEPS)
     if partition.refusal:  # which says what to do
@@ -266,7 +266,7 @@ def plain_calls(trace: Trace) -> tuple[Int32s, Int8s]:
 
 
 def kind_of(call: str) -> int:
-    """Return what a call does, by its name without a version."""
+    """Return the kind of a call, by its name without a version."""
     return next((kind for kind, pattern in KINDS if re.fullmatch(pattern, call)), OTHER)
 
 

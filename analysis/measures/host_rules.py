@@ -37,7 +37,6 @@ BYTES = {"Adam": 28, "AdamW": 28, "SGD": 20, "Adagrad": 20}
 #: More reads than of a loss and a norm are of code that decides by them.
 FEW_READS = 2
 #: Where a batch is made while the GPU works on the one before.
-BESIDE = "beside the step (DataLoader(num_workers=…))"
 #: A pause that is in one step alone shows nothing of the others.
 FEWEST_STEPS = 2
 
@@ -71,13 +70,13 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         copies = subject.timeline.copied.bytes[next_work] > 0
         is_copy = subject.matching(r"memcpy Host-to-Device")[next_work] & (copies | (subject.trace.copies is None))
         place = "the step's first copy to the GPU"
-        remedy = f"make batches {BESIDE}"
+        remedy = "make batches in DataLoader(num_workers=…)"
         if not subject.loads_data(calls):
-            remedy = f"make the batch on the GPU (device=…), or {BESIDE}"
+            remedy = "make the batch on the GPU or in workers (device=…, or DataLoader(num_workers=…))"
         if is_copy.mean() < 0.5:
             path = subject.path(int(subject.node[next_work[0]]))
             place = path[-1] if path else "the next launch"
-            remedy = "move it off the training thread, or do it less often"
+            remedy = "move host code to another thread, or run it less often"
         concerned = marked(next_work, len(work.row))
         time = time_in_digits(mean_ns)
         sentence = f"The program computes for {time} before {place}, and the GPU has nothing to do: {remedy}"
@@ -119,7 +118,7 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
     times = f" {count_text(count)} times" if count > 1 else ""
     size = f"{int(np.median(copied.bytes[rows]))} bytes"
     if in_forward or count > FEW_READS:
-        remedy = "this needs other code, which decides on the GPU (torch.where, masks, fixed shapes)"
+        remedy = "decide on the GPU instead (torch.where, masks, fixed shapes), which needs other code"
         reads = ".item(), `if tensor`, nonzero()"
     else:
         remedy = "read the loss every N steps"
@@ -196,7 +195,7 @@ def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     moves = ""
     if least_ns and time > TIMES_LEAST * least_ns:
         moves = f" and moves {time / least_ns:.1f} times the bytes it must"
-    remedy = f"{called}(fused=True)" if called else "fused=True, where it has that"
+    remedy = f"{called}(fused=True)" if called else "fused=True, if it supports that"
     sentence = f"The optimizer launches {counted(round(launches), 'kernel')}{moves}: {remedy}"
     yield Found(change, sentence, work, {"floor_ns": least_ns or 0.0})
 
@@ -210,7 +209,7 @@ def optimizer_name(texts: Iterable[str]) -> str | None:
 
 
 def texts_on_optimizer(provenance: Provenance, paths: Iterable[Path]) -> Iterator[str]:
-    """Yield what may say the optimizer's class: the run's words, what its steps count, ranges of its update."""
+    """Yield texts that may name the optimizer's class: the run's words, the updates of its steps, their ranges."""
     stated = provenance.run.get("optimizer")
     if isinstance(stated, str):
         yield stated
@@ -245,7 +244,7 @@ def launching(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged
 
 
 def _graphs(subject: FixSubject) -> str:
-    """Return what makes launches cheap: CUDA graphs, unless the program reads inside of forward or backward."""
+    """Return the remedy for launches: CUDA graphs, unless the program reads inside of forward or backward."""
     copied = subject.timeline.copied
     reads = copied.to_cpu & (copied.bytes <= READ_BYTES) & subject.of_phase(FORWARD, BACKWARD)
     count = round(subject.per_step(reads))

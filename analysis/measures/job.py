@@ -21,7 +21,7 @@ from .exchanges import Exchanges, together
 from .gpu_time import Floats
 from .rank_evidence import RankEvidence
 
-#: The share of a step from which waiting is told, and the share of it by which one rank waits less than others.
+#: The share of a step from which waiting is shown, and the share of it by which one rank waits less than others.
 MUCH_WAITING, FOR_ONE = 0.05, 0.75
 #: What recording makes longer: launches, and their way to the GPU.
 SLOWED = ((IDLE, "launching"), (IDLE, "latency"), (IDLE, "profiler"))
@@ -32,7 +32,7 @@ class RankStep:
     """What one rank does in a step, means over the steps that count on all ranks, ns.
 
     `waiting_ns` is the part of its communication that nothing hides in which it waits for other ranks; None where
-    that cannot be told from transfer. `alone_ns` is how long its step takes without recording; None if not known.
+    that cannot be separated from transfer. `alone_ns` is its step's time without recording, None if unknown.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Waits:
         return sums
 
     def known(self, ranks: int) -> Bools:
-        """Mark the ranks of which the waiting in some collective is known, bool (ranks,)."""
+        """Mark the ranks whose waiting in some collective is known, bool (ranks,)."""
         aligned = (self.waiting_ns >= 0) & (self.step >= 0)
         return np.bincount(self.rank[aligned], minlength=ranks) > 0
 
@@ -98,7 +98,7 @@ class Waits:
 class Job:
     """The ranks of a job, in order; `counted` are the steps that count on all of them.
 
-    `late` is None where they wait for no one; that is told by `waits` and `rows`, the steps of each rank.
+    `late` is None where they wait for no one; see `waits` and `rows`, the steps of each rank.
     """
 
     ranks: tuple[RankStep, ...]

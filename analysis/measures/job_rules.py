@@ -218,7 +218,7 @@ class _LateRanks(NamedTuple):
 
 
 def _late(subject: JobSubject, own_ns: Floats, of_others_ns: Floats) -> _LateRanks | None:
-    """Return the ranks that take longer than the others in nearly all steps; None if there are none.
+    """Return the ranks that take longer than the others in nearly all steps; None without such ranks.
 
     `own_ns` is what each rank takes, (ranks, steps), and `of_others_ns` what it is taken to be of the others.
     Ranks that are longer in turn are not late: what one has less is less than a quarter of what it has more. Nor

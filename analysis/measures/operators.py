@@ -321,7 +321,7 @@ def _names_of_groups(group: Int64s, name_id: Int32s, duration_ns: Int64s) -> lis
 
 
 class _Describing:
-    """Puts into rows what their calls cost; types of lists, and TF32, are told by the names of kernels."""
+    """Puts into rows what their calls cost; types of lists, and TF32, are known by the names of kernels."""
 
     def __init__(self, shapes: WorkShapes) -> None:
         self._shapes = shapes
@@ -369,5 +369,5 @@ class _Describing:
 
 
 def unknown_rows(rows: Iterable[OperatorRow]) -> list[OperatorRow]:
-    """Return the rows that compute, but of which shapes do not tell how much."""
+    """Return the rows that compute, but whose shapes do not give how much."""
     return [row for row in rows if not row.is_known and row.category != COMMUNICATION]

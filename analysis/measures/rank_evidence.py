@@ -79,7 +79,7 @@ class Early:
 class Maps:
     """Sums of DDP's maps of used parameters: `kernels` marks them.
 
-    A map has so many `parameters`, 0 if unknown; it is `copied_back` if one of them is not used.
+    A map has this many `parameters`, 0 if unknown; it is `copied_back` if one of them is not used.
     """
 
     kernels: Bools
@@ -107,7 +107,7 @@ class RankEvidence:
 
 
 def rank_evidence(partition: Partition) -> RankEvidence | None:
-    """Return what a report shows of its rank, of all its steps; None without steps, and of a CPU."""
+    """Return a report's evidence on its rank, over all steps; None without steps, and of a CPU."""
     if partition.on_cpu or not partition.has_steps:
         return None
     held = exchanges(partition.attribution, include_warm_up=partition.include_warm_up)
@@ -254,7 +254,7 @@ class _Rank:
         if calls is None or not len(some) or not knows_phases:
             return Reads(waiting, handling, values, barriers, (), ())
         line = _CallLine(self.partition, np.unique(launches.thread[launch[some]]))
-        reached = 0  # the end of the read before, of which a later collective begins
+        reached = 0  # the end of the read before: a later collective begins there
         for kernel in some[np.argsort(launches.start_ns[launch[some]], kind="stable")].tolist():
             read = line.read_after(int(launch[kernel]))
             if read is None:

@@ -83,7 +83,7 @@ def recording(partition: Partition, account: Account, *, unrecorded_step_ns: flo
 def _judged(timed: Recording, account: Account, doubt: str) -> Recording:
     """Return the recording with what makes it doubtful: as given, or by its times.
 
-    In its communication a GPU can wait for ranks that recording slows, which is no work of its own.
+    In its communication a GPU can wait for ranks that recording slows, which is not its own work.
     """
     alone_ns = timed.unrecorded_step_ns or 0.0
     exchanged_ns = mean([row.kind_ns(COMMUNICATION) / row.gpus for row in account.counted if row.gpus])
@@ -99,7 +99,7 @@ def _judged(timed: Recording, account: Account, doubt: str) -> Recording:
 
 
 def _doubt(partition: Partition, marks: Sequence[UnrecordedMark], timed: Recording) -> str:
-    """Return why the timed steps do not match the measured ones, or "" if they do."""
+    """Return the reason that the timed steps do not match the measured ones, or "" if they do."""
     if not timed.unrecorded_step_ns:
         return NO_MARK
     if any(mark.where == "before" for mark in marks) and _is_watched(partition):

@@ -14,13 +14,13 @@ from .gpu_time import Floats
 from .symptoms import Change, Found, HostTime, Unjudged
 from .timeline import PAUSE_NS, Timeline
 
-#: From so many allocations and frees a step on, and so many frees: a cache that still grows frees nothing.
+#: From this many allocations and frees a step on, and this many frees: a cache that still grows frees nothing.
 ALLOCATIONS, FREES = 4, 1
 ALLOCATES = r"^(cuda|hip)(Malloc|Free)(Async)?(_|$)|^(cu|hip)Mem(Alloc|Create|Map|Unmap|Release|Free)"
 RELEASES = r"Free|Release|Unmap"
 #: What the host takes before a call of the allocator that the cache answers, ns.
 CACHED_NS = 2_000.0
-#: From so many reads of one byte in backward on, they are those of autograd's checks; and their kernels.
+#: From this many reads of one byte in backward on, they are those of autograd's checks; and their kernels.
 CHECKS = 20
 CHECK_KERNELS = r"isnan|CompareEqFunctor|compare_eq|or_kernel_cuda|func_wrapper_t<bool"
 #: What the host takes between two operators with autograd's checks switched off, at most, ns.
@@ -67,7 +67,7 @@ def anomaly(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     count = count_text(round(subject.per_step(reads)))
     sentence = (
         f"Autograd checks each gradient for NaN and waits for {count} answers: "
-        "no torch.autograd.set_detect_anomaly(True) while training"
+        "no torch.autograd.set_detect_anomaly(True)"
     )
     yield Found(change, sentence, checks)
 
@@ -85,7 +85,7 @@ def device_sync(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     times = f" {count_text(count)} times" if count > 1 else ""
     sentence = (
         f"Each step waits{times} for the whole GPU (torch.cuda.synchronize): "
-        "time with CUDA events, and read them every N steps"
+        "time with CUDA events, read every N steps"
     )
     yield _of_calls(subject, calls, change, sentence)
 

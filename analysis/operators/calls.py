@@ -127,7 +127,7 @@ class OperatorCall:
     written: tuple[Tensor, ...] | None = None
 
     def tensor(self, place: int) -> Tensor:
-        """Return an argument that is a tensor; raises Unknown if it is none."""
+        """Return an argument that is a tensor; raises Unknown if it is not."""
         argument = self.arguments[place] if place < len(self.arguments) else None
         if not isinstance(argument, Tensor):
             raise Unknown

@@ -46,7 +46,7 @@ def read_others(call: OperatorCall, written: Sequence[Tensor]) -> float:  # noqa
 
 
 def read_all_but(place: int) -> Reads:
-    """Read all arguments but one, of which only the shape matters."""
+    """Read all arguments but one, where only the shape matters."""
 
     def read(call: OperatorCall, written: Sequence[Tensor]) -> float:  # noqa: ARG001
         return bytes_of(call.tensors) - call.tensor(place).bytes

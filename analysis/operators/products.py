@@ -45,7 +45,7 @@ def flops_of_product(call: OperatorCall, operands: Operands) -> int:
 
 
 def product(call: OperatorCall, operands: Operands) -> list[Tensor]:
-    """Return what a product of matrices writes."""
+    """Return the tensors that a product of matrices writes."""
     batch, rows, columns, _ = sizes_of_product(call, operands)
     left = call.tensor(operands.left)
     return [tensor((*batch, rows, columns), _result_type(call, operands, left.dtype))]
@@ -155,7 +155,7 @@ def _each(numbers: list[int], count: int) -> list[int]:
 
 
 def convolved(call: OperatorCall, places: Convolution) -> list[Tensor]:
-    """Return what a convolution writes, by the formulas in the documentation of Conv2d and ConvTranspose2d."""
+    """Return the tensors that a convolution writes, by the formulas of Conv2d's and ConvTranspose2d's pages."""
     image = call.tensor(places.input)
     weight = call.tensor(places.weight)
     if call.written:
@@ -202,7 +202,7 @@ def flops_of_convolution_backward(call: OperatorCall, places: Convolution) -> in
 
 
 def convolution_gradients(call: OperatorCall, places: Convolution) -> list[Tensor]:
-    """Return what a convolution's backward writes."""
+    """Return the tensors that a convolution's backward writes."""
     return [tensor(like.shape, like.dtype) for like in _asked(call, places)]
 
 
@@ -289,7 +289,7 @@ def causal_share(call: OperatorCall, places: Attention) -> float:
 
 
 def attended(call: OperatorCall, places: Attention) -> list[Tensor]:
-    """Return what attention writes: its output, or the gradients of query, key and value."""
+    """Return the tensors that attention writes: its output, or the gradients of query, key and value."""
     query, key, value = (call.tensor(places.query + number) for number in range(3))
     if places.gradient >= 0:
         return [tensor(like.shape, like.dtype) for like in (query, key, value)]

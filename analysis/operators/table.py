@@ -28,7 +28,7 @@ class Cost(NamedTuple):
     """What one call computes and moves at least; None is not known.
 
     `least_flops` leaves out what a causal mask lets a kernel skip. `shape` are the sizes for tables, `dtype` the
-    type of the first operand. `elementwise` FLOPs are no part of `flops`. `is_aligned` says of a product whether
+    type of the first operand. `elementwise` FLOPs are no part of `flops`. `is_aligned` is whether, of a product,
     each row of its matrices begins at 16 bytes in memory.
     """
 
@@ -340,7 +340,7 @@ _PATTERNS: tuple[tuple[str, Rule], ...] = (
     (_LIBRARY + r"(?:\w+_)?(?:silu|gelu|swiglu|geglu|relu)_and_mul\w*", _EACH_ONCE),
     (_LIBRARY + r"\w*(?i:quant)\w*", _EACH_ONCE._replace(category="copy")),
     (r"fbgemm::(?!\w*(?:lookup|embedding))\w+", _EACH_ONCE._replace(category="index")),
-    # keys and values into a cache, of which they take some rows; rotations of queries and keys
+    # keys and values into a cache, where they take some rows; rotations of queries and keys
     (_LIBRARY + r"(?:reshape_and_cache\w*|store_cache)", Rule("copy", moves.nothing, bytes=moves.in_place(0, 1))),
     (_LIBRARY + r"rotary_embedding", Rule("elementwise", moves.nothing, bytes=moves.in_place(1, 2))),
 )
@@ -359,7 +359,7 @@ _MATCHES = tuple((re.compile(pattern), rule) for pattern, rule in _PATTERNS)
 
 @cache
 def rule_of(name: str) -> Rule | None:
-    """Return the rule of an operator by its name, `aten::mm`; None where there is none.
+    """Return the rule of an operator by its name, `aten::mm`; None without a rule.
 
     An operator in place, `aten::add_`, writes its first argument.
     """
@@ -376,7 +376,7 @@ def is_known(name: str) -> bool:
 
 
 def cost_of(call: OperatorCall, *, of_lists: str = "") -> Cost:
-    """Return what a call computes and moves; what its shapes do not tell is None.
+    """Return the FLOPs and bytes of a call; None for those that its shapes do not give.
 
     `of_lists` is the type of tensors in lists, which the profiler does not write.
     """
@@ -431,7 +431,7 @@ _T = TypeVar("_T")
 
 
 def _known(compute: Callable[[], _T]) -> _T | None:
-    """Return what is computed; None where shapes do not tell it or do not fit the operator."""
+    """Compute a value; return None where shapes do not give it or do not fit the operator."""
     try:
         return compute()
     except (Unknown, IndexError, TypeError, ValueError, ZeroDivisionError):

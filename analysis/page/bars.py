@@ -1,4 +1,4 @@
-"""The account of a step on a page: a bar of parts for each GPU, the steps as bars, and what rules say of them."""
+"""The account of a step on a page: a bar of parts for each GPU, the steps as bars, and what to change."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def bars(report: Report) -> dict[str, Any] | None:
 
 
 def _kinds(gpu: GpuAccount, *, on_cpu: bool) -> Iterator[dict[str, Any]]:
-    """Yield what a GPU does in a step, by kind, with its parts; all parts add up to the step."""
+    """Yield a GPU's time in a step, by kind, with its parts; all parts add up to the step."""
     small_ns = SMALL * gpu.total_own_ns
     for kind in KINDS:
         sums: dict[str, int] = {}

@@ -105,13 +105,13 @@ def _report(opened: Opened) -> dict[str, Any]:
 
 
 def _counted(picture: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
-    """Yield what is known of FLOPs and bytes of ranges."""
+    """Yield the FLOPs and bytes of ranges, where known."""
     for point in picture["points"] if picture else ():
         yield {"name": "FLOPs and bytes", **{key: point[key] for key in ("path", "phase", "lines")}}
 
 
 def _allocated(subject: Subject, tree: PathTree) -> Iterator[dict[str, Any]]:
-    """Yield what is known of the memory of ranges."""
+    """Yield the memory of ranges, where known."""
     try:
         document = memory.view(replace(subject, detail=Detail(whole=True)))
     except ReportError:

@@ -25,7 +25,7 @@ ROWS_SEEN, WIDE_FROM = 10, 24
 
 
 class Section(NamedTuple):
-    """A section of a view; there is none where the view has no data for one of the reasons `absent`."""
+    """A section of a view; None where the view has no data for one of the reasons `absent`."""
 
     title: str
     view: str

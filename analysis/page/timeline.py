@@ -8,7 +8,7 @@ A timeline is lanes on one clock. A lane has its `label`, its `kind` and columns
     calls    start, end, text (the call), tone (what it does)
 
 Times are in `tick_ns` from the begin of the first lane; other columns are positions, in `row`, `line` and `path`
-one higher, as 0 is none. Beyond `MAX_BOXES`, neighbours are joined: `count` is how many a box is made of.
+one higher, as 0 means no box. Beyond `MAX_BOXES`, neighbours are joined: `count` is how many a box is made of.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _median_step(partition: Partition) -> tuple[int, int, int]:
     row = int(counted[by_time[len(counted) // 2]])
     pieces = partition.steps.loops[partition.main_loop].pieces.in_steps()
     pieces = pieces.take(pieces.row == row)
-    begin_ns = int(pieces.start_ns.min(initial=table.end_ns[row]))  # of a step that takes no time, there is none
+    begin_ns = int(pieces.start_ns.min(initial=table.end_ns[row]))  # a step that takes no time has no pieces
     return int(table.number[row]), begin_ns, int(pieces.end_ns.max(initial=begin_ns))
 
 
@@ -121,7 +121,7 @@ class _Drawn:
             yield self.lane(names[number], "work", times_ns, columns, "row")
 
     def _stream_names(self, process: Int32s, device: Int32s, stream: Int64s) -> list[str]:
-        """Return what each stream is called: on a CPU a thread, and with its process if there are several."""
+        """Return the name of each stream: on a CPU a thread, and with its process if there are several."""
         several = len(distinct(process)) > 1
         names = []
         for place, gpu, number in zip(process.tolist(), device.tolist(), stream.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""A report's work as rows, of which a page is made: each kernel of a range and phase, the longest first.
+"""A report's work as rows, the data of a page: each kernel of a range and phase, the longest first.
 
 The page selects rows. Its tree, boxes, table, timeline and details all show the same ones.
 """
@@ -87,7 +87,7 @@ class PathTree:
         return number
 
     def as_json(self) -> dict[str, Any]:
-        """Return the columns of the tree; a parent of 0 is none, and others are one higher."""
+        """Return the columns of the tree; a parent of 0 means no parent, and others are one higher."""
         columns = {"parent": np.array(self.parent, np.int64) + 1, "together": np.array(self.joined, np.int64)}
         return {"name": self.name} | {name: packed(values) for name, values in columns.items()}
 
@@ -237,7 +237,7 @@ class _Kinds:
 
 
 def part_key(kind: str, detail: str) -> str:
-    """Return what a page calls a part of a step in its address: `compute backward`, `idle launching`."""
+    """Return a page's name for a part of a step in its address: `compute backward`, `idle launching`."""
     return f"{kind} {detail_of((kind, detail))}"
 
 

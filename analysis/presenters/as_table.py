@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 from rich.console import Console
 from rich.markup import escape
@@ -23,12 +25,47 @@ from . import cell_text
 #: The least width of a name behind its indent; if this does not fit, the next is tried.
 NAME_WIDTHS = (16, 12, 8, 5)
 GAP = 1
+#: The least room of a file's name in a heading.
+LEAST_FILE = 16
+#: The room of a bar; if it does not fit, the next is tried.
+BARS = (cell_text.BAR, 24, 16, 8, 4)
+#: What a note says after its first sentence.
+FIRST_SENTENCE = re.compile(r"(?<=\.)(?<!\b[a-z]\.) (?=[A-Z]).*", re.DOTALL)
 #: The least width of text that may be broken; it gets what the other columns leave.
 PROSE = 30
 
 
 def present(document: Document, *, width: int = 80, color: bool = False, full_names: bool = False) -> str:
-    """Draw a document at this width; names get the width that numbers leave, and are shortened in the middle."""
+    """Draw a document at this width; names get the width that numbers leave, and are shortened in the middle.
+
+    A document of a limited number of lines loses rows that it can do without, then what notes advise.
+    """
+    text = _drawn(document, width, color, full_names)
+    while document.lines and text.count("\n") > document.lines and (shorter := _shorter(document)):
+        document, text = shorter, _drawn(shorter, width, color, full_names)
+    return text
+
+
+def _shorter(document: Document) -> Document | None:
+    """Return a document with one row less, or with shorter notes: as little as can be done next."""
+    *others, last = document.tables or (Table("", "", (), ()),)
+    notes = tuple(FIRST_SENTENCE.sub("", note) for note in document.notes)
+    if len(last.rows) > max(1, last.least):
+        return replace(document, tables=(*others, _with_a_row_less(last)))
+    if notes != document.notes:
+        return replace(document, notes=notes)
+    for place, table in reversed(list(enumerate(document.tables))):
+        if len(table.rows) > table.least:
+            behind = document.tables[place + 1 :]
+            return replace(document, tables=(*document.tables[:place], _with_a_row_less(table), *behind))
+    return None
+
+
+def _with_a_row_less(table: Table) -> Table:
+    return replace(table, rows=table.rows[:-1])
+
+
+def _drawn(document: Document, width: int, color: bool, full_names: bool) -> str:
     console = Console(
         file=io.StringIO(),
         width=width,
@@ -39,18 +76,25 @@ def present(document: Document, *, width: int = 80, color: bool = False, full_na
     )
     behind = [("\n".join(map(printable, document.accounting)), "dim")] if document.accounting else []
     behind += [(f"Note: {printable(note)}", "yellow") for note in document.notes]
+    heading = _on_one_line(document.heading, width) if document.lines else printable(document.heading)
     with console.capture() as capture:
-        console.print(Text(printable(document.heading), style="bold"))
+        console.print(Text(heading, style="bold"))
         if document.verdict:
             console.print(Padding(Text(printable(document.verdict)), (1, 0, 0, 0)))
-        for table in cell_text.for_people(document):
+        for table in filter(lambda table: table.rows or not document.lines, cell_text.for_people(document)):
             _print_table(console, table, full_names)
         for number, (text, style) in enumerate(behind):
             console.print(Padding(Text(text, style=style), (int(number == 0), 0, 0, 0)))
         if document.next:  # commands to copy, never broken
-            together = f"Next: {' · '.join(map(printable, document.next))}"
+            together = f"More: {' · '.join(map(printable, document.next))}"
             console.print(Text(together if behind else f"\n{together}", style="dim"), soft_wrap=True)
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
+
+
+def _on_one_line(heading: str, width: int) -> str:
+    """Return a heading with its file's name cut such that all of it fits on a line, if that is enough."""
+    file, dot, others = map(printable, heading.partition(" · "))
+    return fit(f"{fit(file, max(LEAST_FILE, width - cells(dot + others)))}{dot}{others}", width)
 
 
 def _print_table(console: Console, table: Table, full_names: bool) -> None:
@@ -70,6 +114,7 @@ def _print_table(console: Console, table: Table, full_names: bool) -> None:
         caption_justify="left",
         show_header=any(laid_out.heads),
     )
+    is_of_prose = any(column.kind == "prose" for column in table.columns)
     for column, head in zip(table.columns, laid_out.heads, strict=True):
         right = cell_text.is_number(column)
         drawn.add_column(
@@ -77,9 +122,9 @@ def _print_table(console: Console, table: Table, full_names: bool) -> None:
             justify="right" if right else "left",
             overflow="fold",
             header_style="dim",
-            vertical="bottom",
+            vertical="top" if is_of_prose else "bottom",
             no_wrap=column.kind != "prose" and (not full_names or right),
-            max_width=PROSE + max(0, width - laid_out.width) if column.kind == "prose" else None,
+            max_width=laid_out.prose + max(0, width - laid_out.width) if column.kind == "prose" else None,
         )
     lines = _with_names(table, texts, laid_out, max(0, width - laid_out.width), full_names)
     for row, line in zip(table.rows, lines, strict=True):
@@ -136,27 +181,33 @@ class Layout:
     heads: list[str]
     indent: int
     rooms: dict[int, int]
+    prose: int  # the least room of text that may be broken
     width: int  # of all columns: wider than the screen where even the least room for names is too much
     cuts_no_name: bool  # whether every name has all the room it needs
 
 
 def _laid_out(table: Table, width: int) -> tuple[list[list[str]], Layout]:
-    """Return the texts and their layout; percentages lose their decimals where that makes the table fit."""
+    """Return the texts and their layout; bars get shorter, and percentages lose decimals, if it then fits."""
     heads = [printable(head) for head in cell_text.headings(table)]
     exact = cell_text.texts(table, classes=False)
     with_classes = layout(table, cell_text.texts(table), heads, width)
     plain = with_classes if with_classes.cuts_no_name else layout(table, exact, heads, width)
     if plain.width <= width:
         return exact, plain
-    rounded = cell_text.texts(table, decimals=0, classes=False)
-    narrow = layout(table, rounded, heads, width)
-    return (rounded, narrow) if narrow.width <= width else (exact, plain)
+    bars = BARS if any(column.kind == "bar" for column in table.columns) else BARS[:1]
+    for bar, decimals in product(bars, (1, 0)):
+        narrow = cell_text.texts(table, decimals=decimals, classes=False, bar=bar)
+        drawn = layout(table, narrow, heads, width)
+        if drawn.width <= width:
+            return narrow, drawn
+    return exact, plain
 
 
 def layout(table: Table, texts: Sequence[Sequence[str]], heads: Sequence[str], width: int) -> Layout:
     """Return the plainest layout in which no name is cut; if each cuts one, the one that leaves them the most.
 
-    If none fits, return the narrowest: numbers are never cut, so a table can be too wide.
+    Text that may be broken is not, where names then have some room. If none fits, return the narrowest: numbers
+    are never cut, so a table can be too wide.
     """
     words = [head.replace(" ", "\n") for head in heads]
     cell_widths = [max((len(line[place]) for line in texts), default=0) for place in range(len(heads))]
@@ -164,13 +215,23 @@ def layout(table: Table, texts: Sequence[Sequence[str]], heads: Sequence[str], w
         word if len(head) > widest else head for head, word, widest in zip(heads, words, cell_widths, strict=True)
     ]
     ways = ((list(heads), 2), (broken, 2), (broken, 1), (words, 1))
-    tried = [_with_least(table, texts, *way, least, width) for least in NAME_WIDTHS for way in ways]
-    uncut = next((candidate for candidate in tried if candidate.cuts_no_name), None)
-    return uncut or next((candidate for candidate in tried if candidate.width <= width), tried[-1])
+    unbroken = [_with_least(table, texts, *way, least, width, width) for least in NAME_WIDTHS[:2] for way in ways]
+    tried = [_with_least(table, texts, *way, least, width, PROSE) for least in NAME_WIDTHS for way in ways]
+    for candidates in (unbroken, tried):
+        fitting = [candidate for candidate in candidates if candidate.width <= width]
+        if fitting:
+            return next((candidate for candidate in fitting if candidate.cuts_no_name), fitting[0])
+    return tried[-1]
 
 
 def _with_least(
-    table: Table, texts: Sequence[Sequence[str]], heads: list[str], indent: int, least_name: int, width: int
+    table: Table,
+    texts: Sequence[Sequence[str]],
+    heads: list[str],
+    indent: int,
+    least_name: int,
+    width: int,
+    prose: int,
 ) -> Layout:
     """Lay out a table: columns of names that need less than an even share leave the rest to the others."""
     head_widths = [max(map(cells, head.split("\n"))) for head in heads]
@@ -178,7 +239,7 @@ def _with_least(
     for row, line in zip(table.rows, texts, strict=True):
         for place, text in enumerate(line):
             before = indent * row.indent if place == 0 else 0
-            text_width = min(cells(text), PROSE) if table.columns[place].kind == "prose" else cells(text)
+            text_width = min(cells(text), prose) if table.columns[place].kind == "prose" else cells(text)
             needed[place] = max(needed[place], before + text_width)
             least[place] = max(least[place], before + min(text_width, least_name))
     names = [place for place, column in enumerate(table.columns) if column.kind == "name"]
@@ -188,7 +249,7 @@ def _with_least(
     for served, place in enumerate(sorted(names, key=lambda place: needed[place])):
         rooms[place] = min(needed[place], max(least[place], left // (len(names) - served)))
         left -= rooms[place]
-    return Layout(heads, indent, rooms, fixed + sum(rooms.values()), names_need <= width - fixed)
+    return Layout(heads, indent, rooms, prose, fixed + sum(rooms.values()), names_need <= width - fixed)
 
 
 def screen(terminal: bool) -> tuple[int, bool]:

@@ -9,6 +9,8 @@ from ..document import Column, Document, NumberKind, Row, Table, seen_by
 from ..support import units
 from ..vocabulary.modules import Shown
 
+#: How many cells a bar has.
+BAR = 32
 #: Makes a text safe in a format.
 Text = Callable[[str], str]
 TEXT: dict[str, Callable[[Any], str]] = {
@@ -58,21 +60,27 @@ def title(table: Table) -> str:
 
 
 def headings(table: Table) -> list[str]:
-    """Return the headings; those of times name their unit, unless it is the one that the title names."""
+    """Return the headings; those of times name their unit, unless the title or a heading does."""
     shared, of_columns = units_of(table)
-    named = shared if "{unit}" in table.title else None
+    texts = (table.title, *(column.heading for column in table.columns))
+    named = shared if any("{unit}" in text for text in texts) else None
     return [
-        f"{column.heading} {unit.name}" if column.kind == "ns" and unit != named else column.heading
+        f"{column.heading} {unit.name}"
+        if column.kind == "ns" and unit != named
+        else column.heading.replace("{unit}", shared.name)
         for column, unit in zip(table.columns, of_columns, strict=True)
     ]
 
 
-def texts(table: Table, *, decimals: int = 1, classes: bool = True) -> list[list[str]]:
-    """Return all values as text; percentages with this many decimals, names of modules with their classes."""
+def texts(table: Table, *, decimals: int = 1, classes: bool = True, bar: int = BAR) -> list[list[str]]:
+    """Return all values as text.
+
+    Percentages have this many decimals, names of modules their classes, and bars so much room, cells.
+    """
     _, times = units_of(table)
     return [
         [
-            _text(value, row, column, unit, decimals) + (behind(value) if classes else "")
+            _text(value, row, column, unit, decimals, bar) + (behind(value) if classes else "")
             for value, column, unit in zip(row.values, table.columns, times, strict=True)
         ]
         for row in table.rows
@@ -84,15 +92,28 @@ def behind(value: Any) -> str:
     return f" {value.class_name}" if isinstance(value, Shown) and value.class_name else ""
 
 
-def _text(value: Any, row: Row, column: Column, unit: units.TimeUnit, decimals: int) -> str:
+def _text(value: Any, row: Row, column: Column, unit: units.TimeUnit, decimals: int, bar: int) -> str:
     if value is None:
         return units.ABSENT
     if isinstance(value, str):
         return str(value)
     kind = row.kind or column.kind
+    if kind == "bar":
+        return bar_text(value, bar)
     if kind == "share":
         return units.share_text(value, decimals).removesuffix("%" if "%" in column.heading else "")
     return unit.text(value) if kind == "ns" else TEXT[kind](value)
+
+
+def bar_text(pieces: Iterable[tuple[str, float]], width: int) -> str:
+    """Return a bar of pieces, each a fill and its share of the width; the first one seen has a cell at least."""
+    bar, done = "", 0.0
+    for fill, share in pieces:
+        begin, end = round(done * width), round((done + share) * width)
+        least = 1 if share and not bar.strip() and fill.strip() else 0
+        bar = bar.ljust(begin) + fill * max(end - begin, least)
+        done += share
+    return bar[:width].rstrip()
 
 
 def laid_out(

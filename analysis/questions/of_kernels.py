@@ -109,7 +109,7 @@ def _called(sweep: Sweep, scope: str) -> str:
 
 
 def _missing(report: Answered, scope: str) -> str:
-    """Return why a scope lacks kernels: each of its phases needs some, and the whole step any."""
+    """Return the reason that a scope lacks kernels: each of its phases needs some, and the whole step any."""
     if scope == "step":
         return "" if kernels_of(report) else "It has no kernels."
     return next(filter(None, (no_kernels(report, phase) for phase in TOGETHER[scope])), "")

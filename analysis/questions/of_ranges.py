@@ -149,7 +149,7 @@ def _parts(report: Answered, phase: str) -> Mapping[str, Part]:
 
 
 def _no_parts(report: Answered, phase: str) -> str:
-    """Return why a phase's softmax cannot be compared with its GEMMs, or "" if it can."""
+    """Return the reason that a phase's softmax cannot be compared with its GEMMs, or "" if it can."""
     parts = _parts(report, phase)
     if attention.ratio(parts):
         return ""

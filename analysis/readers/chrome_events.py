@@ -46,7 +46,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     device: Any = None
     stream: Any = None
     correlation: Any = None
-    grid: msgspec.Raw = msgspec.Raw()  # decoded once where many are alike
+    grid: msgspec.Raw = msgspec.Raw()  # decoded once where many are equal
     # Of an operator, with record_shapes=True; decoded only where of use.
     values: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Concrete Inputs")
     types: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input type")

@@ -216,7 +216,7 @@ class Assembly:
         )
 
     def waits(self) -> tuple[Waits | None, bool]:
-        """Return what calls waited for and which events they recorded, and whether any of these is known."""
+        """Return the things calls waited for and the events they recorded, and whether any of these is known."""
         calls = self.columns.launches
         process = self.process_of[calls["place"]]
         keys = RowsById.of(process, calls["correlation"], calls["start"])

@@ -38,7 +38,7 @@ UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 Identity = tuple[tuple[str, int, int, int, int, int], ...]
 
 
-# The folder whose reports are served, outside of which no file is opened.
+# The folder whose reports are served: no file outside is opened.
 _SERVED: ContextVar[Path | None] = ContextVar("served", default=None)
 _OPENED = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
@@ -77,7 +77,7 @@ def opened_file(path: Path, within: Path | None = None) -> BufferedReader:
 def newest_beside(folder: Path, pattern: str) -> tuple[Path | None, str]:
     """Return the newest of a folder's files of a pattern that may be opened; and a note on others, or "".
 
-    There is none, and no note, in a folder outside of the one that is served.
+    No file is read, and no note given, in a folder outside of the one that is served.
     """
     served = _SERVED.get()
     files = list[tuple[float, Path]]()

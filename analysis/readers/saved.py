@@ -3,7 +3,7 @@
 ```
 trace (what, value)           what is no table, as JSON; "columns" has each column's dtype, so names what is there
 work, launches, ranges, …     a table a part, a row a row, in order: `row` counts from 0
-graph_node, captures_at_ns …  a table for what is a single column; what is none in such a part is in `trace`
+graph_node, captures_at_ns …  a table for what is a single column; a missing value in such a part is in `trace`
 names, threads, facts, …      lists: of texts, of records, and of marks as JSON
 kernels, named_ranges, …      views in plain words: docs/report_file.md
 ```
@@ -73,7 +73,7 @@ OF_CALLS = ("name", "dims", "types", "values", "strides")
 MARKS = {
     name: kind for name, kind in vars(marks).items() if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 }
-#: Columns that are positions in another part or among so many kinds, or -1.
+#: Columns that are positions in another part or among this many kinds, or -1.
 POSITIONS: Mapping[str, Mapping[str, str | int]] = {
     "work": {"name_id": "names", "process": "processes", "launch": "launches", "kind": len(KINDS)},
     "launches": {"thread": "threads"},
@@ -223,7 +223,7 @@ def _as_object(value: Any) -> Any:
 
 
 def _plain(value: object) -> Any:
-    """Return what msgspec does not know as something that it does."""
+    """Return an object that msgspec does not know as one that it knows."""
     if isinstance(value, frozenset):
         return sorted(value)
     if isinstance(value, Mapping):
@@ -303,7 +303,7 @@ class _Reading:
         return self._single(name)
 
     def _of_kind(self, name: str, hint: Any) -> Any:
-        """Return what is stored as JSON, or in a table as a single column."""
+        """Return the fields stored as JSON, or in a table as a single column."""
         if name not in self.head:
             return self._single(name)
         value = msgspec.convert(self.head[name], hint)
@@ -312,7 +312,7 @@ class _Reading:
         return value
 
     def _single(self, table: str) -> Any:
-        """Return what is a single column: an array, or texts as the Trace has them."""
+        """Return the values of a single column: an array, or texts as the Trace has them."""
         if self.dtypes[table]["value"] != TEXT:
             return self._columns(table, ("value",))["value"]
         texts = [_text(value) for (value,) in self.database.rows(f'SELECT value FROM "{table}" ORDER BY row')]  # noqa: S608

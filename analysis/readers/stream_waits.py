@@ -22,7 +22,7 @@ NO_STREAM = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class Synchronized(Columns):
-    """Calls that wait, or that record events, by their correlation ids; an event of 0 is none, a stream of -1 all.
+    """Calls that wait, or that record events, by their correlation ids; event 0 means no event, stream -1 all.
 
     `kind` is of `chrome_columns.SYNC_TYPES`, and 0 where an event was recorded.
     """

@@ -96,7 +96,7 @@ class Written:
         return []
 
     def category(self, domain: Key, number: int, name: str) -> None:
-        """Take the name of a category; NVTX numbers them separately for each domain, and 0 is none."""
+        """Take the name of a category; NVTX numbers them separately for each domain, and 0 means no category."""
         if number:
             self._categories.setdefault(domain, {})[number] = CATEGORIES.get(name, 0)
 

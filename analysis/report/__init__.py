@@ -284,7 +284,7 @@ def _combined(name: str, a: Any, b: Any) -> Any:
 
 
 def _is_sum(name: str, value: Any) -> bool:
-    is_number = type(value) is int or isinstance(value, float)  # a truth value is none
+    is_number = type(value) is int or isinstance(value, float)  # a truth value does not count
     return is_number and name not in _PER_LAUNCH
 
 

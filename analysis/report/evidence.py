@@ -1,4 +1,4 @@
-"""How the steps of a report are known, as data: by names, or by what the program does; or why there are none."""
+"""How the steps of a report are known, as data: by names, or by what the program does; or why not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAMED, UPDATES, RANGES, REPETITION, NONE = "named", "updates", "ranges", "repeti
 FOUND = (UPDATES, RANGES, REPETITION)
 #: The kinds that a rule for a build trusts where nothing is said.
 TRUSTED = (UPDATES, RANGES)
-#: Ranks of one job that were recorded from different moments on may differ by so many steps.
+#: Ranks of one job that were recorded from different moments on may differ by this many steps.
 APART = 1
 #: What figures are per, unless ranges of another name are the unit.
 STEP, UPDATE, RECORDING = "step", "update", "recording"
@@ -34,8 +34,8 @@ class StepEvidence:
     """By what steps are known (`by`, one of the kinds above), and how well.
 
     `name` is that of the updates or ranges that end or begin steps, empty for an optimizer's kernels. A step has
-    every so many of them. `explained` is the share of all work that the steps have in common with a typical one,
-    `same` how alike they are; both None of named steps. Of named steps, an update may come with `updates_every`
+    every n-th of them. `explained` is the share of all work that the steps have in common with a typical one,
+    `same` their similarity; both None of named steps. Of named steps, an update may come with `updates_every`
     n-th only; 0 if not.
     """
 
@@ -67,12 +67,12 @@ class StepEvidence:
         return UPDATE if self.by == UPDATES and self.every == 1 else STEP
 
 
-#: Of steps of which nothing more is known, and where nothing was asked.
+#: Of steps without further evidence, and where nothing was asked.
 BY_NAMES, NOT_ASKED = StepEvidence(NAMED), StepEvidence()
 
 
 def refusal_of(evidence: StepEvidence) -> str:
-    """Return why steps are not known and what would help, as sentences; empty where nothing was tried."""
+    """Return sentences on why steps are not known and what would help; empty where nothing was tried."""
     if not evidence.refused:
         return ""
     reason = REFUSED.format(evidence.refused)

@@ -93,7 +93,7 @@ def _row(name: str, parts: list[Part], gpus: int, recording: Recording | None, s
 
 
 def limit(busy_share: float, by_kind: dict[str, int], causes: dict[str, int]) -> str:
-    """Return what limits some time of GPUs, for this share of which they work.
+    """Return the limit of some time of GPUs, which work for this share of it.
 
     `by_kind` and `causes` are their times by kind of state and by cause of idle time, ns.
     """

@@ -70,11 +70,11 @@ class Recording:
 
     @property
     def is_upper_limit(self) -> bool:
-        """Whether the step without recording takes at most the time that is told, and may take less."""
+        """Whether the step without recording takes at most the time shown, and may take less."""
         return self.alone_busy_share is not None and self.is_limit(self.alone_busy_share)
 
     def is_limit(self, busy_share: float) -> bool:
-        """Return whether a timed span, of which a GPU works for this share, is an upper limit.
+        """Return whether a timed span is an upper limit, if a GPU works for this share of it.
 
         nsys slows launches before its capture begins too, and PyTorch's profiler after it has ended, unless it was
         detached. On an H200 (unrecorded.md and host_times.md in reports/h200), steps in which a GPU works for 90%

@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
 
 
 def shared_of(report: Path, *, keep: Sequence[str] = (), of_copy: bool = False) -> tuple[Trace, SharedTrace]:
-    """Return what may be shared of a report, with names that match `keep`, and with `of_copy` those of copies.
+    """Return a report's shareable parts, with names that match `keep`, and with `of_copy` those of copies.
 
     `SharedTrace.changes` counts by field what that lacks. Raises NotAReport if the report cannot be read.
     """

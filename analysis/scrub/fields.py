@@ -68,7 +68,7 @@ from .names import Names, Role
 
 # No capture is this long, so a moment beyond it counts from 1970 and says when the program ran.
 LONGEST_CAPTURE_NS = 10**17
-#: What the run says of itself: the schema of its mark, and of PyTorch's facts. Of the former, what has no texts.
+#: The run's facts: the schema of its mark, and of PyTorch's facts. Of the former, fields without texts.
 OF_RUN, WITHOUT_TEXTS = (RunMark, DistributedInfo), {"loaders"}
 #: Facts that are a version, or a GPU's name.
 FACT_ROLES = {
@@ -151,7 +151,7 @@ class SharedTrace:
         return Role.MODULE if role is Role.RANGE and name in self.original.shortened else role
 
     def tree(self, where: str, value: Any, key: str = "") -> Any:
-        """Return what may leave of a fact: numbers, and texts, also those by which it is divided."""
+        """Return the parts of a fact that may leave: numbers, and texts, also those by which it is divided."""
         if isinstance(value, Mapping):
             return {self._key(where, name): self.tree(where, part) for name, part in value.items()}
         if isinstance(value, list | tuple):
@@ -179,7 +179,7 @@ def _moment(shared: SharedTrace, _where: str, value: Any) -> Any:
 
 
 def _part(shared: SharedTrace, where: str, value: Any) -> Any:
-    """Return what may leave of a record, or of several."""
+    """Return the parts of a record that may leave, or of several."""
     if isinstance(value, list | tuple) and type(value) not in RULES:
         return type(value)(_part(shared, where, record) for record in value)
     if value is None:
@@ -194,7 +194,7 @@ def _part(shared: SharedTrace, where: str, value: Any) -> Any:
 
 
 def _texts(shared: SharedTrace, where: str, texts: Any, role: Role) -> Any:
-    """Return what may leave of a text, or of several."""
+    """Return the parts of a text that may leave, or of several."""
     if isinstance(texts, str):
         return shared.text(where, role, texts)
     return type(texts)(shared.text(where, role, text) for text in texts)

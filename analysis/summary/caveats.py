@@ -62,9 +62,8 @@ def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow
     if unfit_ns := int(work.duration_ns[attribution.unfit & ~left_out].sum()):
         share = share_text(unfit_ns / int(work.duration_ns[~left_out].sum()))
         yield (
-            f"{time_text(unfit_ns)} ({share}) of the work cannot be linked to a forward operator: it is counted "
-            "in "
-            "backward, and in no module."
+            f"{time_text(unfit_ns)} ({share}) of the work cannot be linked to a forward operator: counted "
+            "in backward, and in no module."
         )
     for number, phase in enumerate(PHASES):
         of_phase = attribution.phase == number

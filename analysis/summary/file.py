@@ -266,7 +266,7 @@ def read_groups(path: FilePath, columns: Mapping[str, Sequence[str]]) -> tuple[H
 
 
 def _require_readable_columns(path: FilePath, file: pq.ParquetFile) -> None:
-    """Raise ArrowException or OSError where what a file says of a column is damaged.
+    """Raise ArrowException or OSError where a file's data on a column is damaged.
 
     Arrow ends the process where that is asked for; before it reads a row ahead, it looks at all columns itself.
     """
@@ -277,7 +277,7 @@ def _require_readable_columns(path: FilePath, file: pq.ParquetFile) -> None:
 
 
 def _table_of(file: pq.ParquetFile, number: int) -> tuple[str, str]:
-    """Return of which table the rows of a group are, and of which work; raises ValueError for rows of several."""
+    """Return the table and the kind of work of a group's rows; raises ValueError for rows of several."""
     rows = file.read_row_group(number, columns=["table", "of"], use_threads=False)
     arrow.require_texts(rows)
     tables = rows["table"].unique().to_pylist()

@@ -95,7 +95,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     Raises OSError if that fails; the old file is then unchanged, and no other file is left.
     """
     target, kind = _followed(path)
-    is_open_file = str(path).startswith(OPEN_FILES)  # of which what it leads to may have no path, as a pipe
+    is_open_file = str(path).startswith(OPEN_FILES)  # its target may have no path, as a pipe
     if kind in (stat.S_IFIFO, stat.S_IFCHR) or (kind == stat.S_IFREG and is_open_file):
         with _stream(path if is_open_file else target) as stream:
             yield stream

@@ -91,7 +91,7 @@ def _copies(subject: Subject, copied: Sequence[Copying], drawing: _Drawing) -> T
 
 
 def _absence(held: Exchanges, doubts: str) -> str:
-    """Return why no communication is shown."""
+    """Return the reason that no communication is shown."""
     if held.report_ns:
         return ELSEWHERE.format(time_text(held.report_ns))
     return NONE_KNOWN.format(doubts) if doubts else NOTHING

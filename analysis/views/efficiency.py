@@ -108,7 +108,7 @@ def _by_shapes(subject: Subject) -> Document:
 
 
 def why_unfit(whole: Report, counts: Counts) -> str:
-    """Return why counts do not match a report's measured steps, or "" if they do."""
+    """Return the reason that counts do not match a report's measured steps, or "" if they do."""
     if not whole.steps:
         return NO_STEPS
     if different := efficiency.other_calls(whole, counts):
@@ -219,7 +219,7 @@ def _of_fp32(joined: Joined, peak: Peak) -> Iterator[str]:
 
 
 def _of_peaks(report: Report, joined: Joined, peak: Peak | None) -> Iterator[str]:
-    """Yield what is known of the GPU's peaks."""
+    """Yield sentences on the GPU's peaks."""
     if peak is not None:
         kinds = sorted(kind for kind, count in joined.all_computed.flops.items() if count and not peak.flops(kind))
         yield PEAKS.format(peak.source)

@@ -11,14 +11,13 @@ from ..support.units import counted, ordinal, share_text, time_in_digits
 from ..trace import Provenance
 from . import headings
 
-#: How steps that no range names are told, by their evidence; {which} are updates or ranges.
+#: Sentences on steps that no range names, by their evidence; {which} are updates or ranges.
 TOLD = {
-    UPDATES: "{no_names}: a step ends with {which} ({steps}, {share} of the work is alike).",
-    RANGES: "{no_names}: each of the ranges {which} begins one ({steps}, {share} of the work is alike).",
-    REPETITION: "{no_names}: the sequence of kernels repeats {times} ({share} of the work), and each time counts "
-    "as a step.",
+    UPDATES: "{no_names}: a step ends with {which} ({steps}, {share} of the work repeats).",
+    RANGES: "{no_names}: each of the ranges {which} begins one ({steps}, {share} of the work repeats).",
+    REPETITION: "{no_names}: each repetition of the same kernels counts as one ({steps}, {share} of the work).",
 }
-OF_CALLS = "{no_names}: each call of {which} counts as one ({steps}, {share} of the work is alike)."
+OF_CALLS = "{no_names}: each call of {which} counts as one ({steps}, {share} of the work repeats)."
 NO_NAMES = "No range is called a step"
 EMPTY_NAMES = "What ran in the ranges of steps is not known, as launches were not recorded"
 MICRO_BATCHES = "Each step has {} micro-batches."
@@ -29,7 +28,7 @@ NAMED_MICRO_BATCHES = "Only every {} step has an update: these steps are micro-b
 
 
 def sentences(report: Report, account: Account) -> Iterator[str]:
-    """Yield by what steps without names are known, what of them is a micro-batch, or why there are none."""
+    """Yield by what steps without names are known, what of them is a micro-batch, or why no steps are known."""
     evidence, source = account.evidence, report.provenance
     if not account.has_steps:
         yield f"{headings.worded(report.no_steps or NO_STEPS, source)} {ALL_RECORDED}"
@@ -50,7 +49,6 @@ def _told(evidence: StepEvidence, source: Provenance) -> str:
         no_names=EMPTY_NAMES if evidence.names_are_empty else NO_NAMES,
         which=f"`{evidence.name}`" if evidence.by == RANGES else _updates(evidence),
         steps=counted(evidence.count, "call" if evidence.is_call else "step"),
-        times="twice" if evidence.count == 2 else f"{evidence.count:,} times",
         share=share_text(evidence.explained or 0, 0),
     )
 
@@ -62,7 +60,7 @@ def _updates(evidence: StepEvidence) -> str:
 
 
 def subject_of(account: Account) -> str:
-    """Return what takes the time of a step, as the subject of a sentence: a step, a call, or each `batch`."""
+    """Return the subject of a sentence on the time of a step: a step, a call, or each `batch`."""
     evidence = account.evidence
     if evidence.is_call:
         return "A call"

@@ -52,7 +52,7 @@ class GpuFacts:
 class Facts:
     """The facts of an answer.
 
-    `time_ns` is the recorded step, or all that was recorded. `steps` have work, of which `counted` count. Of a CPU
+    `time_ns` is the recorded step, or all that was recorded. `steps` have work, `counted` of them count. Of a CPU
     there is one "GPU".
     """
 
@@ -113,7 +113,7 @@ def facts_of(report: Report) -> Facts | None:
 
 
 def subject_of(report: Report, account: Account) -> str:
-    """Return what takes the time of a step, as the subject of a sentence."""
+    """Return the subject of a sentence on the time of a step."""
     subject = evidence.subject_of(account)
     return f"A rank's {subject.removeprefix('A ')}" if report.ranks > 1 and subject.startswith("A ") else subject
 
@@ -124,7 +124,7 @@ def _of_gpu(gpu: GpuAccount) -> GpuFacts:
 
 
 def doing_of(part: Part) -> str:
-    """Return what a GPU, or a CPU, does in a part: a key of `GpuFacts.times`."""
+    """Name the activity of a GPU, or a CPU, in a part: a key of `GpuFacts.times`."""
     if part.kind == COPY:
         return "memset" if part.what == "memset" else f"copies {part.what}"
     return {COMMUNICATION: COMMUNICATION, IDLE: IDLE, OPERATORS: OPERATORS}.get(part.kind, COMPUTING)

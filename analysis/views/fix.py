@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
-from ..document import SHORT, Column, Detail, Document, Row, Table, headed
+from ..document import SHORT, Column, Detail, Document, Kind, Row, Table, headed
 from ..errors import ReportError
 from ..measures.cpu_fixes import LEAST_SHARE_OF_CPU
 from ..measures.cpu_rules import CPU_RULES
@@ -23,7 +22,7 @@ from ..summary.parallel import Ranked
 from ..support.text import fit
 from ..support.units import UNITS_NS, digits_text, share_text
 from ..support.units import time_in_digits as time
-from ..vocabulary import PATH_SEPARATOR
+from ..vocabulary import PATH_SEPARATOR, is_step
 from . import headings
 from .job import answer_of
 from .job import table as job_table
@@ -59,7 +58,7 @@ EVIDENCE = "time: of the kernels and copies concerned. least: what bytes or FLOP
 
 
 class Words(NamedTuple):
-    """How the figures of a kind are told: by what they are computed, above them, before each, and below them."""
+    """The words for the figures of a kind: by what they are computed, above them, before each, and below them."""
 
     by: str
     heading: str
@@ -102,15 +101,16 @@ WORDS = {
 SAVING = (REPLAY, RANKS)
 
 
-MEASURE = "Measure: nvtx-kernels try. Why: {}."
-SHORT_CAPTION = {
-    REPLAY: "Estimates: do not add them.",
-    GPU_TIME: "Upper limits, by the GPU's time alone.",
-    CPU: "By counting operators.",
-    RANKS: "By waiting and transfer: do not add them.",
+#: How the first screen heads its list; {} is what the figures are of, where that is not its step.
+IN_SHORT = {
+    REPLAY: "Fix first (estimates{}: do not add them)",
+    GPU_TIME: "Fix first (at most{}: do not add them)",
+    CPU: "Fix first (estimates, by counting operators: do not add them)",
+    RANKS: "Fix first (estimates: do not add them)",
 }
-#: Rows of the overview take two lines of 80 columns: a change of so many cells a line, and a place.
-REMEDY_WIDTH, REMEDY_LINES, LONGEST_PLACE = 46, 2, 18
+#: So many cells the first screen has for a change, and for its place.
+REMEDY_WIDTH, LONGEST_PLACE = 50, 18
+CLAUSE = re.compile(r"(?:,? (?:or|and) |, | \()")
 
 
 def view(subject: Subject) -> Document:
@@ -121,7 +121,7 @@ def view(subject: Subject) -> Document:
 
 
 def held_by(subject: Subject) -> RankEvidence | None:
-    """Return what a report shows of its rank, if it has steps, which can be sent to another process."""
+    """Return a report's evidence on its rank, if it has steps, which can be sent to another process."""
     return rank_evidence(subject.partition)
 
 
@@ -152,7 +152,7 @@ def shown(report: Report, advice: Fixes) -> Document:
 
 
 def _notes(report: Report, advice: Fixes) -> list[str]:
-    """Return what must be known with the figures."""
+    """Return notes on the figures."""
     notes = [f"Not judged: {reason}." for reason in advice.unjudged]
     if advice.kind == REPLAY:
         is_shorter = "" if advice.is_unrecorded else RECORDED
@@ -173,7 +173,7 @@ def _notes(report: Report, advice: Fixes) -> list[str]:
 
 
 def denominator(advice: Fixes) -> str:
-    """Return what figures are a share of: `a step of 68.9 ms`, `the recording's 136 ms of GPU work`."""
+    """Return the whole that figures are a share of: `a step of 68.9 ms`, `the recording's 136 ms of GPU work`."""
     is_step, lasts = advice.per != RECORDING, time(advice.step_ns)
     if advice.kind == GPU_TIME:
         return f"{'a step' if is_step else 'the recording'}'s {lasts} of GPU work"
@@ -190,7 +190,7 @@ def nothing(advice: Fixes) -> str:
 
 
 def why_not_replayed(advice: Fixes) -> str:
-    """Return why nothing was replayed, in a sentence that follows another; nothing of a CPU, or of a replay."""
+    """Return a sentence on why nothing was replayed, to follow another; nothing of a CPU, or of a replay."""
     return f" {NOT_REPLAYED.format(advice.reason)}" if advice.kind == GPU_TIME else ""
 
 
@@ -224,32 +224,39 @@ def first(advice: Fixes | None) -> list[Table]:
     for number, fix in enumerate(advice.fixes[:FIRST], 1):
         is_same = "(" in then(advice, number)
         saves = then(advice, number).strip("()") if is_same else in_short(advice, fix)
-        rows.append(Row((in_two_lines(f"{number}. {remedy(fix)}"), saves, place(fix))))
-    columns = (Column("change", "", "prose"), Column("saves", ""), *headed(where=""))
-    more = len(advice.fixes) - len(rows)
-    reasons = f"view fix ({more} more)" if more > 0 else "view fix"
-    caption = f"{SHORT_CAPTION[advice.kind]}{not_sure(advice.fixes[:FIRST])} {MEASURE.format(reasons)}"
-    return [Table("first", title(advice), columns, tuple(rows), caption)]
+        rows.append(Row((f"{number}.", remedy(fix), saves, place(fix))))
+    kinds: dict[str, Kind] = {"number": "text", "change": "prose", "saves": "text", "where": "name"}
+    columns = tuple(Column(key, "", kind) for key, kind in kinds.items())
+    return [Table("first", IN_SHORT[advice.kind].format(_of_what(advice)), columns, tuple(rows), least=1)]
+
+
+def _of_what(advice: Fixes) -> str:
+    """Return the whole of the first screen's figures, where this is not its step."""
+    lasts = time(advice.step_ns)
+    if advice.kind == GPU_TIME:
+        return f", of {lasts} of GPU work"
+    at_most = "at most " if advice.is_upper_limit else ""
+    return f" for {at_most}{lasts} without recording" if advice.is_unrecorded else ""
 
 
 def remedy(fix: Fix) -> str:
-    """Return what to do: the end of a rule's sentence, without its symptom, and without what else it says."""
+    """Return the change to make: the end of a rule's sentence, without its last clauses where it is too long."""
     text = fix.sentence.rpartition(": ")[2].partition("; ")[0]
-    return f"{text[0].upper()}{text[1:]}" if text.split("(")[0].split()[0].isalpha() else text
-
-
-def in_two_lines(text: str) -> str:
-    """Return as much of a change as the overview has room for."""
-    lines = textwrap.wrap(text, REMEDY_WIDTH, break_on_hyphens=False)
-    if len(lines) <= REMEDY_LINES:
-        return text
-    return re.sub(r",?( or| and)?$", "…", " ".join(lines[:REMEDY_LINES]), count=1)
+    text = f"{text[0].upper()}{text[1:]}" if text.split("(")[0].split()[0].isalpha() else text
+    shorter = (text[: clause.start()] for clause in reversed(list(CLAUSE.finditer(text))))
+    fitting = (
+        part for part in (text, *shorter) if len(part) <= REMEDY_WIDTH and part.count("(") == part.count(")")
+    )
+    return next(fitting, text)
 
 
 def place(fix: Fix) -> str:
     """Return where most of what a change concerns is, in a few cells: `train.py:65`, else a range."""
     if not fix.lines:
-        return fit(label(fix.where[0][-2:]), LONGEST_PLACE) if fix.where else ""
+        inside = [name for name in (fix.where[0] if fix.where else ()) if not is_step(name.replace("*", "0"))]
+        places = [label(tuple(inside[-depth:])) for depth in (2, 1)]
+        short = next((called for called in places if len(called) <= LONGEST_PLACE), places[-1])
+        return fit(short, LONGEST_PLACE) if inside else ""
     at = fix.lines[0].line.at
     return at if len(at) <= LONGEST_PLACE else fit(at.rpartition("/")[2], LONGEST_PLACE)
 
@@ -260,14 +267,15 @@ def located(fix: Fix) -> str:
 
 
 def in_short(advice: Fixes, fix: Fix) -> str:
-    """Return the figure of a change without its share: `12–31 ms`, `up to 27 ms`."""
+    """Return the figure of a change without its share: `12–31 ms`, `up to 27 ms`; the heading says `at most`."""
     if advice.kind in SAVING and (between := _between(fix.alone_low_ns, fix.alone_ns)):
-        return between.replace(" to ", "–") + "?" * fix.uncertain
-    return f"{_bound(advice, fix)}{time(fix.alone_ns)}"
+        return between.replace(" to ", "–")
+    bound = _bound(advice, fix) if advice.kind in SAVING else ""
+    return f"{bound}{time(fix.alone_ns)}"
 
 
 def unsure(advice: Fixes | None) -> str:
-    """Return what may be at stake where no change is sure, to end the first answer; else ""."""
+    """Return the time at stake where no change is sure, to end the first answer; else ""."""
     return f" {nothing(advice)}" if advice and is_unsure(advice) else ""
 
 
@@ -320,15 +328,13 @@ def fix_table(advice: Fixes, fixes: Sequence[Fix]) -> Table:
 
 
 def title(advice: Fixes) -> str:
-    """Return what figures are of, as the heading of the list."""
+    """Return the heading of the list: the whole that its figures are of."""
     lasts, is_step = time(advice.step_ns), advice.per != RECORDING
     if advice.kind == GPU_TIME:
-        return (
-            f"Fix first{WORDS[GPU_TIME].by} ({'a step' if is_step else 'the recording'} has {lasts} of GPU work)"
-        )
-    recorded = " without recording" if advice.is_unrecorded else " while recorded" if is_step else ""
+        return f"Fix first{WORDS[GPU_TIME].by} (of {lasts} of GPU work{' in a step' * is_step})"
+    recorded = " without recording" if advice.is_unrecorded else " while recorded" * is_step
     at_most = "at most " if advice.is_upper_limit else ""
-    return f"Fix first ({'a step' if is_step else 'the recording'} takes {at_most}{lasts}{recorded})"
+    return f"Fix first (of {at_most}{lasts}{recorded})"
 
 
 _FIGURES = (
@@ -343,7 +349,7 @@ def caption(advice: Fixes) -> str:
 
 
 def not_sure(fixes: Sequence[Fix]) -> str:
-    """Return what a question mark behind a figure means, in a sentence that follows another, if one has it."""
+    """Explain a question mark behind a figure, in a sentence that follows another, if one has it."""
     return " ?: it may save too little to matter." * any(fix.uncertain for fix in fixes)
 
 
@@ -354,9 +360,9 @@ def silent(advice: Fixes) -> str:
         if each.alone_ns >= LEAST_SILENT * advice.step_ns:
             kinds.setdefault(each.called, []).append(each)
     tried = []
-    for called, alike in kinds.items():
-        low_ns, high_ns = min(each.alone_low_ns for each in alike), max(each.alone_ns for each in alike)
-        places = f" ({len(alike)} places)" if len(alike) > 1 else ""
+    for called, similar in kinds.items():
+        low_ns, high_ns = min(each.alone_low_ns for each in similar), max(each.alone_ns for each in similar)
+        places = f" ({len(similar)} places)" if len(similar) > 1 else ""
         figure = (_between(low_ns, high_ns) if advice.kind in SAVING else "") or time(high_ns)
         tried.append(f"{called} {figure}{places}")
     stake = "At stake" if is_unsure(advice) else "Less at stake"
@@ -410,7 +416,7 @@ def then(advice: Fixes, number: int) -> str:
 def _evidence(advice: Fixes) -> Table:
     """Show which work each change concerns, how much of it a step has, and the least that it could take."""
     has_lines = any(fix.lines for fix in advice.fixes)
-    columns = headed("rule", range="range with the most of it", ranges="ranges")
+    columns = headed("rule", range="mostly in", ranges="ranges")
     columns += (Column("line", "line", seen_by="all" if has_lines else "programs"),)
     columns += (Column("calls", "pieces", "count"), *headed(kernels_ns="time", floor_ns="least"))
     rows = [

@@ -122,7 +122,7 @@ GLOSSARY: dict[str, dict[str, str]] = {
 
 
 def help_text(view: str) -> str:
-    """Return what the columns of a view mean, for its help; raises KeyError for an unknown view."""
+    """Return the meanings of a view's columns, for its help; raises KeyError for an unknown view."""
     entries = GLOSSARY[view]
     width = min(18, max(map(len, entries)))
     lines = [

@@ -50,6 +50,8 @@ KINDS_OF_WORK = {
 }
 NO_GPU = "CPU time of operators, no GPU"
 UNRECORDED_GPU = "CPU time of operators, the GPU's work was not recorded"
+#: A version, and the rest that a short heading leaves out: `2.11.0+cu129`.
+PATCH = re.compile(r"\b(\d+\.\d+)[.+]\S*")
 #: Why a range has no span.
 LINKED = "–: the work was linked to the range, not launched inside it."
 
@@ -73,10 +75,11 @@ def facts(report: Report) -> list[str]:
 
 
 def in_short(report: Report) -> str:
-    """Return the file, the GPU, PyTorch's version and the steps of a report, for one line."""
+    """Return the file, the GPU, the version of PyTorch or of the tool, and the steps of a report, for one line."""
     source, told = report.provenance, facts(report)
     torch = RUN_FACTS["torch"].format(source.run["torch"]) if source.run.get("torch") else source.tool
-    parts = [told[0], *source.gpus[:1], torch.partition("+")[0], *told[-1:] * bool(report.steps)]
+    gpus = [gpu.removeprefix("NVIDIA ") for gpu in source.gpus[:1]]
+    parts = [told[0], *gpus, PATCH.sub(r"\1", torch), *told[-1:] * bool(report.steps)]
     return " · ".join(part for part in parts if part)
 
 
@@ -101,12 +104,12 @@ def gpus(reports: Iterable[Report]) -> str:
 
 
 def scope(report: Report) -> str:
-    """Return what a table's numbers count, such as `per step`."""
+    """Return the scope of a table's numbers, such as `per step`."""
     return f"per {report.unit}" if report.per_step else over(report, report.kernels)
 
 
 def over_steps(report: Report) -> str:
-    """Return what figures of measured steps count."""
+    """Return the scope of figures of measured steps."""
     return f"per {report.unit}" if report.per_step else f"over {report.steps} step{'s' * (report.steps > 1)}"
 
 
@@ -224,7 +227,7 @@ def _left_out(report: Report) -> Iterator[str]:
 
 
 def _outside(report: Report) -> Iterator[str]:
-    """Yield what is in no range, by the reason."""
+    """Yield sentences on work in no range, by the reason."""
     for reason in dict.fromkeys(row.reason for row in report.outside):
         counts = ", ".join(
             f"{counted(row.count, *KINDS_OF_WORK[row.kind])} ({time_in_digits(row.total_ns)})"
@@ -257,7 +260,7 @@ def world_size(source: Provenance) -> int:
 
 
 def doubts_of_absence(report: Report, shortfalls: Sequence[str] = ()) -> str:
-    """Return why a kind of kernel may have run although none was recognized; "" if there is no reason to doubt.
+    """Return reasons why a kind of kernel may have run although none was recognized; "" without any.
 
     `shortfalls` are what the recording could not record.
     """

@@ -52,7 +52,7 @@ MIXED = "mixed"
 WORDS = {LAUNCH_BOUND: "launching", UNDECIDED: MIXED}
 NEVER_IDLE = "The GPU is never idle in what is measured."
 NEVER_OUTSIDE = "The program always runs an operator in what is measured."
-#: From this share of a place's idle time on, its line is told without it.
+#: From this share of a place's idle time on, its line is named without its share.
 ALONE_FROM = 0.9
 UNKNOWN = "The cause of {} is unknown: the launch of the next work was not recorded."
 LAGS = "A long lag is good: launches queue. At a few µs the GPU waits for the CPU."
@@ -80,7 +80,7 @@ def view(subject: Subject) -> Document:
 
 
 def _per(account: Account) -> str:
-    """Return what the figures of an account are per: they are always means of steps that count."""
+    """Return the unit that an account's figures are per: they are always means of steps that count."""
     return f"per {account.evidence.unit}" if account.has_steps else "in all that was recorded"
 
 

@@ -21,17 +21,17 @@ from .rows import label
 
 #: How names of files have a rank: `r.rank1.sqlite`, `rank0_trace.json.gz`, `rank-0.json.gz`.
 RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
-#: At most so many reports are named.
+#: How many reports are named at most.
 SOME = 6
 #: Up to this number of ranks each has a row; of more, those that wait least, in the middle and longest have.
 MOST_RANKS = 8
-#: The shares of the waiting from which what the late rank does longer is told, and explains it.
+#: The shares of the waiting from which the late rank's longer work is named, and explains it.
 EXPLAINS, MOST_EXPLAINED = 0.1, 0.5
-#: Ranks' steps that differ by more than this share are told with both bounds.
+#: Ranks' steps that differ by more than this share are shown with both bounds.
 ALIKE = 0.05
 CAPTION = "waits: for other ranks, in communication that nothing hides; transfer: the rest of that."
 UNKNOWN = (
-    "Waiting and transfer cannot be told apart: ranks have different numbers of collectives, or some are missing."
+    "Waiting and transfer cannot be separated: ranks have different numbers of collectives, or some are missing."
 )
 
 
@@ -127,7 +127,7 @@ def _of_late(job: Job, late: Late) -> str:
     what = f"{state_name(late.state, on_cpu=False)}{place}"
     longer = time_in_digits(late.more_ns)
     if late.more_ns < MOST_EXPLAINED * late.waiting_ns:
-        return f"{waits}, of which {longer} is what it does longer: {what}."
+        return f"{waits}, {longer} of it for longer work: {what}."
     return f"{waits}, which takes {longer} longer: {what}."
 
 

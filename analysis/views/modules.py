@@ -11,6 +11,8 @@ from . import graphs, headings
 from .rows import RANKED, common_length, label, share, time_of
 
 FIRST = 3
+#: The least share of the time that is worth a row.
+SMALLEST = 0.01
 FORWARD_AND_BACKWARD = ("forward", "backward")
 
 
@@ -30,13 +32,15 @@ def slowest(report: Report) -> Table:
     lines = []
     for path, of_path in ranked[:FIRST]:
         sum_ns = sum(of_path.values())
+        if sum_ns < SMALLEST * total_ns:
+            break
         cells = [of_path.get(phase, 0) for phase in phases]
         lines.append(Row((label(path, common), *cells, sum_ns, share(sum_ns, total_ns))))
     over_steps = "" if report.per_step or not report.counted_steps else f" {headings.scope(report)}"
-    columns = headed(range=f"Slowest ranges, {graphs.counted_time(report)}{over_steps}")
+    columns = headed(range=f"Slowest ranges, {graphs.counted_time(report)}, {{unit}}{over_steps}")
     columns += headed(**{f"{phase}_ns": headings.phase(phase) for phase in phases})
     columns += headed(total_ns="sum" if phases else "time", share="%")
-    return Table("slowest", "", columns, tuple(lines))
+    return Table("slowest", "", columns, tuple(lines), least=0)
 
 
 class _Inside:

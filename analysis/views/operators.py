@@ -48,7 +48,7 @@ def rows_of(subject: Subject, shapes: WorkShapes) -> list[OperatorRow]:
 
 
 def part_of(subject: Subject) -> Wanted:
-    """Return what decides by a path and a phase whether they are in the requested part."""
+    """Return a function that decides whether a path and phase are in the requested part."""
     places = {(row.path, row.phase) for row in subject.report.kernels}
     return lambda path, phase: (path, phase) in places
 

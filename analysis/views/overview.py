@@ -38,6 +38,8 @@ from .rows import (
 #: Returns a report whose kernels are named by lines, and the lines by these names.
 ByLine: TypeAlias = Callable[[], tuple[Report, Mapping[str, Line]]]
 IN_NO_FUNCTION = "(in no function)"
+#: How many lines the first screen has at most, and that of several ranks.
+LINES, LINES_OF_RANKS = 25, 30
 NO_RANGES = "No range contains any of the work, so there is nothing to rank."
 NO_KERNELS = "The selection contains no kernels, only other work, so there is nothing to rank."
 
@@ -81,7 +83,9 @@ def overview(
     notes = report.notes if tables else (empty, *report.notes)
     is_short = not (by or with_kernels)
     answer = headings.answer(report, tables, notes, accounting=headings.unplaced(report) if is_short else None)
-    answer = replace(answer, heading=headings.in_short(report)) if is_short else answer
+    if is_short:
+        most = LINES_OF_RANKS if report.ranks > 1 else LINES
+        answer = replace(answer, heading=headings.in_short(report), lines=most)
     return replace(answer, verdict="" if by else f"{verdict.verdict(report)}{unsure(found)}")
 
 

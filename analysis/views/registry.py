@@ -36,7 +36,7 @@ VIEWS = {
     "agreement": View("do the CPU range, GPU span and kernel time of a phase agree?"),
     "attention": View("what do scores, mask, softmax and final matmul cost?"),
     "steps": View("how much do the measured steps differ, and in which range?", True),
-    "kernels": View("which kernels does each phase and range launch, and why so many? (--kernel NAME)", True),
+    "kernels": View("which kernels does each phase and range launch, and how many? (--kernel NAME)", True),
     "idle": View("why is the GPU idle, by cause, phase and range?"),
     "communication": View(
         "which module's collectives and which copies are exposed, and who waits for whom?", True, True, True

@@ -19,11 +19,11 @@ NOTHING_OF_ITS_OWN = "No step has time of its own: all its work ran while other 
 #: The share of the work, or of a phase's, from which the answer says what lies in no step, and that of a step's
 #: time from which it says what was taken out of steps.
 MUCH_OUTSIDE = MUCH_TAKEN_OUT = 0.1
-#: A part of a step with less than this share is one of the others, which are told from the second share on.
+#: A part of a step with less than this share is one of the others, which are mentioned from the second share on.
 SMALL, SOME = 0.05, 0.02
-#: By how much a GPU's busy share without recording differs at least, if it is told.
+#: By how much a GPU's busy share without recording differs at least, if it is mentioned.
 BUSIER = 0.05
-LONGEST_FUNCTION = 80
+LONGEST_FUNCTION, LONGEST_PATH = 80, 48
 #: How a sentence says what a GPU does, where the word alone says too little.
 DOES = {COMMUNICATION: "communication that nothing hides", OPERATORS: "in operators"}
 #: How a sentence says each cause of idle time, of a GPU or of a CPU.
@@ -172,7 +172,7 @@ def _why_idle(facts: Facts, report: Report) -> Iterator[str]:
 
 
 def _outside_operators(gpu: GpuFacts, report: Report) -> str:
-    """Return what a program does on a CPU outside of operators: causes with a tenth of that or more."""
+    """Describe a program's time on a CPU outside of operators: causes with a tenth of that or more."""
     idle_ns = sum(cause.total_ns for cause in gpu.causes)
     said = [cause for cause in gpu.causes if cause.total_ns >= SAID_FROM * idle_ns]
     parts = []
@@ -187,7 +187,7 @@ def place(cause: Cause, report: Report) -> list[str]:
     """Return where most of a cause is, by range, function or line and after which call, as parts of a sentence."""
     is_step = step_matcher(report.step)
     inner = max((depth for depth, name in enumerate(cause.path, 1) if is_step(name.replace("*", "0"))), default=0)
-    parts = [f"most in {label(cause.path[inner:] or cause.path)}"] if cause.path else []
+    parts = [f"most in {fit(label(cause.path[inner:]), LONGEST_PATH)}"] if cause.path[inner:] else []
     parts += [f"{'in' if parts else 'most in'} {fit(cause.function, LONGEST_FUNCTION)}"] if cause.function else []
     line = "" if cause.function else fit(cause.line, LONGEST_FUNCTION)
     parts += [f"{'at' if parts else 'most at'} {line}"] if line else []
@@ -209,8 +209,8 @@ def _about_steps(facts: Facts) -> Iterator[str]:
     elif facts.varies and facts.counted > 1:
         low, high = time_in_digits(facts.low_ns), time_in_digits(facts.high_ns)
         yield (
-            f"The {facts.counted} steps take {low} to {high}: figures are their mean. Record more steps, or on a "
-            "quiet machine."
+            f"The {facts.counted} steps take {low} to {high}: figures are means. Record more steps, or on a quiet "
+            "machine."
         )
     elif facts.outlying:
         them = "it" if len(facts.outlying) == 1 else "them"
@@ -237,7 +237,7 @@ def _not_counted(outlying: Sequence[Outlying]) -> Iterator[str]:
 
 
 def _more(more: Difference) -> str:
-    """Return what some steps have more of, or less."""
+    """Describe how some steps differ."""
     what = {"compute": f"computing ({more.what})", "copy": f"copies {more.what}"}.get(more.kind, more.what)
     return f"{what} {'+' if more.ns >= 0 else '−'}{time_in_digits(abs(more.ns))}"
 
@@ -293,7 +293,7 @@ def _left_out(report: Report) -> Iterator[str]:
 
 
 def _taken_out(report: Report) -> Iterator[str]:
-    """Yield what was taken out of the steps' time, if it is much."""
+    """Yield the time taken out of the steps, if it is much."""
     account = report.account
     taken_out_ns = account.taken_out_ns if account and account.has_steps else {}
     if account and sum(taken_out_ns.values()) > MUCH_TAKEN_OUT * account.recorded_ns:
@@ -336,7 +336,7 @@ def _of_ranges(report: Report) -> str:
 
 
 def _over(report: Report) -> str:
-    """Return what figures are over, as the end of a sentence's part."""
+    """Return the scope of figures, as the end of a sentence's part."""
     if report.per_step:
         return " in a rank's step" if report.ranks > 1 else " in a step"
     over = headings.scope(report)
@@ -370,11 +370,11 @@ def next_view(report: Report) -> str:
     return "steps" if report.steps > 1 else "kernels"
 
 
-def commands(report: Report, target: str) -> tuple[str, ...]:
+def commands(report: Report, target: str, *, has_fixes: bool = False) -> tuple[str, ...]:
     """Return the commands to run next; `target` is the report's path and options."""
-    return (
-        f"nvtx-kernels open {target} · view {' | '.join(dict.fromkeys((next_view(report), 'kernels', 'fix')))}",
-    )
+    views = dict.fromkeys((next_view(report), "kernels", "fix"))
+    measured = ("try train.py",) if has_fixes else ()
+    return (f"nvtx-kernels open {target}", f"view {' | '.join(views)}", *measured)
 
 
 def _part(part_ns: float, total_ns: float) -> str:

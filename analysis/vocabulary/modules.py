@@ -105,7 +105,7 @@ def naming(classes: Models, attributes: Models, *, every_index: bool = False) ->
         return named_paths[path].names
 
     def below(above: _Named, name: str) -> _Named:
-        """Return what a name below others is called."""
+        """Return the shown form of a name below others."""
         model = above.model
         place = above.place
         row_place = above.row_place

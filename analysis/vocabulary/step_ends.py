@@ -63,13 +63,13 @@ def no_step_text(unused: Sequence[str], *, from_first_call: bool, is_recording: 
     """Return the sentences on a block in which no step ended, given the optimizers that never updated.
 
     The one step is the whole block, or where nothing trains, what follows the first call of a model. Whether its
-    calls are alike, so that each is a step, only the analysis knows, not who is recording.
+    calls are similar, so that each is a step, only the analysis knows, not who is recording.
     """
     calls = " and ".join(f"{name}.step()" for name in unused)
     were = "were" if len(unused) > 1 else "was"
     reason = f"{calls} {were} never called" if calls else "no optimizer updated, and step() was never called"
     block = "All from the first call of a model on" if from_first_call else "The whole run"
-    calls_too = ", or each call if they are alike" if from_first_call and is_recording else ""
+    calls_too = ", or each call if they are similar" if from_first_call and is_recording else ""
     return (
         f"{NO_STEP}: {reason}. {block} counts as one step{calls_too}; call step() of "
         "nvtx_kernels.profile after each iteration."

@@ -344,7 +344,7 @@ class Counting:
         return texts
 
     def _head(self) -> dict[str, Any]:
-        """Return what the first mark has in addition: the calls, what has no formula, and the GPU's peaks."""
+        """Return the first mark's additions: the calls, operators without a formula, and the GPU's peaks."""
         by_bytes = sorted(self.uncounted.items(), key=lambda entry: -entry[1][1])
         head: dict[str, Any] = {"calls": self.calls, "uncounted": dict(by_bytes[:MOST_UNCOUNTED])}
         peaks = known_peaks()

@@ -28,7 +28,7 @@ def cost(
     kwargs: dict[str, Any],
     out: object,
 ) -> Cost:
-    """Return what an operator computed and moved; `flops` is None where there is no formula for it."""
+    """Return the FLOPs and bytes of an operator; `flops` is None where there is no formula for it."""
     call = _call(func, args, kwargs, out)
     figures = operators.cost_of(call)
     rule = operators.rule_of(call.name)
@@ -50,7 +50,7 @@ def _registered(
     kwargs: dict[str, Any],
     out: object,
 ) -> int | None:
-    """Return FLOPs by a formula of PyTorch's registry; None where there is none, or it fails."""
+    """Return FLOPs by a formula of PyTorch's registry; None without a formula, or if it fails."""
     registry = flop_counter.flop_registry
     formula = registry.get(getattr(func, "_overloadpacket", func))
     try:

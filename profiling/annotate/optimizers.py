@@ -6,7 +6,7 @@ ends at the next update or forward. Forward and backward that an update calls it
 Capturing an update in a CUDA graph does not count; each replay of that graph does. The work of a GradScaler is the
 optimizer's, and an update that it skips because gradients overflowed counts.
 
-If the program has no steps of its own, a range `step` lasts from the first forward after an update of an optimizer
+If the program does not mark steps, a range `step` lasts from the first forward after an update of an optimizer
 to its next update. It only serves nsys's timeline; the analysis decides what a step is. The program's own ranges
 take precedence: there is no `step` inside a range of a phase or step, and no `optimizer` inside one of that phase.
 """

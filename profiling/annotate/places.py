@@ -235,7 +235,7 @@ kept: list[tuple[int, Columns]] | None = None
 
 
 def keep(*, more: bool) -> list[tuple[int, Columns]]:
-    """Return what was kept since the last call, and keep everything from now on, or no longer."""
+    """Return the places kept since the last call, and keep everything from now on, or no longer."""
     global kept
     before, kept = kept, None
     if more:

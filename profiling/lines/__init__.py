@@ -36,7 +36,7 @@ __all__ = ["SWITCH", "StepLines"]
 
 #: An environment variable: at 0, no lines are traced.
 SWITCH = "NVTX_KERNELS_LINES"
-#: A step is traced for at most so long, or for so many times what the step before it took, ns.
+#: A step is traced for at most this long, or for this many times what the step before it took, ns.
 LONGEST_NS, LONGEST_STEPS = 500_000_000, 5
 #: Frames that a tracer itself may need on top of the program's deepest ones.
 HEADROOM = 50
@@ -48,7 +48,7 @@ class StepLines:
     """Traces one step by line, and notes when each step begins.
 
     Nothing is traced unless it `is_wanted`; `packages` names installed packages whose code is the user's too.
-    `log` is that of the step, once it was traced; `reason` says why there is none, or not of all of it. Files are
+    `log` is that of the step, once it was traced; `reason` says why it is missing or incomplete. Files are
     called as from `folder`.
     """
 

@@ -26,7 +26,7 @@ _monitoring: Any = getattr(sys, "monitoring", None)
 
 
 class ByMonitoring:
-    """Logs lines from `begin` until `end`, or until it ends itself, of which it tells `over` the reason."""
+    """Logs lines from `begin` until `end`, or until it ends itself, and passes the reason to `over`."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ Trace = Callable[[FrameType, str, Any], Any]
 
 
 class BySettrace:
-    """Logs lines from `begin` until `end`, or until it ends itself, of which it tells `over` the reason."""
+    """Logs lines from `begin` until `end`, or until it ends itself, and passes the reason to `over`."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class BySettrace:
 
     @staticmethod
     def is_free(frame: FrameType) -> bool:
-        """Return whether nothing else traces this thread."""
+        """Return whether this thread has no other tracer."""
         return sys.gettrace() is None and all(outer.f_trace is None for outer in frames_above(frame))
 
     def begin(self, frame: FrameType) -> None:

@@ -2,7 +2,7 @@
 
 A node names the thread that made it and its number there, and annotation keeps which part ran from which number
 on (`annotate/places.py`). Going through the nodes in the order in which they ran gives the ranges that
-`annotate/regions.py` opens where hooks tell of them: of a part and those around it, from its first node in a row
+`annotate/regions.py` opens where hooks see them: of a part and those around it, from its first node in a row
 to the node of another part, or to the end of the pass, on the thread that runs the nodes. A node begins with what
 the engine does before it, as a tensor's own hooks. Leaves have no number: they are in the range open before them.
 
@@ -124,7 +124,7 @@ class BackwardRanges:
         self._interrupted: dict[Event, tuple[_Run, int, list[_Range]]] = {}
 
     def __bool__(self) -> bool:
-        """Whether a part of a model ran of which there may be nodes."""
+        """Whether a part of a model ran that may have nodes."""
         all_columns = chain.from_iterable(self._columns.values())
         return any(parts for _, parts in all_columns)
 
@@ -138,7 +138,7 @@ class BackwardRanges:
         return self._made
 
     def _moments(self, nodes: Iterable[Node]) -> Iterator[tuple[int, int, str, Any]]:
-        """Yield what happened, by time: when, a number, the method for it, and what it was."""
+        """Yield events by time: when, a number, the method for it, and what it was."""
         order = count()
         for begun in self._passes:
             yield begun.start_ns, next(order), "_begin_pass", begun

@@ -7,7 +7,7 @@ At each boundary of phases is an event on the GPU's stream, or a look at the clo
 waited for, and elapsed times are read when the GPU has passed the events. After our own recording, steps are left
 out until two in a row agree; before a capture of nsys, the first two are. Then a step waits for the GPU at each
 boundary: it has the phases' times on the host, which in others may be times of waiting for the queue. After our
-own recording, whole steps follow, of which nothing but the end is heard: looking at phases takes time, too.
+own recording, whole steps follow, where only the end is noticed: looking at phases takes time, too.
 
 Recorded and timed steps are compared by their shape (the letters of their phases), the number of input values and
 the allocations on the GPU.
@@ -148,7 +148,7 @@ class Follower:
         self._begin()
 
     def time_whole(self) -> None:
-        """Time whole steps from the one that has just begun on, and follow nothing else."""
+        """Time whole steps from the one that has just begun on, and watch only these."""
         self.timing = True
         self.emptying = False
         self.whole = True
@@ -267,7 +267,7 @@ class Settling:
             self.is_over = True
 
     def _time_whole(self) -> None:
-        """Time whole steps from here on, unless steps differ: nothing would say of which shape one is."""
+        """Time whole steps from here on, unless steps differ: the shape of each would be unknown."""
         shapes = {step.shape for step in self._timed()[:TIMED]}
         self.is_over = len(shapes) > 1
         if not self.is_over:
@@ -312,7 +312,7 @@ def mark(
     dropped: Mapping[str, int],
     whole_steps: Sequence[Step] = (),
 ) -> str:
-    """Return the text of the mark of timed steps, "" where there are none: those of the most frequent shape.
+    """Return the text of the mark of timed steps, "" without any: those of the most frequent shape.
 
     If enough `whole_steps` were timed, the times of steps and phases are scaled so that the median step is
     theirs: nobody saw what each of these did, and one may hold an evaluation. The host's times are those of the

@@ -49,7 +49,7 @@ COLUMNS = ("thread", "at_ns", "stack", "forward")
 _INSTALLED = ("site-packages", "dist-packages")
 # What happens on a thread, in the order in which it does at one moment.
 _ENDS, _BEGINS, _MOVES = range(3)
-#: Of a file that is neither below the working folder nor installed: so many parts of its path are kept.
+#: Of a file that is neither below the working folder nor installed: this many parts of its path are kept.
 LAST_PARTS = 2
 
 
@@ -207,7 +207,7 @@ def _merged(
 
 
 def _backward(lines: StepLines, logged: Sequence[Row], seen: Seen) -> Iterator[_Node]:
-    """Yield what the session saw of autograd's nodes in the step, with the stack of each node's operator.
+    """Yield the autograd nodes that the session saw in the step, with the stack of each node's operator.
 
     Of several operators with a node's number on the traced thread, the last one made it. A leaf follows the node
     that computed its gradient, and has its line.
@@ -265,7 +265,7 @@ _DRIVES = tuple(f"{letter}:" for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 def _cells() -> dict[str, str]:
-    """Return what notebooks call the files of their cells, by what code objects call them."""
+    """Return notebooks' names for the files of their cells, by those of code objects."""
     with suppress(Exception):
         shell = sys.modules["IPython"].get_ipython()
         numbers = shell.compile._filename_map

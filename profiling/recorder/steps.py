@@ -66,7 +66,7 @@ class Bounds(NamedTuple):
 
 
 def ends_are_known(ranges: int, ends: int) -> bool:
-    """Return whether what ended so many steps ends also the program's own ranges `step`, if it has any."""
+    """Return whether what ended these steps ends also the program's own ranges `step`, if it has any."""
     return ends > 0 and (not ranges or abs(ranges - ends) <= 1)
 
 

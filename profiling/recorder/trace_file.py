@@ -94,7 +94,7 @@ PRAGMAS = ("journal_mode = OFF", "synchronous = OFF", "cache_size = 4096")
 UNFINISHED, SESSIONS = ".unfinished-", "-sessions"
 NUMBER_AND_TOKEN = re.compile(r"([0-9]+)(?:-[0-9a-f]{4})?")
 OF_SESSIONS = re.compile(r"session[0-9]+\.pt\.trace\.json(?:\.tmp|\.escaped)?")
-# What the metadata says of how much was recorded.
+# What the metadata says about the amount recorded.
 STEPS, INCOMPLETE = "NVTX_KERNELS_STEPS", "NVTX_KERNELS_INCOMPLETE"
 
 
@@ -119,7 +119,7 @@ class Content(NamedTuple):
         return not old.is_complete and self.steps >= old.steps
 
     def metadata(self) -> dict[str, int]:
-        """Return what a report's metadata has of this."""
+        """Return a report's metadata on this."""
         return {STEPS: self.steps, **({} if self.is_complete else {INCOMPLETE: 1})}
 
 
@@ -220,7 +220,7 @@ class TraceFile:
         rows: list[tuple[Any, ...]],
         alike: Mapping[str, int] = NONE_ALIKE,
     ) -> int:
-        """Append rows; what is alike in all of them is a part of the statement, which takes less time."""
+        """Append rows; a value common to all of them is a part of the statement, which takes less time."""
         if self.is_abandoned:
             raise AbandonedError(f"abandoned: {self.path} was not written")
         with self._explained():

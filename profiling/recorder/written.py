@@ -75,7 +75,7 @@ class Written:
 
 
 def _version(path: Path) -> tuple[int, int, int] | None:
-    """Return what tells one file at this path from another, None without one."""
+    """Return an identity of the file at this path, None without one."""
     try:
         status = path.stat()
     except OSError:

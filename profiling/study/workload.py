@@ -127,7 +127,7 @@ class Workload:
 def timed_steps(workload: Workload, count: int, follower: Follower | None = None) -> Iterator[dict[str, float]]:
     """Run steps, and after each yield its times: ms per phase, and of the whole as `step`.
 
-    A follower is told their phases and ends.
+    A follower gets their phases and ends.
     """
     for index in range(count):
         times: dict[str, float] = {}

@@ -205,7 +205,7 @@ class Profile:
         self._say_outcome()
 
     def _say_outcome(self) -> None:
-        """Say what was written, where, and the next command; what went wrong was said before."""
+        """Print the file that was written, its place and the next command; errors were printed before."""
         recording = self._capture.recording
         if not self._has_begun:
             return

@@ -172,7 +172,7 @@ class Screen:
 
 
 def plan_of(arms: Sequence[str], rounds: int) -> list[str]:
-    """Return the order of arms in several rounds, each of which begins with another one."""
+    """Return the order of arms in several rounds, each beginning with another one."""
     plan: list[str] = []
     for number in range(rounds):
         first = number * len(arms) // rounds

@@ -26,7 +26,7 @@ WORDS: dict[Verdict, str] = {
 }
 #: Rows of a table, beyond which the rest is named in a line; and lines to write.
 MOST_ROWS, MOST_LINES = 9, 4
-#: A memory factor is told from this difference on.
+#: A memory factor is shown from this difference on.
 MEMORY_FROM = 0.05
 MOST_REASON = 60
 
@@ -123,7 +123,7 @@ def _summary(answer: Answer) -> str:
 
 
 def predicted(arm: Arm) -> str:
-    """Return what was predicted to be saved: `12 to 32 ms`, or `–`."""
+    """Return the predicted saving: `12 to 32 ms`, or `–`."""
     if arm.predicted_ns is None:
         return "–"
     low_ns, high_ns = arm.predicted_ns
@@ -133,7 +133,7 @@ def predicted(arm: Arm) -> str:
 
 
 def measured(arm: Arm) -> str:
-    """Return what was measured to be saved: `11.8 ± 0.9 ms, 6%`, `11.8 ± ? ms, 6%` of few runs, or `–`."""
+    """Return the measured saving: `11.8 ± 0.9 ms, 6%`, `11.8 ± ? ms, 6%` of few runs, or `–`."""
     gain = arm.gain
     if gain is None or arm.lost:
         return "–"

@@ -117,7 +117,7 @@ CHANGES = ("os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.chmod", "os.c
 
 
 def _own_addresses() -> set[str]:
-    """Return what this machine is called, and where it can be reached."""
+    """Return this machine's names and addresses."""
     addresses = {"", "localhost", socket.gethostname()}
     with suppress(OSError):
         addresses |= {str(of_host[4][0]) for of_host in socket.getaddrinfo(socket.gethostname(), None)}

@@ -38,7 +38,7 @@ SAME = 0.05
 RUNS_DIFFER = 0.1
 #: From this share of their median on by which a run's steps differ, the run is its median step, else its mean.
 UNEVEN = 0.2
-#: A cold start is told from this time on, s.
+#: A cold start is shown from this time on, s.
 LEAST_COLD_S = 1.0
 #: Losses and weights that differ by less, as a share, are equal: nothing was computed otherwise.
 EQUAL, NEARLY_EQUAL = 1e-7, 1e-9
@@ -77,7 +77,7 @@ class Gain:
 
     @property
     def is_undecided(self) -> bool:
-        """Whether neither a gain nor a loss is sure, nor that there is none."""
+        """Whether neither a gain nor a loss is sure, nor the absence of one."""
         interval = self.interval
         return not (interval.is_less or interval.is_more or interval.is_within(SAME))
 
@@ -116,7 +116,7 @@ class Arm:
 
     @property
     def called(self) -> str:
-        """Return what tables call it."""
+        """Return its name in tables."""
         return self.lever.change if self.lever else self.name
 
     @property

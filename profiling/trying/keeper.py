@@ -91,7 +91,7 @@ class Keeper:
             os.waitpid(self._pid, 0)
 
     def check(self) -> str:
-        """Return why the place cannot be had, "" if it can."""
+        """Return the reason that the place cannot be had, "" if it can."""
         return str(self._asked({"check": True})["error"])
 
     def run(self, job: Job, longest_s: float) -> Outcome:

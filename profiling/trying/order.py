@@ -42,7 +42,7 @@ from .keeper import Keeper, Outcome
 from .levers import AGAINST, BY_NAME, LEVERS
 from .results import Ending, Job, LeverFacts, is_worth_a_run
 
-#: What a run may take before any has ended, s; afterwards, so many times the latest of the program as it is.
+#: What a run may take before any has ended, s; afterwards, this many times the latest of the program as it is.
 FIRST_S, LEAST_S, TIMES_LONGEST = 600.0, 60.0, 4.0
 #: What compiling may take on top, s, unless less of the budget is left.
 COMPILING_S = 240.0
@@ -96,7 +96,7 @@ class Answer:
 
 
 class Trying:
-    """Tries the changes of a program; `say` is told what is being done."""
+    """Tries the changes of a program; `say` gets what is being done."""
 
     def __init__(
         self,
@@ -245,7 +245,7 @@ class Trying:
         return {name: Gain(interval, median(bases), after) for name, interval in intervals.items()}
 
     def _facts_of(self, outcome: Outcome) -> dict[str, LeverFacts]:
-        """Return what there is to change in the program; raises CommandError if it cannot be tried."""
+        """Return the changes that the program allows; raises CommandError if it cannot be tried."""
         ending = outcome.written.ending
         facts = outcome.written.seen or (ending.levers if ending else {})
         ran = not outcome.error and ending and ending.steps
@@ -466,7 +466,7 @@ def _is_decided(arm: Arm) -> bool:
 
 
 def _why_not(outcome: Outcome) -> str:
-    """Return why the program cannot be tried, with its last lines."""
+    """Return the reason that the program cannot be tried, with its last lines."""
     ending = outcome.written.ending
     error = outcome.error
     if not error and ending is not None and not ending.steps:

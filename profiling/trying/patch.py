@@ -58,15 +58,15 @@ class Patch:
         """Handle the first call of a model from outside of any other."""
 
     def around(self, module: nn.Module) -> AbstractContextManager[Any]:  # noqa: ARG002 - of subclasses
-        """Return what each call of such a model is in."""
+        """Return the context of each call of such a model."""
         return NOTHING
 
     def inputs(self, inputs: Any) -> Any:
-        """Return what such a model is called with, in place of what the program gives."""
+        """Return the arguments of such a model, in place of the program's."""
         return inputs
 
     def output(self, returned: Any) -> Any:
-        """Return what such a call returns, in place of what the model does."""
+        """Return the result of such a call, in place of the model's."""
         return returned
 
     def step_ended(self) -> None:

@@ -17,7 +17,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from .patch import NOTHING, OURS, Call, OfCalls, OfRoots, OfSetting, Patch, caller_of, mapped, place_of, replace
 
 Options = dict[str, Any]
-#: With the collector off, younger objects are collected once in so many steps.
+#: With the collector off, younger objects are collected once in this many steps.
 STEPS_UNCOLLECTED = 100
 #: In the paths of files of functorch and of the compiler.
 OF_COMPILERS = ("_functorch", "_dynamo", "_inductor")

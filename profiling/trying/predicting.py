@@ -27,7 +27,7 @@ class Suggestion:
 
 
 def suggestions_of(report: Path) -> tuple[dict[str, Suggestion], str]:
-    """Return what the answer to a report suggests, by rule, and why it suggests nothing where that is known.
+    """Return the suggestions of a report's answer, by rule, and why it suggests nothing where that is known.
 
     Of several suggestions of one rule the one that saves most is taken.
     """

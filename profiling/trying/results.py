@@ -15,7 +15,7 @@ class Job:
 
     `record` writes a report to `report`; `screen` goes through `plan`, arms between which the program runs as it
     is; `run` counts `steps` after `warm_up`. The levers of `on` are on, those of `watched` are counted and, by a
-    plan, switched. With `rounds`, so many are made of the plan's arms that have something to change. A screen ends
+    plan, switched. With `rounds`, it runs the plan's arms that have something to change this often. A screen ends
     after `seconds`. With a `launcher`, torchrun starts the program with these options. Where levers were named by
     the user (`is_named`), those for a GPU are tried without one, too.
     """
@@ -124,7 +124,7 @@ class Written:
 
 
 def read_lines(path: Path) -> Written:
-    """Return what a run wrote, also one that was killed while it did."""
+    """Return the results that a run wrote, also one that was killed meanwhile."""
     written = Written()
     for text in path.read_text().splitlines() if path.exists() else ():
         try:

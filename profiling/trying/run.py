@@ -184,7 +184,7 @@ class Run:
         return plan_of(arms, rounds_of(len(arms), self.job.rounds))
 
     def _facts(self) -> dict[str, LeverFacts]:
-        """Return what is known of the levers; those that are for a GPU see nothing where none is used."""
+        """Return the findings of the levers; those that are for a GPU see nothing where none is used."""
         has_gpu = torch.cuda.is_initialized() or self.job.is_named  # type: ignore[no-untyped-call]
         facts = {}
         for name, patch in self.patches.items():
@@ -287,7 +287,7 @@ class Run:
 
 
 def text_of(error: BaseException) -> str:
-    """Return what an error says in one line."""
+    """Return an error's message in one line."""
     memory = "out of memory: " if isinstance(error, torch.OutOfMemoryError) else ""
     return f"{memory}{type(error).__name__}: {error}".strip().split("\n")[0][:MOST_TEXT]
 

@@ -208,7 +208,7 @@ def test_what_cannot_be_answered_is_one_line_and_a_status(words, status, says):
 @pytest.mark.parametrize("words", [(), ("--by", "range"), ("--by", "kernel", "--per-step"), ("--like-nsys",)])
 def test_80_columns_are_enough_for_people(words):
     # The commands to copy are as long as the report's path.
-    screen = answered("rank", OURS, *words).partition("\nNext:")[0]
+    screen = answered("rank", OURS, *words).partition("\nMore:")[0]
     assert max(map(cells, screen.splitlines())) <= 80
 
 
@@ -219,7 +219,7 @@ def screens(monkeypatch, widths, *words):
         monkeypatch.setenv("COLUMNS", str(width))
         status, out, _ = said(*words, answering(words[-1]))
         assert status == 0
-        shown.append(out.partition("\nNext:")[0])
+        shown.append(out.partition("\nMore:")[0])
     return shown
 
 
@@ -230,7 +230,13 @@ def test_the_screen_may_be_wider_or_narrower(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "words", [("rank",), ("rank", "--by", "range"), ("rank", "--like-nsys"), *(("view", view) for view in VIEWS)]
+    "words",
+    [
+        ("rank", "--kernels"),
+        ("rank", "--by", "range"),
+        ("rank", "--like-nsys"),
+        *(("view", view) for view in VIEWS),
+    ],
 )
 def test_no_number_is_cut_on_a_screen_that_is_too_narrow(words, monkeypatch):
     wide, narrow = screens(monkeypatch, (200, 40), *words)

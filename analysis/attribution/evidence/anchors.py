@@ -150,7 +150,7 @@ def _best_of_each_kind(table: _Anchors) -> _Anchors:
 
 
 def _some_of_each_size(table: _Anchors, most: int) -> _Anchors:
-    """Return the first so many anchors of each half octave of their number."""
+    """Return the first anchors of each half octave of their number."""
     octave = np.log2(table.count) * 2
     size = octave.astype(np.int64)
     order = np.argsort(size, kind="stable")

@@ -20,7 +20,7 @@ def sums_before(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def first_of_each(counts: Int64s) -> Int64s:
-    """Return where each group (k,) begins if groups of so many follow one another: int64 (k,)."""
+    """Return where each group (k,) begins if groups of these sizes follow one another: int64 (k,)."""
     return np.cumsum(counts) - counts
 
 

@@ -18,7 +18,7 @@ from .arrays import first_of_each, middle, stretches, within
 from .segments import Segments, segments_at
 from .sequence import Sequence
 
-#: A burst of updates ends where none follows within this share of a period; so many kernels at least.
+#: A burst of updates ends where none follows within this share of a period; its least number of kernels.
 PART_OF_PERIOD = 7
 LEAST_APART = 2
 #: Bursts are one in each period if this share of the periods has just one.
@@ -27,7 +27,7 @@ ONE_IN_EACH = 0.7
 MOST_LOST = 0.6
 #: Kernels, or runs of them, that come once in this share of the periods are tried.
 ONCE = 0.9
-#: That is, so many with the longest pauses, and some evenly spread over the period, one of which loses nothing.
+#: That is, this many with the longest pauses, and some evenly spread over the period, one of which loses nothing.
 LONGEST_TRIED = 12
 SPREAD_TRIED = 8
 #: The lengths of runs; in long sequences, where each costs a second, only some.

@@ -27,7 +27,7 @@ from .finding import outermost
 def calls_as_steps(
     attribution: Attribution, training: Mapping[int, TrainingFacts], decided: dict[int, Windows]
 ) -> tuple[StepEvidence, dict[int, Windows]]:
-    """Return the calls of models as steps, by process; where they are none, the given windows and no evidence."""
+    """Return the calls of models as steps, by process; without such calls, the given windows and no evidence."""
     unchanged = NOT_ASKED, decided
     ends = {times.ended_by for times in decided.values()}
     if RANGES not in attribution.rules.evidence or ends != {FROM_FIRST_CALL} or _generates(attribution):

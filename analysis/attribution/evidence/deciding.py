@@ -29,7 +29,7 @@ LEAST_OF_MAIN = 0.1
 FEWEST_KERNELS = 6
 
 FEW = "there are fewer than six kernels"
-ONLY_NAMES = "no range is called a step, and --steps-by named asks for nothing else"
+ONLY_NAMES = "no range is called a step, and --steps-by named excludes other evidence"
 NOT_ASKED = "the sequence of kernels was not asked, which --steps-by repetition does"
 DISAGREE = "its processes have different numbers of steps ({})"
 

@@ -1,4 +1,4 @@
-"""What each kind of evidence gives: periods and what begins or ends them, or the reason why there are none."""
+"""What each kind of evidence gives: periods and what begins or ends them, or the reason why not."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def joined(sequence: Sequence, symbol: Int64s, cuts: Int64s) -> Int64s:
 
 
 def updated_share(sequence: Sequence, cuts: Int64s) -> float:
-    """Return the share of segments, but the last, in which an optimizer's kernels run; 0 if there are none."""
+    """Return the share of segments, but the last, in which an optimizer's kernels run; 0 without any."""
     updates = sums_before(sequence.is_update)
     if updates[-1] < 2:
         return 0.0

@@ -48,7 +48,7 @@ class Periods:
     end: Int64s
     explained: float  # share of all work that they have in common with the typical one
     inside: float  # the same, of the work from the first begin to the last end
-    same: float  # how alike they are: their median similarity
+    same: float  # their median similarity
     kernels: int  # in the usual one
     symbols: int  # how many different ones
     signs: Signs
@@ -118,7 +118,7 @@ def _example(symbol: Int64s, begin: Int64s, end: Int64s) -> Int64s:
 
 
 def _signs(sequence: Sequence, symbol: Int64s, begin: Int64s, end: Int64s) -> Signs:
-    """Return what tells that periods are turns of a loop."""
+    """Return the signs that periods are turns of a loop."""
     last = int(end[-1])
     from_ns = sequence.start_ns[begin]
     until_ns = np.append(from_ns[1:], sequence.end_ns[last - 1] + 1)

@@ -24,10 +24,10 @@ from .finding import Finding, Refused, Subject, outermost, ranges_of, wholes
 from .periods import Periods, periods_at
 from .repetition import LAYERS_ALONE, refusal
 
-#: Ranges are tried on so many levels, and so many names on each.
+#: How many levels of ranges are tried, and how many names on each.
 LEVELS = 6
 NAMES = 12
-#: Ranges begin steps if there are so many, if steps are so much alike (less than where kernels alone tell them),
+#: Ranges begin steps if there are this many, if steps are this similar (less than where kernels alone tell them),
 #: and explain this share of the work, and this of the work between the first and the last.
 FEWEST = 3
 LIKE_OF_RANGES = 0.7
@@ -193,7 +193,7 @@ def _is_ours(attribution: Attribution) -> Bools:
 
 
 def _candidates(subject: Subject, level: _Level) -> Iterator[_Candidate]:
-    """Yield the steps that begin with the ranges of each name, if they are alike and hold the work."""
+    """Yield the steps that begin with the ranges of each name, if they are similar and hold the work."""
     attribution = subject.attribution
     sequence = subject.sequence
     ranges = attribution.ranges
@@ -223,7 +223,7 @@ def _candidates(subject: Subject, level: _Level) -> Iterator[_Candidate]:
 
 
 def _are_steps(periods: Periods, level: _Level, *, is_model: bool) -> bool:
-    """Tell whether periods that ranges begin are alike, and the ranges of their level hold most of the work.
+    """Return whether periods that ranges begin are similar, and the ranges of their level hold most of the work.
 
     Of a model's calls, it does not matter how much set-up came before.
     """

@@ -23,7 +23,7 @@ from .sequence import Sequence
 NEARLY = 0.03
 #: The names alone must explain so much more than names and grids.
 MORE = 0.05
-#: The least that periods must explain; and two of them, which must be this much alike.
+#: The least that periods must explain; and how similar two of them must be.
 EXPLAINED = 0.75
 EXPLAINED_BY_TWO = 0.85
 SAME_OF_TWO = 0.95
@@ -36,7 +36,7 @@ FEWEST_KERNELS = 6
 #: From this share of periods with a sign on, it is one of all; and from this multiple on, a pause is one.
 SIGNED = 0.8
 PAUSES = 20.0
-#: A period that was joined of so many segments holds layers.
+#: A period that was joined of this many segments holds layers.
 LAYERS = 4
 #: More than this share of the periods are parts of a call if such.
 MOST = 0.5
@@ -62,7 +62,7 @@ class _Cuts:
 
 
 def by_repetition(subject: Subject) -> Finding | Refused:
-    """Return the periods of a process's sequence as steps, or why they are none."""
+    """Return the periods of a process's sequence as steps, or the reason why not."""
     periods = repeated_periods(subject.sequence)
     reason = refusal(periods)
     if periods is None or reason:
@@ -105,7 +105,7 @@ def repeated_periods(sequence: Sequence) -> Periods | None:
 
 
 def refusal(periods: Periods | None) -> str:
-    """Return why periods are not steps; empty if they are."""
+    """Return the reason that periods are not steps; empty if they are."""
     if periods is None:
         return NOTHING
     signs = periods.signs

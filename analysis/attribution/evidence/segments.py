@@ -23,7 +23,7 @@ LIKE = 0.75
 FEWEST_BUCKETS = 16
 MOST_BUCKETS = 256
 PER_KERNEL = 4  # buckets of all segments together, for each kernel
-#: The typical segment is the median of so many of them, evenly spread.
+#: The typical segment is the median of this many of them, evenly spread.
 SAMPLED = 200
 #: Of fewer segments than this, the last one counts for the typical one too, although it may be cut off.
 FEW = 4
@@ -59,7 +59,7 @@ class Segments:
 
 
 def segments_at(symbol: Int64s, weight: Floats, cuts: Int64s) -> Segments:
-    """Return the segments between cuts, sorted positions of which there are two or more.
+    """Return the segments between cuts, two or more sorted positions.
 
     What follows the last segment for longer than is usual is no part of it.
     """

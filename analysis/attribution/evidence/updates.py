@@ -23,9 +23,9 @@ from .sequence import Sequence
 #: Between updates steps may differ more than where repetition alone tells them, and so may what surrounds them.
 LIKE_OF_UPDATES = 0.5
 INSIDE = 0.4
-#: Of two steps there is one comparison: they must be this much alike.
+#: Of two steps there is one comparison: its least similarity.
 SAME_OF_TWO = 0.9
-#: A step may have so many updates: a GAN has 2, or 1 of the generator for several of the discriminator.
+#: The most updates of a step: a GAN has 2, or 1 of the generator for several of the discriminator.
 MOST_UPDATES = 4
 #: The first step may lack this share of its kernels: it began before the recording.
 LACKS = 0.15
@@ -49,7 +49,7 @@ class _Updates:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """Steps that end with every so many of some updates."""
+    """Steps that end with every n-th of some updates."""
 
     updates: _Updates
     every: int
@@ -57,7 +57,7 @@ class _Candidate:
 
     @property
     def score(self) -> tuple[bool, float, int, int, float]:
-        """Names come before kernels, then steps that are alike, few updates a step, and many steps."""
+        """Names come before kernels, then similar steps, few updates a step, and many steps."""
         periods = self.periods
         return self.updates.is_named, _alike(periods), -self.every, len(periods), periods.explained
 
@@ -148,7 +148,7 @@ def _after_work(behind: Int64s) -> Int64s:
 
 
 def _candidates(sequence: Sequence, updates: _Updates) -> Iterator[_Candidate]:
-    """Yield the steps that end with every update, every second, and so on, until such are quite alike."""
+    """Yield the steps that end with every update, every second, and so on, until such are quite similar."""
     are_alike = False
     for every in range(1, MOST_UPDATES + 1):
         if are_alike:
@@ -162,7 +162,7 @@ def _candidates(sequence: Sequence, updates: _Updates) -> Iterator[_Candidate]:
 
 
 def _between(sequence: Sequence, ends: Int64s) -> Periods | None:
-    """Return the periods that end at these positions, the first of which may have begun before the recording."""
+    """Return the periods that end at these positions, the first may have begun before the recording."""
     usual = middle(np.diff(ends))
     begin = int(ends[0]) - usual
     begins = ends
@@ -173,5 +173,5 @@ def _between(sequence: Sequence, ends: Int64s) -> Periods | None:
 
 
 def _alike(periods: Periods) -> float:
-    """Return how alike steps are, in tenths; what lies between them, such as an evaluation, does not matter."""
+    """Return the similarity of steps, in tenths; work between them, such as an evaluation, does not count."""
     return round(periods.same, 1)

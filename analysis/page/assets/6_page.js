@@ -23,7 +23,7 @@ function drawAll(changed = Object.keys(state)) {
   drawTimeline();
 }
 
-// A group of buttons of which one is chosen, by a click or with the arrow keys.
+// A group of buttons, one of them chosen, by a click or with the arrow keys.
 function choice(group) {
   const buttons = all("button", group);
   buttons.forEach((button, n) => {

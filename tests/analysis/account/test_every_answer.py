@@ -122,7 +122,7 @@ def of_first_screen(asked):
     document = overview(asked.opened.report, SHORT)
     rows, account = table(document, "account"), asked.opened.whole.account
     if len(account.gpus) == 1:
-        first_idle = next((n for n, row in enumerate(rows) if row["kind"] in ("idle", "outside")), len(rows))
+        first_idle = next((n for n, row in enumerate(rows) if row["kind"] in ("GPU idle", "outside")), len(rows))
         idle_ns = sum(row["time_ns"] for row in rows[first_idle:])
         if not account.on_cpu and 20 * idle_ns >= account.recorded_ns:
             assert f"{time_in_digits(idle_ns)} (" in document.verdict

@@ -4,9 +4,11 @@ from collections import Counter
 
 import pytest
 from nvtx_kernels.analysis.account.cpu import CPU_CAUSES
+from nvtx_kernels.analysis.account.sums import idle_places
 from nvtx_kernels.analysis.views.verdict import next_view, verdict
 
 from tests.analysis.making.building import AUTOGRAD, MAIN, WORKER, Launch, Range, Work, build
+from tests.analysis.making.lined import mark
 from tests.analysis.making.subjects import opened, subject, table, viewed
 
 US = 1000
@@ -113,6 +115,23 @@ def test_the_overview_says_what_the_program_does_instead(tmp_path, operator, is_
     ranges = [("step", start, start + 100) for start in (0, 100, 200)]
     path = recorded(tmp_path, [*ranges, ("load batch", 260, 290)], [(at, at + operator) for _, at, _ in ranges])
     report = subject(path, per_step=True).report
-    said = "40.0 µs in its own Python (most in step) and 10.0 µs waiting for data (most in load batch)."
+    said = "40.0 µs in its own Python and 10.0 µs waiting for data (most in load batch)."
     assert (f"Outside of operators, the program is {said}" in verdict(report)) is is_said
     assert next_view(report) == ("idle" if is_said else "steps")
+
+
+def test_a_range_that_closed_before_the_next_operator_does_not_get_its_line(tmp_path):
+    """zero_grad runs no operator, so the next one is forward's, of the line below."""
+    ranges, launches, work = [], [], []
+    for step in range(3):
+        begin = 1000 * step
+        of_step = [("step", 10, 950), ("zero_grad", 20, 40), ("forward", 50, 505)]
+        ranges += [Range(name, (begin + start) * US, (begin + end) * US) for name, start, end in of_step]
+        launches.append(Launch(step, (begin + 400) * US, (begin + 500) * US, MAIN, name="aten::mm"))
+        work.append(Work(step, (begin + 400) * US, (begin + 500) * US, "aten::mm"))
+    log = [(MAIN, 1000, 0, -1), (MAIN, 1045, 1, -1)]
+    ranges.append(mark(log, 3500, [0, 1000, 2000, 3000], (1000, 2000)))
+    path = build(tmp_path, ranges=ranges, launches=launches, work=work, metadata=ON_CPU)
+    places = {place.path[-1:]: place.lines for place in idle_places(opened(path).partition, lambda path: path)}
+    assert [line.line.line for line in places["forward",]] == [13]
+    assert places["zero_grad",] == ()

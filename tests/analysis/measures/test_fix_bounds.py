@@ -168,8 +168,8 @@ def test_of_several_gpus_the_busiest_is_counted(tmp_path):
 
 #: A kernel of fp32 on a GPU of unknown peaks, and words of the sentence; None where nothing is judged.
 GENERATIONS = [
-    ("ampere_sgemm_128x64_nn", "allow TF32 by"),
-    ("void cutlass_80_simt_sgemm_128x64_8x5_nn_align1", "allow TF32 by"),
+    ("ampere_sgemm_128x64_nn", "(TF32) or bf16"),
+    ("void cutlass_80_simt_sgemm_128x64_8x5_nn_align1", "(TF32) or bf16"),
     ("volta_sgemm_128x64_nn", "use fp16"),
     ("sgemm_128x128x8_NT_vec", None),
 ]

@@ -1,4 +1,4 @@
-"""The first screen's list of what to change: what to do, what it saves, and where, in two lines a row."""
+"""The first screen's list of what to change: what to do, what it saves, and where, in one line a row."""
 
 import re
 from functools import partial
@@ -26,24 +26,24 @@ PROGRAMS = {
 def rows_of(screen):
     """Return the lines of each row of the list on a screen."""
     _, _, behind = screen.partition("\nFix first (")
-    lines = behind.partition("\nEstimates")[0].splitlines()[1:]
+    lines = behind.partition("\n\n")[0].splitlines()[1:]
     begins = [number for number, line in enumerate(lines) if re.match(r"\d\. ", line)]
     return [lines[begin:end] for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True)]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_row_has_two_lines_of_eighty_columns_and_names_the_line(tmp_path, capsys, monkeypatch, name):
+def test_a_row_is_one_line_of_eighty_columns_and_names_the_line(tmp_path, capsys, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "80")
     assert kernels.main([str(recorded(tmp_path, PROGRAMS[name]))]) == 0
     rows = rows_of(capsys.readouterr().out)
     assert rows
-    assert all(len(row) <= 2 and max(map(len, row)) <= 80 for row in rows)
+    assert all(len(row) == 1 and max(map(len, row)) <= 80 for row in rows)
     assert re.search(r"train\.py:\d+$", rows[0][-1])
 
 
-def test_without_lines_a_row_names_the_range(tmp_path, capsys):
+def test_without_lines_a_row_names_the_range_inside_the_step(tmp_path, capsys):
     assert kernels.main([str(recorded(tmp_path, partial(training, reads=True)))]) == 0
-    assert rows_of(capsys.readouterr().out)[0][-1].endswith(" step > forward")
+    assert rows_of(capsys.readouterr().out)[0][-1].endswith(" forward")
 
 
 def test_the_list_with_reasons_says_the_line_first(tmp_path, capsys):

@@ -79,7 +79,7 @@ def test_ranks_that_arrive_together_wait_for_none(tmp_path):
 def test_a_rank_whose_collectives_are_fewer_is_not_told_apart(tmp_path):
     paths = rank(tmp_path, 0, 2_000_000, ranks=3), rank(tmp_path, 1, 8_000_000, ranks=3)
     assert account_of(*paths)["late"] is None
-    assert "Waiting and transfer cannot be told apart" in said(*paths)
+    assert "Waiting and transfer cannot be separated" in said(*paths)
 
 
 def test_unnamed_collectives_of_four_ranks_are_one_if_they_end_together(tmp_path):

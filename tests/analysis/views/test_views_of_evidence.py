@@ -37,10 +37,10 @@ SENTENCES = {
         "a step ends with each of the updates (Optimizer.step#SGD.step) (8 steps, 100% of the work",
     ),
     "bursts": (training(8), "a step ends with each of the updates (the optimizer kernels) (8 steps, "),
-    "calls": (CALLED, "each call of `Forward` counts as one (6 calls, 100% of the work is alike)."),
+    "calls": (CALLED, "each call of `Forward` counts as one (6 calls, 100% of the work repeats)."),
     "repetition": (
         REPEATED,
-        "the sequence of kernels repeats 6 times (100% of the work), and each time counts as",
+        "each repetition of the same kernels counts as one (6 steps, 100% of the work).",
     ),
 }
 
@@ -104,7 +104,7 @@ def test_named_steps_have_no_explained_share(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("allowed", "told"),
     [
-        ("named", "--steps-by named asks for nothing else"),
+        ("named", "--steps-by named excludes other evidence"),
         ("ranges", "--steps-by repetition does"),
         ("repetition", ""),
     ],
@@ -179,7 +179,7 @@ def test_on_a_cpu_operators_take_the_place_of_kernels(tmp_path):
     on_cpu = replace(whole, provenance=replace(whole.provenance, unit_of_work="CPU"), no_steps="")
     account = replace(whole.account, evidence=StepEvidence("repetition", count=2, explained=0.9), per="step")
     assert next(sentences(on_cpu, account)).startswith(
-        "No range is called a step: the sequence of operators repeats"
+        "No range is called a step: each repetition of the same operators counts"
     )
 
 

@@ -43,7 +43,7 @@ def recording(tmp_path):
 
 def said(capsys):
     """Return what was printed, without its heading and the commands to copy."""
-    return capsys.readouterr().out.split("\n\n", 1)[1].partition("\nNext:")[0]
+    return capsys.readouterr().out.split("\n\n", 1)[1].partition("\nMore:")[0]
 
 
 @pytest.mark.parametrize("per_step", [[], ["--per-step"]], ids=["", "per step"])
