@@ -10,15 +10,17 @@ from ..compare.answer import answer
 from ..compare.changes import compare
 from ..compare.sides import Side, recorded
 from ..compare.tables import compared
-from ..document import Detail, by_key, without_commands
+from ..document import Detail, Document, by_key, without_commands
 from ..errors import ReportError
 from ..measures.efficiency import counts_of
 from ..measures.gpu_peaks import peak_for
+from ..measures.rank_evidence import rank_evidence
 from ..opened import Opened
 from ..report import Report
+from ..summary.parallel import Ranked
 from ..support.text import fit
 from ..support.units import bytes_text, time_unit
-from ..views import fix, headings, memory
+from ..views import fix, headings, job, memory
 from ..views.headings import worded
 from ..views.overview import overview
 from ..views.registry import Subject
@@ -49,16 +51,46 @@ class Contents:
 def contents(answers: Sequence[Opened]) -> Contents:
     """Put together the page of one or more reports."""
     reports = [opened.whole for opened in answers]
-    sides = [recorded(opened) for opened in answers] if len(answers) > 1 else []
+    of_job = _job(answers)
     return Contents(
         title=" and ".join(dict.fromkeys(fit(report.provenance.file, LONGEST_KERNEL) for report in reports)),
         reports=tuple(map(_report, answers)),
-        differences=tuple(
-            difference(reports[0], report, (sides[0], side))
-            for report, side in zip(reports[1:], sides[1:], strict=False)
-        ),
+        differences=(_ranks(of_job),) if of_job else tuple(_differences(answers)),
         on_cpu=all(report.provenance.unit_of_work == "CPU" for report in reports),
     )
+
+
+def _job(answers: Sequence[Opened]) -> job.JobAnswer | None:
+    """Return the answer for the job whose ranks the reports are; None without a rank of its own for each."""
+    reports = [(opened.whole.provenance.file, opened.whole) for opened in answers]
+    files = [file for file, _ in reports]
+    if len(answers) < 2 or job.rank_names(reports) == files:
+        return None
+    held = [
+        Ranked(file, (opened.whole, rank_evidence(opened.partition)))
+        for file, opened in zip(files, answers, strict=True)
+    ]
+    return job.answer_of(held)
+
+
+def _ranks(of_job: job.JobAnswer) -> dict[str, Any]:
+    """Return who waits for whom in a job, and what to change in it: the sentence and tables of its page."""
+    tables = (job.table(of_job.job), *fix.first(of_job.advice))
+    return {
+        "title": "Ranks",
+        "answer": job.sentences(of_job.job),
+        "tables": tables_of(Document(heading="", tables=tables)),
+    }
+
+
+def _differences(answers: Sequence[Opened]) -> Iterator[dict[str, Any]]:
+    """Yield how each report after the first differs from it."""
+    if len(answers) < 2:
+        return
+    first, *others = answers
+    side = recorded(first)
+    for opened in others:
+        yield difference(first.whole, opened.whole, (side, recorded(opened)))
 
 
 def _report(opened: Opened) -> dict[str, Any]:
@@ -141,7 +173,7 @@ def difference(a: Report, b: Report, sides: tuple[Side, Side] = ((), ())) -> dic
     try:
         comparison = compare(a, b, sides=sides)
     except ReportError as error:
-        return {"answer": str(error), "tables": []}
+        return {"title": "Differences", "answer": str(error), "tables": []}
     by_kernel = compared(comparison, detail=WITHOUT_SCRIPT, by="kernel")
     tables = tables_of(compared(comparison, detail=WITHOUT_SCRIPT)) + tables_of(by_kernel)
-    return {"answer": answer(comparison).sentence, "tables": tables}
+    return {"title": "Differences", "answer": answer(comparison).sentence, "tables": tables}

@@ -5,6 +5,8 @@ from functools import partial
 
 import pytest
 from nvtx_kernels.analysis import kernels, view
+from nvtx_kernels.analysis.opened import opened
+from nvtx_kernels.analysis.page.contents import contents
 
 from tests.analysis.making import checks
 from tests.analysis.making.bundled import SHARED, needs_shared
@@ -74,6 +76,13 @@ def test_a_rank_that_computes_longer_is_late_by_that(tmp_path):
 def test_ranks_that_arrive_together_wait_for_none(tmp_path):
     shown = said(rank(tmp_path, 0, 2_000_000), rank(tmp_path, 1, 2_100_000))
     assert "No rank waits long for another: 100 µs a step at most." in shown
+
+
+def test_the_page_of_ranks_says_who_waits_as_the_terminal_does(tmp_path):
+    paths = [rank(tmp_path, number, arrives) for number, arrives in enumerate((4_000_000, 1_000_000))]
+    (ranks,) = contents([opened(path) for path in paths]).differences
+    assert (ranks["title"], ranks["answer"] in said(*paths)) == ("Ranks", True)
+    assert ranks["tables"][0]["title"].startswith("A step of each rank")
 
 
 def test_a_rank_whose_collectives_are_fewer_is_not_told_apart(tmp_path):
