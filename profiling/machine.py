@@ -96,7 +96,8 @@ def optimizer_flags(optimizer: Optimizer) -> dict[str, bool]:
 def updated_tensors(optimizers: Iterable[Optimizer]) -> int:
     """Return how many tensors with a gradient these optimizers update, each counted once."""
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-    return len({id(tensor) for group in groups for tensor in group["params"] if tensor.requires_grad})
+    with torch._C.DisableTorchFunction():  # the program may have a mode that sees what is asked of a tensor
+        return len({id(tensor) for group in groups for tensor in group["params"] if tensor.requires_grad})
 
 
 def tf32_allowed() -> bool:
