@@ -50,11 +50,13 @@ def _of_one(gpu: GpuAccount, of: str, *, on_cpu: bool) -> Table:
     rows: list[Row] = []
     before, last = 0.0, ""
     for called, kind, detail, ns in _shown(gpu, GROUPS[on_cpu]):
-        once, share_of_all = "" if called == last else called, ns / gpu.total_own_ns
+        share_of_all = ns / gpu.total_own_ns
         bar = ((" ", before), (FILLS[kind], share_of_all))
-        rows.append(Row((once, detail, bar, ns / gpu.steps, share_of_all)))
+        group = called if called != last else ""
+        rows.append(Row((called, group, detail, bar, ns / gpu.steps, share_of_all)))
         before, last = before + share_of_all, called
-    columns = (*headed(kind="", what=""), DRAWN, *headed(time_ns="", share=""))
+    named = Column("kind", "", seen_by="programs"), Column("group", "", seen_by="people")
+    columns = (*named, *headed(what=""), DRAWN, *headed(time_ns="", share=""))
     return Table("account", f"{of}: {{unit}} and %", columns, tuple(rows))
 
 

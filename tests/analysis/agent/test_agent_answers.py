@@ -82,11 +82,11 @@ def idle_of_steps():
 
 #: Question; tool and arguments; what is read off the answer; the truth, given the folder.
 ASKED = {
-    "How long does the GPU compute in a step?": (
+    "How long does the GPU work in a step?": (
         "overview",
         {"report": TRAIN, "totals": False},
-        lambda a: sum(cells(a, "account", "time_ns", kind="compute")),
-        lambda _: kernel_ns(TRAIN, steps=2),
+        lambda a: sum(cells(a, "account", "time_ns", kind="GPU busy")),
+        lambda _: busy_within(work(OURS), 0, 1 << 62) / 2,
     ),
     "Which reports are there?": (
         "reports",
