@@ -17,7 +17,7 @@ OURS = re.compile(
     re.MULTILINE,
 )
 ADDRESS = re.compile(
-    r"0x[0-9a-f]{6,}(?!\.)|(?<=USDT:)[^\n]*\d+:\d+|(?:\[|^)W\d[\d:. ]+"
+    r"0x[0-9a-f]{6,}(?!\.)|(?<=USDT:)[^\n]*\d+:\d+|(?:\[|^)W\d[\d:. ]+|\[\d+/\d+\]"
     r"|(?<=pid )\d+|(?<=(?:pipe|cket):\[)\d+|/dev/shm/\w+"
     # What calls the program: another in a recorded run.
     r'|^  File "[^"]*(?:runpy>|/zygote\.py|/profiling/(?:record|cli|program)\.py)", line .*\n(?:    .*\n)?',

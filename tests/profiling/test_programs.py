@@ -51,9 +51,9 @@ def masked(text):
 def answer(report, last_line):
     """Return what is compared: the sentences of the overview, and the ranges with their phases."""
     screen = printed("rank", report)
-    assert max(map(len, screen.partition("\nNext:")[0].splitlines())) <= 80
+    assert max(map(len, screen.partition("\nMore:")[0].splitlines())) <= 80
     heading, verdict, *paragraphs = screen.split("\n\n")
-    sentences = [part.partition("\nNext:")[0] for part in paragraphs if part.startswith("Note:")]
+    sentences = [part.partition("\nMore:")[0] for part in paragraphs if part.startswith("Note:")]
     ranges = csv.DictReader(io.StringIO(printed("rank", report, "--by", "range", "--format", "csv")))
     # What a compiler fuses differs between versions of PyTorch.
     names = sorted({f"{row['phase']:9} {re.sub(r'[^>]+ [+] .*', ' (shared)', row['path'])}" for row in ranges})

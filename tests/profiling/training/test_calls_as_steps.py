@@ -78,4 +78,4 @@ def test_a_program_that_generates_keeps_its_block_and_is_told_by_token(path):
 
 def test_the_recorder_says_that_calls_may_be_steps(path, capsys):
     recorded(path, batches, net(), warmup=1)
-    assert "counts as one step, or each call if they are alike; call step()" in capsys.readouterr().err
+    assert "counts as one step, or each call if they are similar; call step()" in capsys.readouterr().err
