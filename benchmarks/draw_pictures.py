@@ -101,8 +101,8 @@ def of_gallery(folder: Path) -> list[Shot]:
     shots = []
     for name, recorded in GALLERY.items():
         reports = tuple(str(folder / report) for report in recorded)
-        at, end = ("body", ".fix") if len(reports) == 1 else ("[data-report]", "[data-report='1']")
-        shots.append(Shot(f"gallery_pictures/{name}", reports, width=900, at=at, end=end))
+        end = ".fix" if len(reports) == 1 else "[data-report='1']"
+        shots.append(Shot(f"gallery_pictures/{name}", reports, width=900, at="body", end=end))
     return shots
 
 
