@@ -74,10 +74,8 @@ class CpuSubject:
 
     def in_ranges(self, ranges: Int64s) -> Bools:
         """Mark the operators that run in some ranges of the attribution."""
-        forest = self.attribution.forest
-        nodes = np.zeros(len(forest), np.bool_)
-        nodes[self.attribution.home[ranges]] = True
-        return np.append(forest.below(nodes), False)[self.node] & (self.node >= 0)
+        inside: Bools = range_of_nodes(self.attribution, ranges)[self.node] >= 0
+        return inside
 
     def per_step(self, operators: Bools) -> float:
         """Return how many of these operators a step has."""
