@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -36,6 +37,8 @@ from tests.profiling.making.strangers import PROGRAMS  # noqa: F401 - what most 
 WATCHED = ("torch", "nvtx", "multiprocessing", "signal", "os", "sys", "warnings", "threading", "json", "builtins")
 OURS = ("nvtx_kernels", "profiling", "analysis", "model", "tests")
 OPTIONS = ("-o", "report.sqlite")
+#: A program that goes on for so long hangs.
+LIMIT_S = 120
 
 
 class Zygote:
@@ -168,6 +171,15 @@ def run(folder: str, words: list[str], *, recorded: bool) -> None:
         raise raised
 
 
+def status_of(child: int) -> int:
+    """Wait for a child's end and return its status; one that does not end within `LIMIT_S` is killed."""
+    ended = os.pidfd_open(child)
+    if not select.select([ended], [], [], LIMIT_S)[0]:
+        os.kill(child, signal.SIGKILL)
+    os.close(ended)
+    return os.waitpid(child, 0)[1]
+
+
 def serve() -> None:
     """Fork a child for each line, and print its status."""
     for line in sys.stdin:
@@ -177,7 +189,7 @@ def serve() -> None:
             os.open(os.devnull, os.O_RDONLY)
             run(**json.loads(line))
             return
-        sys.stdout.write(f"{os.waitpid(child, 0)[1]}\n")
+        sys.stdout.write(f"{status_of(child)}\n")
         sys.stdout.flush()
 
 
