@@ -21,16 +21,18 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import NamedTuple
 
 import torch
 import torch._inductor  # PyTorch's profiler imports it
 from nvtx_kernels.profiling import program, training  # noqa: F401 - what recording imports
 from nvtx_kernels.profiling.record import main as record
 
+from nvtx_kernels import sessions  # noqa: F401 - what recording imports
 from tests.profiling.making.strangers import PROGRAMS  # noqa: F401 - what most programs import
 
 #: Where patches would be; all of PyTorch, and what of Python a recording touches.
@@ -60,8 +62,8 @@ class Zygote:
         self._process.communicate()
 
 
-def state() -> dict[str, object]:
-    """Return what a program could leave of its process, as plain data."""
+def state(frozen: int) -> dict[str, object]:
+    """Return what a program could leave of its process, as plain data; so many objects were frozen before it."""
     mask = os.umask(0)
     os.umask(mask)
     return {
@@ -71,7 +73,7 @@ def state() -> dict[str, object]:
         "handlers": [str(signal.getsignal(number)) for number in signal.valid_signals()],
         "timers": [signal.getitimer(signal.ITIMER_REAL)[1]],
         "limits": [resource.getrlimit(resource.RLIMIT_NOFILE), sys.getrecursionlimit()],
-        "collector": [gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()],
+        "collector": [gc.isenabled(), gc.get_threshold(), gc.get_freeze_count() > frozen],
         "finders": [str(type(finder)) + str(finder)[:40] for finder in (*sys.meta_path, *sys.path_hooks)],
         "arguments": [sys.argv, sys.path],
         "main": sorted(vars(sys.modules["__main__"])),
@@ -128,28 +130,40 @@ def open_files() -> Iterator[str]:
                 yield str(link.readlink())
 
 
-def attributes() -> dict[str, int]:
-    """Return the ids of all functions of the modules and classes in which patches would be."""
-    found: dict[str, int] = {}
+class Place(NamedTuple):
+    """Where a patch would be: an attribute of a module or class, and the id of what is there unpatched."""
+
+    name: str
+    names: Mapping[str, object]
+    attribute: str
+    unpatched: int
+
+    def is_patched(self) -> bool:
+        """Return whether something else is there now."""
+        return id(self.names.get(self.attribute)) != self.unpatched
+
+
+def places() -> Iterator[Place]:
+    """Yield the functions and classes of the modules in which patches would be, and those of their classes."""
     for name, module in [*sys.modules.items()]:
         if not isinstance(module, ModuleType) or name.partition(".")[0] not in WATCHED:
             continue
         for attribute, value in [*vars(module).items()]:
             kind = type(value)  # some of PyTorch's warn when they are asked for their class
-            if kind in (FunctionType, BuiltinFunctionType):
-                found[f"{name}.{attribute}"] = id(value)
-            elif issubclass(kind, type) and value.__module__ == name:
-                members = [*vars(value).items()]
-                found |= {f"{name}.{attribute}.{of}": id(member) for of, member in members if callable(member)}
-    return found
+            if kind in (FunctionType, BuiltinFunctionType) or issubclass(kind, type):
+                yield Place(f"{name}.{attribute}", vars(module), attribute, id(value))
+            if issubclass(kind, type) and value.__module__ == name:
+                for member, method in [*vars(value).items()]:
+                    if callable(method):
+                        yield Place(f"{name}.{attribute}.{member}", vars(value), member, id(method))
 
 
-def run(folder: str, words: list[str], *, recorded: bool) -> None:
-    """Become the program, and note what it leaves."""
+def run(folder: str, words: list[str], watched: Sequence[Place], *, recorded: bool) -> None:
+    """Become the program, and note what it leaves, and which of the places it leaves patched."""
     os.chdir(folder)
     for number, name in ((1, "stdout.txt"), (2, "stderr.txt")):
         os.dup2(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), number)
-    before, process = attributes(), os.getpid()
+    process, frozen = os.getpid(), gc.get_freeze_count()
     raised: BaseException | None = None
     try:
         if recorded:
@@ -159,9 +173,8 @@ def run(folder: str, words: list[str], *, recorded: bool) -> None:
     except BaseException as error:
         raised = error
     if os.getpid() == process:
-        after = attributes()
-        patched = sorted(name for name in before if before[name] != after.get(name))
-        left = state() | {"patched": patched}
+        patched = sorted(place.name for place in watched if place.is_patched())
+        left = state(frozen) | {"patched": patched}
         if raised is not None and not isinstance(raised, SystemExit):  # which is reported by a hook
             left["hooks"]["of sys"], left["patched"] = [], [name for name in patched if name != "sys.excepthook"]
         Path(folder, "state.json").write_text(json.dumps(left, default=str))
@@ -182,12 +195,15 @@ def status_of(child: int) -> int:
 
 def serve() -> None:
     """Fork a child for each line, and print its status."""
+    watched = list(places())
+    gc.collect()
+    gc.freeze()  # a child's collections, and its end, look only at what is its own
     for line in sys.stdin:
         child = os.fork()
         if not child:
             os.close(0)
             os.open(os.devnull, os.O_RDONLY)
-            run(**json.loads(line))
+            run(**json.loads(line), watched=watched)
             return
         sys.stdout.write(f"{status_of(child)}\n")
         sys.stdout.flush()
