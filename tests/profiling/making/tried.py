@@ -9,6 +9,7 @@ import tempfile
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from multiprocessing import get_context, set_start_method
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,8 +31,9 @@ def forked(function, *arguments):
     process.start()
     sending.close()
     answer = None
+    wait([receiving, process.sentinel], LONGEST_S)  # what the process started may hold the pipe open for longer
     with suppress(EOFError):
-        answer = receiving.recv() if receiving.poll(LONGEST_S) else None
+        answer = receiving.recv() if receiving.poll() else None
     process.join(LONGEST_S)
     return process.exitcode if answer is None else answer
 
