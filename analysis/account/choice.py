@@ -6,9 +6,9 @@
     ├ at most a third apart ─────────────────────────────────► these are outlying: the others count
     └ else ──────────────────────────────────────────────────► they vary: all count
 
-The first step of a process is unknown, and not counted, if nothing shows when its time began: no step is before
-it, and its range leaves out what lies between two steps. Of two steps, a first one that takes 20% longer is
-outlying.
+A process warms up in its first step: one that takes 20% longer than usual is apart, but not part of that third. It
+is unknown, and not counted, if nothing shows when its time began: no step is before it, and its range leaves out what
+lies between two steps.
 """
 
 from __future__ import annotations
@@ -80,15 +80,13 @@ def choose(own_ns: Sequence[float], is_known: Bools, *, is_first: bool = False) 
     unknown = np.setdiff1d(np.arange(len(is_known)), rows)
     known_ns = np.asarray(own_ns)[rows]
     none = rows[:0]
-    are_two = is_first and not len(unknown) and len(known_ns) == 2
-    if are_two and known_ns[0] > (1 + APART) * known_ns[1]:
-        return Choice(rows[1:], rows[:1], unknown, 1)
     usual = usual_ns(known_ns)
+    warms_up = is_first and not len(unknown) and known_ns[0] > (1 + APART) * usual
     apart = np.flatnonzero(np.abs(known_ns - usual) > APART * usual)
     period = _period(apart, len(known_ns))
     if period:
         return Choice(rows[len(known_ns) % period :], none, unknown, period)
-    if len(apart) <= FEW * len(known_ns):
+    if len(apart) - warms_up <= FEW * (len(known_ns) - warms_up):
         return Choice(np.delete(rows, apart), rows[apart], unknown, 1)
     return Choice(rows, none, unknown, 0)
 

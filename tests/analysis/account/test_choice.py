@@ -40,13 +40,23 @@ def test_each_rule_chooses_its_steps(own, counted, period):
     assert choice.outlying.tolist() == (sorted({*range(len(own))} - {*counted}) if period == ALIKE else [])
 
 
-@pytest.mark.parametrize(
-    ("own", "is_first", "counted"), [([13, 10], True, [1]), ([13, 10], False, [0, 1]), ([12, 10], True, [0, 1])]
-)
-def test_of_two_steps_a_process_s_longer_first_is_outlying(own, is_first, counted):
-    choice = choose(own, np.ones(2, np.bool_), is_first=is_first)
+FIRST = {
+    "of two": ([13, 10], [1]),
+    "of two, not by much": ([12, 10], [0, 1]),
+    "beside another of five": ([614, 40, 32, 30, 33], [2, 3, 4]),
+    "beside two of five": ([614, 40, 32, 25, 33], [0, 1, 2, 3, 4]),
+    "faster than the others": ([8, 65, 50, 50], [0, 1, 2, 3]),
+    "of steps that vary": ([60, 20, 45], [0, 1, 2]),
+}
+
+
+@pytest.mark.parametrize(("own", "counted"), FIRST.values(), ids=FIRST)
+def test_a_process_warms_up_in_its_first_step(own, counted):
+    choice = choose(own, np.ones(len(own), np.bool_), is_first=True)
     assert choice.counted.tolist() == counted
-    assert choice.outlying.tolist() == sorted({0, 1} - {*counted})
+    assert choice.outlying.tolist() == sorted({*range(len(own))} - {*counted})
+    if len(counted) < len(own):
+        assert choose(own, np.ones(len(own), np.bool_)).period == VARY
 
 
 @pytest.mark.parametrize(("known", "counted", "unknown"), [([False, True, True], [1, 2], [0]), ([False], [0], [])])
