@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-import pandas as pd
-
 from ..account import Partition
 from ..attribution.causes import Attribution, Rules
 from ..document import Document, without_commands
@@ -19,6 +17,7 @@ from ..presenters import as_html, as_table
 from ..report import Report, as_dict
 from ..support.units import time_text
 from ..views.overview import overview
+from .milliseconds import Frame, Times, shown_in_ms
 
 if TYPE_CHECKING:
     from .picture import Picture
@@ -30,7 +29,8 @@ WIDTH = 100
 class Ranking:
     """A `Report` whose tables are frames; their columns are the fields of the row classes in `analysis.report`.
 
-    Times are in nanoseconds over all measured steps, or per step if the ranking was made so.
+    Times are in nanoseconds over all measured steps, or per step if the ranking was made so. Where a frame is
+    shown, they are in milliseconds.
     """
 
     report: Report
@@ -42,24 +42,24 @@ class Ranking:
         return self.partition.attribution
 
     @cached_property
-    def phases(self) -> pd.DataFrame:
+    def phases(self) -> Frame:
         """One row per phase: phase, kernel_ns, kernels, gemm_ns, gemm_kernels, work_ns."""
         return _frame(self.report.phases)
 
     @cached_property
-    def ranges(self) -> pd.DataFrame:
+    def ranges(self) -> Frame:
         """One row per path of ranges, outer before inner: path (a list of names), phase, instances and so on."""
         return _frame(self.report.ranges)
 
     @cached_property
-    def kernels(self) -> pd.DataFrame:
+    def kernels(self) -> Frame:
         """One row per path and kernel, longest first: path, phase, kind, kernel, category, count and times."""
         return _frame(self.report.kernels)
 
     @cached_property
-    def totals(self) -> pd.Series[Any]:
+    def totals(self) -> Times:
         """All work and its parts, ns: the parts sum to work_ns."""
-        return pd.Series(as_dict(self.report.totals))
+        return Times(as_dict(self.report.totals))
 
     @property
     def step_ns(self) -> float | None:
@@ -67,7 +67,7 @@ class Ranking:
         return self.report.step_ns
 
     @cached_property
-    def step_times(self) -> pd.DataFrame:
+    def step_times(self) -> Frame:
         """One row per measured step with work: step, process_id, first, own_ns, window_ns and so on."""
         return _frame(self.report.account.rows if self.report.account and self.report.account.has_steps else ())
 
@@ -111,7 +111,7 @@ class Ranking:
 
     def _repr_html_(self) -> str:
         """Show a notebook the overview."""
-        return as_html.fragment(without_commands(self.overview()))
+        return as_html.fragment(shown_in_ms(without_commands(self.overview())))
 
 
 class Options(TypedDict, total=False):
@@ -148,5 +148,5 @@ def ranking(source: Source, **options: Unpack[Options]) -> Ranking:
     return Ranking(answer.report, answer.partition)
 
 
-def _frame(rows: tuple[Any, ...]) -> pd.DataFrame:
-    return pd.DataFrame([as_dict(row) for row in rows])
+def _frame(rows: tuple[Any, ...]) -> Frame:
+    return Frame([as_dict(row) for row in rows])

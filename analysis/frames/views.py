@@ -6,7 +6,7 @@ warm-up are those of `rank`. Raises ReportError if a report cannot answer.
 Examples:
     >>> import nvtx_kernels as nk
     >>> answer = nk.idle("report.sqlite")
-    >>> answer["places"]  # a pandas frame; answer.keys() names them all
+    >>> answer["places"]  # a pandas frame, shown in ms: its columns are in ns; answer.keys() names all frames
     >>> answer  # in a notebook, the screen
 """
 
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
-import pandas as pd
 
 from ..account import Partition
 from ..account.idle import CAUSES
@@ -33,6 +32,7 @@ from ..trace import Trace
 from ..views.registry import subject_of, viewer
 from ..vocabulary import PATH_SEPARATOR
 from ..vocabulary.calls import plain_name
+from .milliseconds import Frame, shown_in_ms
 from .ranking import Options, opened_by
 
 
@@ -42,15 +42,18 @@ class StepOptions(Options, total=False):
     unrecorded_step_ns: float | None
 
 
-class Answer(dict[str, pd.DataFrame]):
-    """The tables of a view by their keys, the main one first: raw values, times in ns. `screen` makes the text."""
+class Answer(dict[str, Frame]):
+    """The tables of a view by their keys, the main one first: raw values, times in ns. `screen` makes the text.
+
+    A notebook shows the text, and each frame, in milliseconds.
+    """
 
     def __init__(self, document: Document, screen: Callable[[], Document]) -> None:
         super().__init__()
         self.screen = screen
         for table in (seen_by("programs", table) for table in document.tables):
             columns = [column.key for column in table.columns]
-            self[table.key] = pd.DataFrame([row.known for row in table.rows], columns=columns)
+            self[table.key] = Frame([row.known for row in table.rows], columns=columns)
 
     def show(self, width: int = 100) -> None:
         """Print the view."""
@@ -62,10 +65,10 @@ class Answer(dict[str, pd.DataFrame]):
         return "\n".join(("Frames; .show() prints the view", *lines))
 
     def _repr_html_(self) -> str:
-        return as_html.fragment(without_commands(self.screen()))
+        return as_html.fragment(shown_in_ms(without_commands(self.screen())))
 
 
-def idle(source: Source, *, pieces: bool = False, **options: Unpack[Options]) -> Answer | pd.DataFrame:
+def idle(source: Source, *, pieces: bool = False, **options: Unpack[Options]) -> Answer | Frame:
     """Return the GPU's idle time by cause and phase, and by range.
 
     With `pieces`, return a row for each stretch of one cause in the steps that count, or without steps in all that
@@ -146,7 +149,7 @@ def _view(name: str, source: Source, options: Options, **of_view: Any) -> Answer
     return Answer(seen(WHOLE), seen)
 
 
-def _pieces(partition: Partition) -> pd.DataFrame:
+def _pieces(partition: Partition) -> Frame:
     """Return the stretches of idle time of GPUs, those of one after those of another."""
     if partition.on_cpu:
         raise ReportError(
@@ -160,7 +163,7 @@ def _pieces(partition: Partition) -> pd.DataFrame:
     exposed_by = of_launch[np.minimum(pieces.exposed_by, len(of_launch) - 1)]
     known = partition.attribution.lines
     lines = [source.lines[0].called for source in known.sources] if known else []
-    return pd.DataFrame(
+    return Frame(
         {
             "gpu": np.array(partition.gpus.names, object)[pieces.gpu],
             "cause": np.array(CAUSES, object)[pieces.cause],

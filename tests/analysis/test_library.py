@@ -1,14 +1,17 @@
 """The package as a library: what notebooks and scripts get."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from nvtx_kernels.analysis import compare, kernels, view
 from nvtx_kernels.analysis.agent.answers import Reports
 from nvtx_kernels.analysis.errors import ReportError
+from nvtx_kernels.analysis.frames.milliseconds import Frame
 from nvtx_kernels.analysis.frames.plots import COLOURS
 from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page.contents import contents
@@ -148,6 +151,51 @@ def test_a_notebook_is_told_nothing_to_type_on_a_command_line(trace):
         assert "--top" not in answer._repr_html_()
         assert "nvtx-kernels view" not in answer._repr_html_()
     assert "the view idle shows why the GPU is idle" in nk.agreement(trace)._repr_html_()
+
+
+def headings_of(html):
+    return [re.sub(r"<[^>]+>", "", cell).strip() for cell in re.findall(r"<th.*?</th>", html)]
+
+
+def test_a_notebook_has_times_in_ms_and_the_unit_in_each_heading(trace):
+    idle = nk.idle(trace, per_step=True)._repr_html_()
+    assert [name for name in headings_of(idle) if "idle" in name] == ["idle, ms", "idle, ms", "idle, ms"]
+    assert "<caption>What limits each phase, per step</caption>" in idle
+    first = analysis.rank(trace, per_step=True)._repr_html_()
+    assert "<caption>A step, 80.3 ms</caption>" in first
+    assert {"ms", "Slowest ranges, kernel time", "forward, ms", "sum, ms"} <= set(headings_of(first))
+    assert "{unit}" not in idle + first
+
+
+def test_short_and_long_times_of_a_notebook_are_in_ms(tmp_path):
+    path = build(tmp_path, ranges=[Range("step", 0, 4_000_000_000)], **launched((0, 2_500), (10, 3_000_000_000)))
+    assert "3,000.00" in analysis.rank(path, per_step=True)._repr_html_()
+    short = nk.kernels(build(tmp_path, **launched((0, 2_500), (10_000, 11_500))))._repr_html_()
+    assert "0.00002" in short
+    assert not {name for name in headings_of(short) if name.endswith((" ns", "µs"))}
+
+
+def test_a_frame_is_shown_in_ms_and_keeps_its_ns(trace):
+    phases = analysis.rank(trace).phases
+    assert phases["kernel_ns"].tolist() == [36882841, 72460528, 10659234]
+    for shown in (phases, phases.head(2), phases[phases["phase"] == "forward"]):
+        assert "kernel, ms" in repr(shown)
+        assert "36.8828" in shown._repr_html_()
+        assert "kernel_ns" not in repr(shown) + shown._repr_html_()
+    assert phases.in_ms()["kernel, ms"].tolist() == [36.8828, 72.4605, 10.6592]
+    totals = analysis.rank(trace).totals
+    assert (totals["kernel_ns"], repr(totals).splitlines()[1]) == (120002603, "kernel, ms       120.0026")
+
+
+def test_frames_without_times_or_values_are_shown_as_they_are(trace):
+    frame = Frame({"a_ns": [None, None], 3: [1, 2]})
+    assert list(frame.in_ms().columns) == ["a, ms", 3]
+    assert repr(Frame({"n": [1]})) == repr(pd.DataFrame({"n": [1]}))
+    by_phase = analysis.rank(trace).kernels.groupby(["phase", "kind"])[["total_ns"]].sum()
+    assert list(by_phase.in_ms().columns) == ["total, ms"]
+    assert by_phase.in_ms().index.names == ["phase", "kind"]
+    pieces = nk.idle(trace, pieces=True)
+    assert {"start, ms", "end, ms"} <= set(pieces.in_ms().columns)
 
 
 def test_plots_draw_what_the_frames_hold(trace):
