@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 
 from ..document import Column, Document, Row, Table
 from ..support.units import UNITS_NS, TimeUnit
 
-MS = "ms"
+MS: Final = "ms"
 IN_NS = "_ns"
 #: The end of a title that names the unit of its table, which each column then does.
 UNIT_AT_END = re.compile(r"[,:] \{unit\}(?: and %)?$")
@@ -38,7 +38,7 @@ class Frame(pd.DataFrame):
         for place in places:
             times_ns = self.iloc[:, place]
             if pd.api.types.is_numeric_dtype(times_ns):
-                shown.isetitem(place, _rounded(times_ns))
+                shown.isetitem(place, _rounded(times_ns).to_numpy())
         if places:
             names = [_name_in_ms(name) for name in self.columns]
             shown.columns = pd.Index(names, name=self.columns.name)
@@ -53,7 +53,7 @@ class Frame(pd.DataFrame):
         return html
 
 
-class Times(pd.Series):  # type: ignore[type-arg]
+class Times(pd.Series):
     """Times by name, ns, that are shown in milliseconds: `work_ns` as `work, ms`."""
 
     def __repr__(self) -> str:
