@@ -146,7 +146,7 @@ def _ranges(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
     lines = []
     for name, depth, row in zip(last_names(chosen), depths(chosen), chosen, strict=True):
         cells = _every_value(row, peak)
-        cells["flops"] = cells["flops"] or None
+        cells |= {key: cells[key] or None for key in ("flops", "bytes")}  # 0 if unknown
         lines.append(Row((name, *[row.phase] * with_phase, *(cells[key] for key in keys)), indent=depth))
     columns = (*headed("range", *["phase"] * with_phase), *(COLUMNS[key] for key in keys))
     return Table("efficiency", title, columns, tuple(lines), caption + more(rows, len(chosen), "range"))
@@ -180,8 +180,9 @@ def _step(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
     for name, figures in parts if joined.model.total else parts[1:]:
         least_s = efficiency.seconds(figures.flops, peak) if peak else None
         peak_share = least_s / gpus / (time_ns / 1e9) if least_s and time_ns else None
-        rate = figures.total / (time_ns / 1e9) if time_ns else None
-        rows.append((name, figures.total, time_ns, rate, peak_share))
+        total = figures.total or None  # 0 if unknown
+        rate = total / (time_ns / 1e9) if total and time_ns else None
+        rows.append((name, total, time_ns, rate, peak_share))
     columns = headed(flops_of="FLOPs of", flops="FLOPs", time_ns="time", flops_per_s="FLOP/s")
     columns += headed(share="% peak") if peak or subject.detail.whole else ()
     caption = "MFU: forward and backward. HFU: with recomputation and the optimizer."

@@ -66,6 +66,13 @@ def counted(flops=10**12, moved=10**9):
     )
 
 
+@pytest.mark.parametrize("unknown", ["flops", "moved"])
+def test_what_was_not_counted_is_unknown_and_not_zero(unknown, tmp_path):
+    shown = screen(viewed("efficiency", report(tmp_path, counted(**{unknown: 0}), gpus=["A GPU"])))
+    assert "– " in shown
+    assert not re.search(r"\b0(\.0)? (FLOP|B)\b", shown)
+
+
 def test_flops_of_a_step_join_the_ranges_of_the_measured_steps(tmp_path):
     rows = by(
         viewed("efficiency", report(tmp_path, counted()), whole=True, every_index=True), "efficiency", "range"
