@@ -402,14 +402,14 @@ def _between(low_ns: float, high_ns: float) -> str:
 
 
 def then(advice: Fixes, number: int) -> str:
-    """Return the step after a change and those above, or above which one that saves the same time."""
+    """Return the step after a change and those above, or which ones above save the same time."""
     fix, above = advice.fixes[number - 1], advice.fixes[: number - 1]
     before_ns = above[-1].then_ns if above else fix.step_ns
     if fix.then_ns is None or before_ns is None:
         return ""
-    same = [place for place, other in enumerate(above, 1) if other.rule in fix.same_as]
+    same = [str(place) for place, other in enumerate(above, 1) if other.rule in fix.same_as]
     if same and before_ns - fix.then_ns < ADDS * fix.alone_low_ns:
-        return f"(same time as {same[0]})"
+        return f"(same time as {', '.join(same)})"
     return time(fix.then_ns) if number <= WITH_STEP else ""
 
 

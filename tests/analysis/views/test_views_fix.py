@@ -8,10 +8,10 @@ import pytest
 from nvtx_kernels.analysis import kernels, view
 from nvtx_kernels.analysis.doctor.checks import examine
 from nvtx_kernels.analysis.errors import AnalysisError
-from nvtx_kernels.analysis.measures.fix_list import CPU, GPU_TIME, REPLAY, Fixes, Silent
+from nvtx_kernels.analysis.measures.fix_list import CPU, GPU_TIME, REPLAY, Fix, Fixes, Silent
 from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page.contents import contents
-from nvtx_kernels.analysis.views.fix import silent, unsure
+from nvtx_kernels.analysis.views.fix import first, fix_table, silent, unsure
 
 from tests.analysis.making.building import alter
 from tests.analysis.making.bundled import SHARED, unpacked
@@ -46,6 +46,21 @@ def test_rows_say_what_each_takes_alone_and_then(tmp_path, capsys, monkeypatch):
     assert f" {saved_ns / MS:.2f} ms, {saved_ns / step_ns(program):.0%} " in text
     assert "(same time as 1)" in text
     assert "while recorded" not in text
+
+
+def test_all_rows_are_named_that_may_save_the_same_time():
+    def fix(rule, then_ms, same_as=()):
+        figures = {"alone_ns": 4 * MS, "alone_low_ns": 4 * MS, "then_ns": then_ms * MS, "step_ns": 20 * MS}
+        return Fix(rule, f"{rule}: change", (), 1, **figures, up_to=False, same_as=same_as, evidence={})
+
+    advice = Fixes((fix("a", 16), fix("b", 12), fix("c", 12, ("a", "b"))), step_ns=20 * MS)
+    then = [row.values[2] for row in fix_table(advice, advice.fixes).rows]
+    assert then == [
+        "16.0 ms",
+        "12.0 ms",
+        "(same time as 1, 2)",
+    ]
+    assert [row.values[2] for row in first(advice)[0].rows][-1] == "same time as 1, 2"
 
 
 def test_without_the_unrecorded_step_the_list_says_that_it_is_of_the_recording(tmp_path, capsys):
