@@ -38,12 +38,21 @@ PROSE = 30
 def present(document: Document, *, width: int = 80, color: bool = False, full_names: bool = False) -> str:
     """Draw a document at this width; names get the width that numbers leave, and are shortened in the middle.
 
-    A document of a limited number of lines loses rows that it can do without, then what notes advise.
+    A document of a limited number of lines loses rows that it can do without, then what notes advise, then empty
+    lines.
     """
     text = _drawn(document, width, color, full_names)
-    while document.lines and text.count("\n") > document.lines and (shorter := _shorter(document)):
+    while document.lines and _lines(text, width) > document.lines and (shorter := _shorter(document)):
         document, text = shorter, _drawn(shorter, width, color, full_names)
+    while document.lines and _lines(text, width) > document.lines and "\n\n" in text:
+        before, _, behind = text.rpartition("\n\n")
+        text = f"{before}\n{behind}"
     return text
+
+
+def _lines(text: str, width: int) -> int:
+    """Return how many lines a terminal needs for a text, with those that it breaks."""
+    return sum(max(1, -(-cells(line) // width)) for line in text.splitlines())
 
 
 def _shorter(document: Document) -> Document | None:
@@ -85,10 +94,22 @@ def _drawn(document: Document, width: int, color: bool, full_names: bool) -> str
             _print_table(console, table, full_names)
         for number, (text, style) in enumerate(behind):
             console.print(Padding(Text(text, style=style), (int(number == 0), 0, 0, 0)))
-        if document.next:  # commands to copy, never broken
-            together = f"More: {' · '.join(map(printable, document.next))}"
+        if document.next:
+            together = _commands(document.next, width)
             console.print(Text(together if behind else f"\n{together}", style="dim"), soft_wrap=True)
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
+
+
+def _commands(commands: Iterable[str], width: int) -> str:
+    """Return commands to copy, as many on a line as fit; none of them is broken."""
+    lines = ["More:"]
+    for command in map(printable, commands):
+        longer = f"{lines[-1]}{' ·' * (lines != ['More:'])} {command}"
+        if cells(longer) <= width or lines == ["More:"]:
+            lines[-1] = longer
+        else:
+            lines.append(f"  {command}")
+    return "\n".join(lines)
 
 
 def _on_one_line(heading: str, width: int) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nvtx_kernels.analysis.document import Column, Document, Row, Table
+from nvtx_kernels.analysis.document import Column, Document, Row, Table, headed
 from nvtx_kernels.analysis.presenters import as_table
 from nvtx_kernels.analysis.presenters import cell_text as in_cells
 from nvtx_kernels.analysis.presenters.as_table import layout, shortened
@@ -165,3 +165,20 @@ def test_a_name_column_leaves_the_room_that_it_does_not_need():
     columns = (Column("range", "range", "name"), Column("slowest", "slowest", "name"))
     table = Table("t", "", columns, (Row(("a range with a long name", "rank 0")),))
     assert layout(table, in_cells.texts(table), in_cells.headings(table), 32).rooms == {0: 24, 1: 7}
+
+
+def test_a_screen_of_few_lines_loses_rows_then_reasons_then_empty_lines_and_no_command():
+    rows = tuple(Row((f"r{number}",)) for number in range(9))
+    table = Table("times", "Times", headed("range"), rows, least=2)
+    commands = (
+        "nvtx-kernels open a_report_with_a_name_longer_than_this_screen.sqlite",
+        "view idle",
+        "try train.py",
+    )
+    document = Document("heading", (table,), notes=("It is so. Change it.",), verdict="An answer.", next=commands)
+    drawn = {lines: as_table.present(replace(document, lines=lines), width=40) for lines in (0, 13, 12, 10)}
+    assert [drawn[lines].count("r8") for lines in (0, 13)] == [1, 0]
+    assert ["Change it." in drawn[lines] for lines in (13, 12, 10)] == [True, False, False]
+    assert [drawn[lines].count("\n\n") for lines in (12, 10)] == [2, 0]
+    for text in drawn.values():
+        assert text.endswith(f"More: {commands[0]}\n  {commands[1]} · {commands[2]}\n")
