@@ -15,8 +15,10 @@ from ..measures.rank_evidence import RankEvidence
 from ..report import Report
 from ..report.account import COMMUNICATION, COMPUTE, COPY, IDLE, Cause
 from ..summary.parallel import Ranked
+from ..support.text import cells, fit
 from ..support.units import share_text, time_in_digits
-from .account import state_name
+from ..vocabulary import is_step
+from .account import detail_of
 from .rows import label
 
 #: How names of files have a rank: `r.rank1.sqlite`, `rank0_trace.json.gz`, `rank-0.json.gz`.
@@ -27,9 +29,13 @@ SOME = 6
 MOST_RANKS = 8
 #: The shares of the waiting from which the late rank's longer work is named, and explains it.
 EXPLAINS, MOST_EXPLAINED = 0.1, 0.5
+#: What a rank does longer than others, by its kind.
+DOING = {COMPUTE: "computing", COPY: "copying", IDLE: "idle"}
+#: So many cells the answer has, two lines of 80; and a place in it at least.
+LONGEST_SENTENCE, LEAST_PLACE = 156, 12
 #: Ranks' steps that differ by more than this share are shown with both bounds.
 ALIKE = 0.05
-CAPTION = "waits: for other ranks, in communication that nothing hides; transfer: the rest of that."
+CAPTION = "waits: for other ranks; transfer: other communication that nothing hides."
 UNKNOWN = (
     "Waiting and transfer cannot be separated: ranks have different numbers of collectives, or some are missing."
 )
@@ -91,63 +97,57 @@ def _rank_of(name: str, report: Report) -> str:
 
 
 def sentences(job: Job) -> str:
-    """Return how long a step takes, and which rank the others wait for and why."""
-    return " ".join(_sentences(job))
-
-
-def _sentences(job: Job) -> Iterator[str]:
+    """Return how long a step takes, and which rank the others wait for and why: two lines where one is late."""
     without = f" ({time_in_digits(job.alone_ns)} without)" if job.alone_ns else ""
     least_ns = min(rank.step_ns for rank in job.ranks)
     low = f"{time_in_digits(least_ns)} to " if job.step_ns - least_ns > ALIKE * job.step_ns else ""
-    yield f"A step takes {low}{time_in_digits(job.step_ns)} while recorded{without} on {len(job.ranks)} ranks."
+    takes = f"A step takes {low}{time_in_digits(job.step_ns)} while recorded{without}"
+    longest_wait = time_in_digits(job.waiting_ns)
     if job.late:
-        yield _of_late(job, job.late)
-        yield from _of_recording(job.late)
-    elif any(rank.waiting_ns is None for rank in job.ranks):
-        if any(rank.kind_ns(COMMUNICATION) for rank in job.ranks):
-            yield UNKNOWN
-    elif job.waiting_ns >= MUCH_WAITING * job.step_ns:
-        waits = ", ".join(f"{rank.name} {time_in_digits(rank.waiting_ns or 0)}" for rank in _chosen(job))
-        yield f"Ranks wait for one another in turn: {waits} a step."
-    else:
-        yield f"No rank waits long for another: {time_in_digits(job.waiting_ns)} a step at most."
+        return _of_late(takes, job, job.late)
+    if any(rank.waiting_ns is None for rank in job.ranks):
+        communicates = any(rank.kind_ns(COMMUNICATION) for rank in job.ranks)
+        return f"{takes}. {UNKNOWN}" if communicates else f"{takes}."
+    if job.waiting_ns >= MUCH_WAITING * job.step_ns:
+        return f"{takes}: ranks wait for one another in turn, for {longest_wait} at most."
+    return f"{takes}: no rank waits long for another, {longest_wait} at most."
 
 
-def _of_late(job: Job, late: Late) -> str:
-    """Return for which rank the others wait, and what it does longer than they do."""
+def _of_late(takes: str, job: Job, late: Late) -> str:
+    """Return for which rank the others wait, and what it does longer than they do, with its place if it fits."""
+    others = [rank.name for rank in job.ranks if rank is not late.rank]
+    wait = f"{others[0]} waits" if len(others) == 1 else f"the other {len(others)} ranks wait"
     share = share_text(late.waiting_ns / job.step_ns, 0)
-    others = "The other ranks wait" if len(job.ranks) > 2 else f"{_other(job, late).name} waits"
-    waits = (
-        f"{others[0].upper()}{others[1:]} {time_in_digits(late.waiting_ns)} a step ({share}) for {late.rank.name}"
-    )
+    answer = f"{takes}: {wait} {time_in_digits(late.waiting_ns)} ({share}) for {late.rank.name}"
     if late.state is None or late.more_ns < EXPLAINS * late.waiting_ns:
-        return f"{waits}; its report does not show what keeps it."
-    cause = next((one for one in late.rank.causes if (IDLE, one.cause) == late.state), None)
-    place = f", {_place(cause)}" if cause and _place(cause) else ""
-    what = f"{state_name(late.state, on_cpu=False)}{place}"
-    longer = time_in_digits(late.more_ns)
-    if late.more_ns < MOST_EXPLAINED * late.waiting_ns:
-        return f"{waits}, {longer} of it for longer work: {what}."
-    return f"{waits}, which takes {longer} longer: {what}."
+        return f"{answer}, whose report does not show why."
+    answer += f", {DOING.get(late.state[0], late.state[0])} {time_in_digits(late.more_ns)} longer"
+    details = detail_of(late.state)
+    cause = next((cause for cause in late.rank.causes if (IDLE, cause.cause) == late.state), None)
+    for place in _places(cause) if cause else ():
+        room = LONGEST_SENTENCE - cells(f"{answer} ({details}{place[0]}).")
+        if room >= LEAST_PLACE:
+            details += f"{place[0]}{fit(place[1], room)}"
+    return f"{answer} ({details})."
 
 
-def _other(job: Job, late: Late) -> RankStep:
-    return next(rank for rank in job.ranks if rank is not late.rank)
+def _places(cause: Cause) -> Iterator[tuple[str, str]]:
+    """Yield where most of a cause is, each place behind its preposition, the most telling first."""
+    if cause.after:
+        yield " after ", cause.after
+    if cause.function:
+        yield " in ", cause.function
+    elif cause.path and not is_step(cause.path[-1].replace("*", "0")):
+        yield " in ", str(label(cause.path[-1:]))
 
 
-def _place(cause: Cause) -> str:
-    parts = [f"most in {label(cause.path, 1)}"] if cause.path else []
-    parts += [f"in {cause.function}"] if cause.function else []
-    parts += [f"after {cause.after}"] if cause.after else []
-    return " ".join(parts)
-
-
-def _of_recording(late: Late) -> Iterator[str]:
-    """Yield how much of the waiting may come from recording, which slows one rank more than another."""
+def _of_recording(late: Late) -> str:
+    """Return how much of the waiting may come from recording, which slows one rank more than another, or ""."""
     if late.may_vanish:
-        yield f"That may be the recording's, which slows {late.rank.name}: without it, ranks may not wait."
-    elif late.of_recording_ns > MUCH_WAITING * late.rank.step_ns:
-        yield f"Up to {time_in_digits(late.of_recording_ns)} of that may be the recording's."
+        return f" The waiting may come from recording, which slows {late.rank.name}."
+    if late.of_recording_ns > MUCH_WAITING * late.rank.step_ns:
+        return f" Up to {time_in_digits(late.of_recording_ns)} of the waiting may come from recording."
+    return ""
 
 
 def table(job: Job) -> Table:
@@ -169,6 +169,7 @@ def table(job: Job) -> Table:
     left_out = len(job.ranks) - len(rows)
     more = f" {left_out} ranks between these." if left_out else ""
     caption = (CAPTION if knows_waiting else "communication: or waiting, with nothing to hide it.") + more
+    caption += _of_recording(job.late) if job.late else ""
     return Table("job", "A step of each rank, {unit}", columns, tuple(rows), caption)
 
 

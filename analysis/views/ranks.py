@@ -22,6 +22,7 @@ from . import job as job_view
 from .job import SOME, JobAnswer, named_by_rank, notes_of
 from .kernels import ranges_with_kernels
 from .modules import slowest
+from .overview import LINES_OF_RANKS
 from .rows import kernels_of, label, more, time_of, with_levels
 
 COMMUNICATION = "communication"
@@ -63,7 +64,8 @@ def ranks(
     differences = _different_runs(reports)
     of_job = None if differences else of_job
     tables = [] if of_job is None else [job_view.table(of_job.job), *fix_view.first(of_job.advice)]
-    if not (tables and is_short and not detail.whole):
+    is_screen = bool(tables) and is_short and not detail.whole
+    if not is_screen:
         tables += [_by_report(reports, together, summed=not differences), _spread(reports, detail.top)]
         tables += [] if differences else [ranges_with_kernels(together, detail)]
     else:
@@ -82,13 +84,14 @@ def ranks(
     ]
     device = headings.NO_GPU if "CPU" in units else headings.gpus(compared.values())
     heading = " · ".join(filter(None, (f"{len(reports)} of {len(ranked)} reports", device)))
-    accounting = () if differences else headings.accounting_of(together)
+    of_work = headings.unplaced if is_screen else headings.accounting_of
+    accounting = () if differences else of_work(together)
     document = headings.document(together.provenance, heading, tables, accounting, notes)
     if of_job is None:
         return document
     if detail.whole:
         return replace(document, promised=partial(_as_object, document, of_job))
-    return replace(document, verdict=job_view.sentences(of_job.job))
+    return replace(document, verdict=job_view.sentences(of_job.job), lines=LINES_OF_RANKS * is_screen)
 
 
 def _as_object(document: Document, of_job: JobAnswer) -> dict[str, Any]:

@@ -124,23 +124,21 @@ def _doing(doing: str, on_cpu: bool) -> str:
 
 
 def _of_gpus(facts: Facts) -> Iterator[str]:
-    """Yield how the time of a step is divided on several GPUs: the least and the most of each part."""
+    """Yield how long several GPUs do each thing in a step: all of them where they are alike, else the longest."""
     several = "CPUs" if facts.on_cpu else "GPUs"
-    yield f"{_takes(facts)} on {len(facts.gpus)} {several}."
     does = {COMPUTING: "computes for", OPERATORS: "runs operators for"}
-    does |= {COMMUNICATION: "communicates or waits, with nothing to hide it, for", IDLE: "is idle for"}
+    does |= {COMMUNICATION: "communicates or waits for", IDLE: "is idle for"}
+    parts = []
     for doing, words in does.items():
         least, most = facts.range_of(doing)
         low_ns, high_ns = least.time_ns(doing), most.time_ns(doing)
         if high_ns < SMALL * facts.time_ns:
             continue
-        low, high = time_in_digits(low_ns), time_in_digits(high_ns)
         if high_ns - low_ns <= ALIKE * facts.time_ns:
-            share = _percent(high_ns, facts.time_ns)
-            yield f"Each {words} {f'{low} to {high}' if low != high else high} ({share})."
+            parts.append(f"each {words} {_part(high_ns, facts.time_ns)}")
         else:
-            share = _percent(high_ns, most.step_ns)
-            yield f"{most.name} {words} {high} ({share}), {least.name} for {low}."
+            parts.append(f"{most.name} {words} {_part(high_ns, most.step_ns)}")
+    yield f"{_takes(facts)} on {len(facts.gpus)} {several}: {', '.join(parts)}."
 
 
 def _unrecorded(facts: Facts) -> Iterator[str]:

@@ -8,6 +8,7 @@ from nvtx_kernels.analysis import kernels, view
 from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page.contents import contents
 
+from nvtx_kernels import __main__ as command
 from tests.analysis.making import checks
 from tests.analysis.making.bundled import SHARED, needs_shared
 from tests.analysis.making.jobs import recorded_job
@@ -59,7 +60,8 @@ def test_the_ranks_wait_for_the_one_that_comes_last_though_clocks_are_an_hour_ap
     assert (account["late"]["kind"], account["steps_counted"]) == ("idle", STEPS)
     waits = {gpu["rank"]: gpu["waiting_ns"] for gpu in account["gpus"]}
     assert waits == {f"rank {number}": 0 if number == late else 6_000_000 for number in range(count)}
-    assert f"6.00 ms a step (61%) for rank {late}" in said(*paths)
+    others = "rank 0 waits" if count == 2 else f"the other {late} ranks wait"
+    assert f"A step takes 9.88 ms while recorded: {others} 6.00 ms (61%) for rank {late}, idle" in said(*paths)
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -70,12 +72,12 @@ def test_the_parts_of_a_rank_add_up_to_its_step(tmp_path, number):
 
 def test_a_rank_that_computes_longer_is_late_by_that(tmp_path):
     paths = rank(tmp_path, 0, 1_500_000), rank(tmp_path, 1, 8_000_000, computes=7_900_000)
-    assert "Rank 0 waits 6.50 ms a step (66%) for rank 1, which takes 6.90 ms longer: compute" in said(*paths)
+    assert "rank 0 waits 6.50 ms (66%) for rank 1, computing 6.90 ms longer (" in said(*paths)
 
 
 def test_ranks_that_arrive_together_wait_for_none(tmp_path):
     shown = said(rank(tmp_path, 0, 2_000_000), rank(tmp_path, 1, 2_100_000))
-    assert "No rank waits long for another: 100 µs a step at most." in shown
+    assert "no rank waits long for another, 100 µs at most." in shown
 
 
 def test_the_page_of_ranks_says_who_waits_as_the_terminal_does(tmp_path):
@@ -116,6 +118,16 @@ def test_notes_are_said_once_and_ranks_have_numbers_in_every_answer(tmp_path):
 
 
 @needs_shared
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_the_first_screen_of_ranks_has_30_lines_and_its_answer_two(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    folder = SHARED / "failing" / "traces" / "torchtitan_names"
+    shown = checks.said(command, "rank", folder)[1].splitlines()
+    assert len(shown) <= 30
+    assert len(" ".join(shown[2 : shown.index("", 2)])) <= 2 * 80
+
+
+@needs_shared
 def test_a_folder_of_a_trainers_names_is_one_job():
     folder = SHARED / "failing" / "traces" / "torchtitan_names"
-    assert "Rank 1 waits 5.58 ms a step (30%) for rank 0" in said(folder)
+    assert "rank 1 waits 5.58 ms (30%) for rank 0, idle 1.09 ms longer (data loading in enumerate(" in said(folder)
