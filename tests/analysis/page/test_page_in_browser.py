@@ -3,6 +3,9 @@
 import re
 
 import pytest
+from nvtx_kernels.analysis.opened import opened
+from nvtx_kernels.analysis.page import as_html
+from nvtx_kernels.analysis.page.contents import contents
 
 from tests.analysis.making.browsing import CHROMIUM, DRIVER, MISSING
 from tests.analysis.making.building import Launch, Range, Work, build
@@ -110,6 +113,22 @@ def test_a_change_selects_its_kernels_and_shows_them_in_the_step(driver, h200, n
     assert shown.text("#chips button") == f"{number + 1}. {change['saves']}"
     assert shown.state()["change"] == change["key"]
     assert shown.complaints() == []
+
+
+def test_a_change_without_kernels_of_its_own_is_no_button(tmp_path, driver):
+    of_report = contents([opened(H200)])
+    waits, *others = of_report.reports[0]["fix"]["changes"]
+    waits["rows"] = []
+    path = tmp_path / "page.html"
+    path.write_text(as_html.present(of_report), encoding="utf-8")
+    shown = Page(driver, path)
+    tags = shown.do("return [...document.querySelectorAll('.fix li > *')].map((row) => row.tagName)")
+    assert tags == ["DIV", *["BUTTON"] * len(others)]
+    assert shown.texts(".fix li b")[0] == waits["saves"]
+    marks = "return [...document.querySelectorAll('.fix li b')].map((b) => getComputedStyle(b, '::after').content)"
+    assert shown.do(marks) == ["none", *['" ▸"'] * len(others)]
+    shown.click(".fix li div")
+    assert shown.state() == {}
 
 
 def test_kernels_are_filtered_by_phase_category_and_name(steps):
