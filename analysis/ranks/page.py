@@ -7,6 +7,7 @@ from html import escape
 
 import numpy as np
 
+from ..document import without_commands
 from ..presenters import as_html
 from ..support.text import printable
 from ..support.units import share_text, time_text
@@ -37,7 +38,7 @@ def ranks_page(ranks: Ranks) -> str:
     head = f'<meta name=generator content="{as_html.PAGE}"><meta charset=utf-8>'
     head += f'<meta name=viewport content="width=device-width"><title>{title}</title>'
     notes = "".join(f"<p>{escape(printable(note))}</p>\n" for note in document.notes)
-    tables = as_html.fragment(replace(document, notes=()))
+    tables = as_html.fragment(replace(without_commands(document), notes=()))
     body = f"<h1>Ranks by step</h1>\n{notes}{heat_map(ranks)}\n<div class=scrolls>{tables}</div>"
     return f"<!DOCTYPE html>\n<html lang=en>{head}<style>{STYLE}</style>\n{body}\n</html>\n"
 
