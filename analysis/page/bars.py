@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..measures.fix_list import REPLAY, Fix, Fixes
+from ..measures.job import Job, RankStep
 from ..report import Report
-from ..report.account import COMMUNICATION, COMPUTE, COPY, IDLE, OPERATORS, Cause, GpuAccount
+from ..report.account import COMMUNICATION, COMPUTE, COPY, IDLE, OPERATORS, Cause, GpuAccount, State
 from ..support.text import fit
 from ..support.units import share_text, time_in_digits
 from ..views import evidence, fix, headings
@@ -20,6 +21,8 @@ KINDS = (COMPUTE, OPERATORS, COMMUNICATION, COPY, IDLE)
 #: What takes less than this share of a step is one part with the others of its kind.
 SMALL = 0.002
 MAX_STEPS = 150
+#: The rule of a late rank, and those of what ranks wait for in collectives.
+STRAGGLER, OF_COLLECTIVES = "straggler", ("early_reduction", "read_values")
 
 
 def bars(report: Report) -> dict[str, Any] | None:
@@ -96,8 +99,37 @@ def fix_first(advice: Fixes, rows: WorkRows, tree: PathTree) -> dict[str, Any] |
     for number, each in enumerate(advice.fixes, 1):
         named = [label(tree.apart(path)[-2:]) for path in each.where[:1]]
         where = [line.called for line in each.lines[:2]] or named
-        changes.append(_change(advice, number, each, where) | {"rows": rows.of_fix(each)})
+        changes.append(_change(advice, number, each, where) | {"rows": rows.of_fix(each), "part": ""})
     return {"title": fix.title(advice), "caption": fix.caption(advice), "changes": changes}
+
+
+def fix_job(job: Job, advice: Fixes) -> dict[str, Any] | None:
+    """Return the changes to make first in a job, each with the part of a rank's step that it is of, if known.
+
+    `report` is the place of that rank's report. None without changes.
+    """
+    if not advice.fixes:
+        return None
+    changes = []
+    for number, each in enumerate(advice.fixes, 1):
+        where = [line.called for line in each.lines[:2]]
+        rank, state = _late_part(job) if each.rule == STRAGGLER else _waiting_part(job, each.rule)
+        selects = {"report": job.ranks.index(rank), "part": part_key(*state) if state else "", "rows": []}
+        changes.append(_change(advice, number, each, where) | selects)
+    return {"title": fix.title(advice), "caption": fix.caption(advice), "changes": changes}
+
+
+def _late_part(job: Job) -> tuple[RankStep, State | None]:
+    """Return what the late rank does longer than the others."""
+    return (job.late.rank, job.late.state) if job.late else (job.ranks[0], None)
+
+
+def _waiting_part(job: Job, rule: str) -> tuple[RankStep, State | None]:
+    """Return the communication of the rank that has the most of it, for a rule of collectives."""
+    rank = max(job.ranks, key=lambda rank: rank.kind_ns(COMMUNICATION))
+    states = [state for state in rank.states_ns if state[0] == COMMUNICATION]
+    longest = max(states, key=lambda state: rank.states_ns[state], default=None)
+    return rank, longest if rule in OF_COLLECTIVES else None
 
 
 def _change(advice: Fixes, number: int, each: Fix, where: Sequence[str]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ..views.headings import worded
 from ..views.overview import overview
 from ..views.registry import Subject
 from ..views.verdict import verdict
-from .bars import bars, fix_first, heading, provenance, step_bars
+from .bars import bars, fix_first, fix_job, heading, provenance, step_bars
 from .roofline import counted_rows, roofline
 from .sections import memory_curve, sections, tables_of
 from .timeline import timeline
@@ -74,12 +74,13 @@ def _job(answers: Sequence[Opened]) -> job.JobAnswer | None:
 
 
 def _ranks(of_job: job.JobAnswer) -> dict[str, Any]:
-    """Return who waits for whom in a job, and what to change in it: the sentence and tables of its page."""
-    tables = (job.table(of_job.job), *fix.first(of_job.advice))
+    """Return who waits for whom in a job, and what to change in it: the sentence, list and table of its page."""
     return {
         "title": "Ranks",
         "answer": job.sentences(of_job.job),
-        "tables": tables_of(Document(heading="", tables=tables)),
+        "names": [rank.name for rank in of_job.job.ranks],
+        "fix": fix_job(of_job.job, of_job.advice),
+        "tables": tables_of(Document(heading="", tables=(job.table(of_job.job),))),
     }
 
 
@@ -173,7 +174,11 @@ def difference(a: Report, b: Report, sides: tuple[Side, Side] = ((), ())) -> dic
     try:
         comparison = compare(a, b, sides=sides)
     except ReportError as error:
-        return {"title": "Differences", "answer": str(error), "tables": []}
+        return _changed(str(error), [])
     by_kernel = compared(comparison, detail=WITHOUT_SCRIPT, by="kernel")
     tables = tables_of(compared(comparison, detail=WITHOUT_SCRIPT)) + tables_of(by_kernel)
-    return {"title": "Differences", "answer": answer(comparison).sentence, "tables": tables}
+    return _changed(answer(comparison).sentence, tables)
+
+
+def _changed(sentence: str, tables: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"title": "Differences", "answer": sentence, "names": [], "fix": None, "tables": tables}

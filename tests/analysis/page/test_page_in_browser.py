@@ -1,6 +1,7 @@
 """The page in a real headless Chromium: one selection for everything, light and dark, and nothing loaded."""
 
 import re
+from functools import partial
 
 import pytest
 from nvtx_kernels.analysis.opened import opened
@@ -10,8 +11,10 @@ from nvtx_kernels.analysis.page.contents import contents
 from tests.analysis.making.browsing import CHROMIUM, DRIVER, MISSING
 from tests.analysis.making.building import Launch, Range, Work, build
 from tests.analysis.making.bundled import DATA
+from tests.analysis.making.jobs import recorded_job
 from tests.analysis.making.made_reports import two_steps
 from tests.analysis.making.shown_page import Page, drawn, numbers, page
+from tests.analysis.measures.test_job_rules import pausing
 from tests.analysis.page.test_page import wide
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING)
@@ -125,10 +128,25 @@ def test_a_change_without_kernels_of_its_own_is_no_button(tmp_path, driver):
     tags = shown.do("return [...document.querySelectorAll('.fix li > *')].map((row) => row.tagName)")
     assert tags == ["DIV", *["BUTTON"] * len(others)]
     assert shown.texts(".fix li b")[0] == waits["saves"]
-    marks = "return [...document.querySelectorAll('.fix li b')].map((b) => getComputedStyle(b, '::after').content)"
-    assert shown.do(marks) == ["none", *['" ▸"'] * len(others)]
+    marks = (
+        "return [...document.querySelectorAll('.fix li b')].map((b) => getComputedStyle(b, '::before').content)"
+    )
+    assert shown.do(marks) == ["none", *['"▸"'] * len(others)]
     shown.click(".fix li div")
     assert shown.state() == {}
+
+
+def test_a_change_of_a_job_selects_what_the_late_rank_does_longer(tmp_path, driver):
+    paths = recorded_job(tmp_path, partial(pausing, late=(1,)), 2)
+    shown = Page(driver, page(tmp_path / "page.html", *paths))
+    bars = shown.texts("#differences [data-report] > .scope")
+    assert [text.split(":")[0] for text in bars] == ["A rank 0", "B rank 1"]
+    button = "#differences .fix button"
+    assert "rank 1" in shown.text(button)
+    shown.click(button)
+    assert shown.state() == {"report": "1", "part": "idle host code"}
+    assert shown.do("return document.querySelector(arguments[0]).getAttribute('aria-pressed')", button) == "true"
+    assert shown.complaints() == []
 
 
 def test_kernels_are_filtered_by_phase_category_and_name(steps):
