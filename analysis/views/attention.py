@@ -147,11 +147,6 @@ def no_work(phase: str, ranges: str) -> str:
     return NO_WORK.format(phase, ranges) + (ONLY_FORWARD if phase == BACKWARD else "")
 
 
-def is_counted(report: Report) -> bool:
-    """Return whether FLOPs are counted, and not stated by the run for its model's sizes."""
-    return not isinstance(report.provenance.run.get("flops"), Mapping)
-
-
 def why_no_flops(whole: Report, parts: Iterable[Part]) -> list[str]:
     """Return, if a matmul or softmax has no FLOPs, in a sentence why, and what to do; `whole` has all phases."""
     lacking = [part for part in parts if part.flops is None and part.name in (SOFTMAX, FUSED, *MATMULS)]

@@ -27,8 +27,8 @@ RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
 SOME = 6
 #: Up to this number of ranks each has a row; of more, those that wait least, in the middle and longest have.
 MOST_RANKS = 8
-#: The shares of the waiting from which the late rank's longer work is named, and explains it.
-EXPLAINS, MOST_EXPLAINED = 0.1, 0.5
+#: The share of the waiting from which the late rank's longer work is named.
+EXPLAINS = 0.1
 #: What a rank does longer than others, by its kind.
 DOING = {COMPUTE: "computing", COPY: "copying", IDLE: "idle"}
 #: So many cells the answer has, two lines of 80; and a place in it at least.

@@ -13,7 +13,6 @@ from .rows import RANKED, common_length, label, share, time_of
 FIRST = 3
 #: The least share of the time that is worth a row.
 SMALLEST = 0.01
-FORWARD_AND_BACKWARD = ("forward", "backward")
 
 
 def slowest(report: Report) -> Table:

@@ -71,4 +71,3 @@ function withUnit(ns) {
 // Colours are the style sheet's, so that they follow light and dark.
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const toneName = (tone) => tone.replaceAll(" ", "-");
-const phaseTone = (phase) => toneName(phase);
