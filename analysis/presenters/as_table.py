@@ -31,6 +31,8 @@ LEAST_FILE = 16
 BARS = (cell_text.BAR, 24, 16, 8, 4)
 #: What a note says after its first sentence.
 FIRST_SENTENCE = re.compile(r"(?<=\.)(?<!\b[a-z]\.) (?=[A-Z]).*", re.DOTALL)
+#: How a terminal is told of colours.
+COLOURS = re.compile(r"\x1b\[[\d;]*m")
 #: The least width of text that may be broken; it gets what the other columns leave.
 PROSE = 30
 
@@ -52,7 +54,7 @@ def present(document: Document, *, width: int = 80, color: bool = False, full_na
 
 def _lines(text: str, width: int) -> int:
     """Return how many lines a terminal needs for a text, with those that it breaks."""
-    return sum(max(1, -(-cells(line) // width)) for line in text.splitlines())
+    return sum(max(1, -(-cells(line) // width)) for line in COLOURS.sub("", text).splitlines())
 
 
 def _shorter(document: Document) -> Document | None:

@@ -180,5 +180,7 @@ def test_a_screen_of_few_lines_loses_rows_then_reasons_then_empty_lines_and_no_c
     assert [drawn[lines].count("r8") for lines in (0, 13)] == [1, 0]
     assert ["Change it." in drawn[lines] for lines in (13, 12, 10)] == [True, False, False]
     assert [drawn[lines].count("\n\n") for lines in (12, 10)] == [2, 0]
+    coloured = as_table.present(replace(document, lines=12), width=40, color=True)
+    assert as_table.COLOURS.sub("", coloured) == drawn[12]
     for text in drawn.values():
         assert text.endswith(f"More: {commands[0]}\n  {commands[1]} · {commands[2]}\n")
