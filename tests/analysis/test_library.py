@@ -75,8 +75,8 @@ def test_shown_is_the_overview_of_the_command(trace, capsys):
     analysis.rank(trace, per_step=True).show(width=80)
     shown = capsys.readouterr().out.splitlines()
     assert kernels.main([str(REPORT), "--per-step"], prog="nvtx-kernels rank") == 0
-    typed = capsys.readouterr().out.splitlines()  # which also says what to type next, in place of a row
-    assert (typed[: len(shown) - 1], typed[-1][:5]) == (shown[:-1], "More:")
+    *typed, empty, more, _ = capsys.readouterr().out.splitlines()  # what to type next is in place of rows
+    assert (typed, empty, more[:5]) == (shown[: len(typed)], "", "More:")
 
 
 def records(frames):
