@@ -141,18 +141,20 @@ class Document:
     lines: int = 0
 
 
-#: What text says to type on a command line: an option for more rows, and another view.
-_MORE_ROWS, _VIEW = re.compile(r": --top \d+(?: shows them)?(?=\.)"), re.compile(r"`nvtx-kernels view (\w+)`")
+#: What text says to type on a command line: an option for more, and another view.
+_OPTION = re.compile(r": --top \d+(?: shows them)?(?=\.)| \(--[\w-]+ counts it\)|, such as --unrecorded-step \w+")
+_VIEW = re.compile(r"`nvtx-kernels view (\w+)`")
 
 
 def without_commands(document: Document) -> Document:
     """Return a document for a page or a notebook, where there is no command line to type on."""
 
     def reworded(text: str) -> str:
-        return _VIEW.sub(r"the view \1", _MORE_ROWS.sub("", text))
+        return _VIEW.sub(r"the view \1", _OPTION.sub("", text))
 
     tables = tuple(replace(table, caption=reworded(table.caption)) for table in document.tables)
-    return replace(document, tables=tables, notes=tuple(map(reworded, document.notes)), next=())
+    accounting, notes = (tuple(map(reworded, texts)) for texts in (document.accounting, document.notes))
+    return replace(document, tables=tables, accounting=accounting, notes=notes, next=())
 
 
 def seen_by(reader: Reader, table: Table) -> Table:

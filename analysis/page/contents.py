@@ -109,6 +109,7 @@ def _report(opened: Opened) -> dict[str, Any]:
     picture = roofline(counted_ranges, peak_for(whole.provenance.gpus, counts.peaks if counts else {}), tree)
     unit, bar = time_unit([rows.total_ns / per]), bars(whole)
     advice = fix_first(opened.fixes, rows, tree)
+    counted = without_commands(Document("", (), headings.accounting_of(report), whole.notes))
     return {
         "heading": heading(report),
         "answer": verdict(report) + fix.unsure(opened.fixes),
@@ -119,8 +120,8 @@ def _report(opened: Opened) -> dict[str, Any]:
         "memory": memory_curve(opened.counted, include_warm_up=whole.warm_up_included),
         "step_bars": step_bars(whole),
         "without_script": _without_script(report),
-        "accounting": [worded(line, whole.provenance) for line in headings.accounting_of(report)],
-        "notes": [fit(note, LONGEST_KERNEL) for note in whole.notes],
+        "accounting": [worded(line, whole.provenance) for line in counted.accounting],
+        "notes": [fit(note, LONGEST_KERNEL) for note in counted.notes],
         "provenance": provenance(whole),
         "data": {
             "per": per,

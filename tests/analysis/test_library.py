@@ -146,9 +146,14 @@ def test_steps_decide_what_library_page_and_agent_count(tmp_path):
     assert [row[1] for row in agent] == [*nk.idle(path, per_step=None)["limits"]["time_ns"]]
 
 
-def test_a_notebook_is_told_nothing_to_type_on_a_command_line(trace):
-    for answer in (analysis.rank(trace, per_step=True), nk.idle(trace), nk.agreement(trace)):
-        assert "--top" not in answer._repr_html_()
+def test_a_notebook_is_told_nothing_to_type_on_a_command_line(trace, tmp_path):
+    ranges = [Range("warm-up", 0, 90), Range("step", 100, 190), Range("step", 200, 290)]
+    path = build(tmp_path, ranges=ranges, **launched((10, 20), (110, 120), (210, 220)))
+    answers = [analysis.rank(trace, per_step=True), nk.idle(trace), nk.agreement(trace)]
+    answers += [nk.fixes(trace), nk.idle(path, per_step=True)]
+    assert "of warm-up" in answers[-1]._repr_html_()
+    for answer in answers:
+        assert not re.search(r"--[a-z]", answer._repr_html_())
         assert "nvtx-kernels view" not in answer._repr_html_()
     assert "the view idle shows why the GPU is idle" in nk.agreement(trace)._repr_html_()
 
