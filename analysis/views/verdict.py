@@ -135,7 +135,9 @@ def _of_gpus(facts: Facts) -> Iterator[str]:
         if high_ns < SMALL * facts.time_ns:
             continue
         if high_ns - low_ns <= ALIKE * facts.time_ns:
-            parts.append(f"each {words} {_part(high_ns, facts.time_ns)}")
+            low = time_in_digits(low_ns)
+            least_of_all = f"{low} to " * (low != time_in_digits(high_ns))
+            parts.append(f"each {words} {least_of_all}{_part(high_ns, facts.time_ns)}")
         else:
             parts.append(f"{most.name} {words} {_part(high_ns, most.step_ns)}")
     yield f"{_takes(facts)} on {len(facts.gpus)} {several}: {', '.join(parts)}."
