@@ -6,9 +6,9 @@
     ├ at most a third apart ─────────────────────────────────► these are outlying: the others count
     └ else ──────────────────────────────────────────────────► they vary: all count
 
-A process warms up in its first step: one that takes 20% longer than usual is apart, but not part of that third. It
-is unknown, and not counted, if nothing shows when its time began: no step is before it, and its range leaves out what
-lies between two steps.
+A process warms up in its first step: one that takes 20% longer than usual is apart, but not part of that third.
+It is unknown, and not counted, if nothing shows when its time began: no step is before it, and its range leaves
+out what lies between two steps.
 """
 
 from __future__ import annotations

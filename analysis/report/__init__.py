@@ -9,9 +9,10 @@ up exactly: over phases, over ranges and over reports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from operator import sub
+from functools import reduce
+from operator import add, attrgetter, sub
 from typing import Any, TypeVar
 
 from ..errors import ReportError
@@ -184,25 +185,46 @@ def per_step(report: Report) -> Report:
         )
     counted = report.counted or report
 
-    def divide(row: Row) -> Row:
-        values = ((name, getattr(row, name)) for name in row.__dataclass_fields__)
-        divided: Row = type(row)(
-            *(quotient(value, report.counted_steps) if _is_sum(name, value) else value for name, value in values)
-        )
-        return divided
-
+    steps = report.counted_steps
     return replace(
         report,
-        totals=divide(counted.totals),
-        phases=tuple(map(divide, counted.phases)),
-        ranges=tuple(map(divide, counted.ranges)),
-        kernels=tuple(map(divide, counted.kernels)),
-        outside=tuple(map(divide, counted.outside)),
+        totals=_divided([counted.totals], steps)[0],
+        phases=_divided(counted.phases, steps),
+        ranges=_divided(counted.ranges, steps),
+        kernels=_divided(counted.kernels, steps),
+        outside=_divided(counted.outside, steps),
         per_step=True,
         warm_up_ns=int(report.totals.excluded_ns),
         no_launch_ns=int(sum(row.total_ns for row in report.outside if row.reason == NO_LAUNCH)),
         counted=None,
     )
+
+
+def _divided(rows: Sequence[Row], steps: int) -> tuple[Row, ...]:
+    columns = _columns(rows)
+    for name, values in columns.items():
+        if name not in _PER_LAUNCH:
+            columns[name] = [quotient(value, steps) if _is_number(value) else value for value in values]
+    return _rows_like(rows, columns)
+
+
+def under_paths(rows: Sequence[Row], named: Callable[[Path], Path]) -> tuple[Row, ...]:
+    """Return rows under the paths that `named` gives for theirs."""
+    columns = _columns(rows)
+    columns["path"] = [named(path) for path in columns.get("path", ())]
+    return _rows_like(rows, columns)
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, Sequence[Any]]:
+    """Return the values of each field of some rows of one type; of many rows, it is made faster than they are."""
+    if not rows:
+        return {}
+    names = rows[0].__dataclass_fields__
+    return dict(zip(names, zip(*map(attrgetter(*names), rows), strict=True), strict=True))
+
+
+def _rows_like(rows: Sequence[Row], columns: Mapping[str, Sequence[Any]]) -> tuple[Row, ...]:
+    return tuple(map(type(rows[0]), *columns.values())) if rows else ()
 
 
 def merged(reports: Sequence[Report], name: str) -> Report:
@@ -260,32 +282,34 @@ def in_one_spelling(reports: Sequence[Report]) -> list[Report]:
 
 def added(rows: Iterable[Row], keys: Sequence[str]) -> tuple[Row, ...]:
     """Add up the rows that have the same keys; of times per launch, keep the shortest and the longest."""
-    sums: dict[tuple[Any, ...], Row] = {}
+    groups: dict[Any, list[Row]] = {}
+    key_of = attrgetter(*keys) if keys else lambda _: ()
     for row in rows:
-        key = tuple(getattr(row, name) for name in keys)
-        if before := sums.get(key):  # `replace` takes twice as long
-            row = type(row)(*(_combined(name, before, row) for name in row.__dataclass_fields__))
-        sums[key] = row
-    return tuple(sums.values())
+        groups.setdefault(key_of(row), []).append(row)
+    return tuple(group[0] if len(group) == 1 else _sum_of(group) for group in groups.values())
 
 
-def _combined(name: str, a: Any, b: Any) -> Any:
-    value_a = getattr(a, name)
-    value_b = getattr(b, name)
-    if type(value_a) is str or (type(value_a) is tuple and value_b is not None):  # most are keys
-        return value_a
-    if name in _PER_LAUNCH:
-        return min(value_a, value_b) if name == "min_ns" else max(value_a, value_b)
-    if value_a is None or value_b is None:
+def _sum_of(rows: Sequence[Row]) -> Row:
+    combined: Row = type(rows[0])(*(_combined(name, values, rows) for name, values in _columns(rows).items()))
+    return combined
+
+
+def _combined(name: str, values: Sequence[Any], rows: Sequence[Row]) -> Any:
+    """Return the value of a field, given its values of some rows; a text, or a path, is that of the first."""
+    if None in values:
         # A span that linked work does not have, the whole has not either; one of no work at all adds nothing.
-        absent = any(getattr(row, name) is None and row.inclusive_work_ns for row in (a, b))
-        return None if absent else value_b if value_a is None else value_a
-    return value_a + value_b if _is_sum(name, value_a) else value_a
+        if any(value is None and row.inclusive_work_ns for value, row in zip(values, rows, strict=True)):
+            return None
+        values = [value for value in values if value is not None]
+    if name in _PER_LAUNCH:
+        return min(values) if name == "min_ns" else max(values)
+    if values and _is_number(values[0]):
+        return reduce(add, values)  # `sum` of fractions depends on Python's version
+    return values[0] if values else None
 
 
-def _is_sum(name: str, value: Any) -> bool:
-    is_number = type(value) is int or isinstance(value, float)  # a truth value does not count
-    return is_number and name not in _PER_LAUNCH
+def _is_number(value: Any) -> bool:
+    return type(value) is int or isinstance(value, float)  # a truth value does not count
 
 
 def in_tree_order(rows: Iterable[RangeRow]) -> tuple[RangeRow, ...]:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ..document import Detail
 from ..errors import ReportError
-from ..report import Path, Report, added, in_tree_order
+from ..report import Path, Report, added, in_tree_order, under_paths
 from ..trace import Provenance
 from ..vocabulary import PATH_SEPARATOR, some_of
 from ..vocabulary.modules import ModuleName, Naming, agreed, naming
@@ -102,12 +102,10 @@ def renamed(report: Report, naming: Naming | None = None) -> Report:
     named = naming or naming_of(report)
     if named is tuple:
         return report
-    ranges = (replace(row, path=named(row.path)) for row in report.ranges)
-    kernels = (replace(row, path=named(row.path)) for row in report.kernels)
     return replace(
         report,
-        ranges=in_tree_order(added(ranges, ("path", "phase"))),
-        kernels=added(kernels, ("path", "phase", "kind", "kernel")),
+        ranges=in_tree_order(added(under_paths(report.ranges, named), ("path", "phase"))),
+        kernels=added(under_paths(report.kernels, named), ("path", "phase", "kind", "kernel")),
     )
 
 

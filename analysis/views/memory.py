@@ -9,7 +9,7 @@ from ..document import Column, Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures import memory as measures
 from ..measures.memory import Memory, RangeMemory
-from ..report import Report, added, tree_order
+from ..report import Report, added, tree_order, under_paths
 from ..summary.selection import naming_for, naming_of, path_matcher
 from ..support.units import bytes_text
 from ..vocabulary import some_of
@@ -127,7 +127,7 @@ def _ranges(subject: Subject, memory: Memory, naming: Naming) -> Table:
         sums = (row.allocations, row.allocated_bytes, row.kept_bytes, row.freed_bytes)
         return *(per_step(report, value) for value in sums), row.peak_bytes
 
-    named = added((replace(row, path=naming(row.path)) for row in memory.ranges), ("path", "phase"))
+    named = added(under_paths(memory.ranges, naming), ("path", "phase"))
     order = tree_order([(row.path, (row.allocated_bytes,)) for row in named if row.path])
     rows = sorted((row for row in named if row.path), key=lambda row: (order(row.path), row.phase))
     outside = [row for row in named if not row.path]
