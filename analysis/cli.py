@@ -87,25 +87,31 @@ def add_range_rules(parser: argparse.ArgumentParser) -> Any:
     """Add the options that choose what counts as a range; return their group."""
     rules = parser.add_argument_group("what counts as a range")
     rules.add_argument(
-        "--domain", action="append", default=[], metavar="NAME", help="only this NVTX domain (several)"
+        "--domain",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="count only the ranges of this NVTX domain (several)",
     )
     rules.add_argument(
         "--operators",
         choices=("auto", "keep", "hide"),
         default="auto",
-        help="PyTorch's operator ranges: hidden inside other ranges (auto), always shown, or never",
+        help="ranges of PyTorch's operators: as ranges where no other range is around them (auto), always (keep), "
+        "or never (hide)",
     )
     rules.add_argument(
         "--step",
         default="",
         metavar="NAME",
-        help="name of the steps' ranges, if not step or iteration, with * and ?",
+        help="name of the ranges that are steps, if it is not step or iteration; * and ? stand for any characters",
     )
     rules.add_argument(
         "--steps-by",
         choices=("named", "updates", "ranges", "repetition"),
-        help="what may tell the steps: ranges called so alone, or also an optimizer's updates, other ranges that "
-        "repeat, and the repetition of the kernels (all; with --fail-on all but repetition)",
+        help="what may show where steps begin, each with those before it: named, ranges with the name of a step; "
+        "updates, the optimizer's updates; ranges, other ranges that repeat; repetition, kernels that repeat (the "
+        "default; with --fail-on: ranges)",
     )
     rules.add_argument(
         "--phase-names",
@@ -113,7 +119,8 @@ def add_range_rules(parser: argparse.ArgumentParser) -> Any:
         default=[],
         type=_phase_names,
         metavar="PHASE=NAME,…",
-        help="names of the phases' ranges, if not the usual ones, such as forward='fit *',backward=bp",
+        help="names of the ranges that are phases, if they are not the usual ones, such as "
+        "forward='fit *',backward=bp",
     )
     add_beside(rules)
     return rules
@@ -125,14 +132,14 @@ def add_beside(group: Any) -> None:
         "--capture",
         type=Path,
         metavar="TRACES",
-        help="traces taken while CUDA graphs were captured: names the modules of graph kernels; or a file of "
-        "dump_kernel_py_stacks: names their Python functions",
+        help="PyTorch's traces of the capture of CUDA graphs: places the graphs' kernels in modules; or a file of "
+        "dump_kernel_py_stacks: places them in Python functions",
     )
     group.add_argument(
         "--names",
         type=Path,
         metavar="FILE",
-        help="the file that nk.names(model) wrote: names of modules for a PyTorch trace with stacks",
+        help="the file that nk.names(model) wrote: names the modules in a PyTorch trace with stacks",
     )
 
 
@@ -141,7 +148,7 @@ def add_own_functions(group: Any) -> None:
     group.add_argument(
         "--own-functions",
         action="store_true",
-        help="with --by function: only the program's own functions, not those of folders named like a library",
+        help="with --by function: leave out the functions of libraries",
     )
 
 

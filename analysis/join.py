@@ -19,7 +19,7 @@ NEXT = "Next: nvtx-kernels {0}, or: sqlite3 {0} 'SELECT * FROM kernels LIMIT 5'"
 
 def parser(prog: str = "python -m analysis.join") -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = CommandParser(prog=prog, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(prog=prog, description=__doc__)
     parser.add_argument("report", type=Path, help="an nsys export, a .nsys-rep, a recording or a PyTorch trace")
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="FILE", help="the file, such as r.sqlite"

@@ -1,4 +1,4 @@
-"""Rank the GPU kernels of each NVTX range of a report."""
+"""Show where a report's time goes, by phase, module and kernel, and what to change."""
 
 from __future__ import annotations
 
@@ -72,11 +72,12 @@ def parser(prog: str = AS_MODULE) -> argparse.ArgumentParser:
     add_own_functions(part)
     part.add_argument("--view", action=Removed, use="nvtx-kernels view {} …")
     add_unrecorded_step(part)
-    add_range_rules(parser).add_argument(
+    part.add_argument(
         "--like-nsys",
         action="store_true",
         help="count like `nsys stats`: only the launching thread's ranges, by name",
     )
+    add_range_rules(parser)
     shape = add_shape(parser)
     shape.add_argument("--no-cache", action="store_true", help=argparse.SUPPRESS)  # without effect since 0.3
     add_scheduler(shape)
@@ -90,9 +91,15 @@ def add_part(parser: argparse.ArgumentParser, *, takes_range: bool = True) -> An
         part.add_argument(
             "--range",
             metavar="PATTERN",
-            help="only these ranges: a name, 'attention > softmax', or a module (layers.3.mlp)",
+            help="only these: a name, 'attention > softmax', layers.3.mlp",
         )
-    part.add_argument("--phase", action="append", choices=PHASES, help="only this phase (several)")
+    part.add_argument(
+        "--phase",
+        action="append",
+        choices=PHASES,
+        metavar="PHASE",
+        help=f"{', '.join(PHASES[:-1])} or {PHASES[-1]} (several)",
+    )
     part.add_argument(
         "--top",
         type=positive,
@@ -104,7 +111,7 @@ def add_part(parser: argparse.ArgumentParser, *, takes_range: bool = True) -> An
         "--per-step",
         action="store_true",
         default=None,
-        help="means of a measured step (the default of tables, if the report has steps)",
+        help="means of a measured step (the default of tables)",
     )
     over.add_argument(
         "--totals", dest="per_step", action="store_false", help="sums (the default of csv, json and parquet)"

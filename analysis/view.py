@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 def parser(prog: str = "python -m analysis.view") -> argparse.ArgumentParser:
     """Return the parser of all views, each with options of its own."""
-    parser = CommandParser(prog=prog, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(prog=prog, description=__doc__)
     views = parser.add_subparsers(title="views (each has --help)", dest="view", metavar="NAME", required=True)
     for name, view in VIEWS.items():
         _add_options(views.add_parser(name, help=view.question, **_described(name)), name)
@@ -46,8 +46,7 @@ def parser(prog: str = "python -m analysis.view") -> argparse.ArgumentParser:
 
 def _described(name: str) -> dict[str, Any]:
     """Return the texts above and below the options in a view's help."""
-    formatter = argparse.RawDescriptionHelpFormatter
-    return {"description": VIEWS[name].question, "epilog": help_text(name), "formatter_class": formatter}
+    return {"description": VIEWS[name].question, "epilog": help_text(name)}
 
 
 def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
@@ -82,7 +81,7 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
         part.add_argument(
             "--launches",
             action="store_true",
-            help="also how long after its launch call the work of each phase starts",
+            help="also the lag from launch calls to their work",
         )
     if name == "fix":
         add_unrecorded_step(part)

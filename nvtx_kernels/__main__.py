@@ -1,8 +1,8 @@
 """Where does your training step spend its time? This shows it for every module: forward, backward and optimizer.
 
-nvtx-kernels report.sqlite    where the time goes, and what to change: start here
-nvtx-kernels train.py         record a program that you can run, without changing it
-nvtx-kernels open report.sqlite  and  nvtx-kernels fix report.sqlite  are short for page --open and view fix
+nvtx-kernels report.sqlite  where the time goes, what to change: start here
+nvtx-kernels train.py       record a program that you can run, as it is
+nvtx-kernels open report.sqlite  opens its page; nvtx-kernels fix: view fix
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import nvtx_kernels
 
-from .analysis.support.arguments import CommandParser, did_you_mean
+from .analysis.support.arguments import CommandParser, HelpFormatter, did_you_mean
 from .commands import COMMANDS, MACHINE, REMOVED, SHORT, listing
+from .topics import TOPICS, explanation
 
 PROG = "nvtx-kernels"
 #: Endings of reports: a word with one is no misspelt command.
@@ -31,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
         f"{PROG} [COMMAND] REPORT … | {PROG} COMMAND --help",
         __doc__,
         listing(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=partial(HelpFormatter, max_help_position=28),
     )
     parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -85,6 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name is None:
         parser().print_help()
         return 0
+    if name == "help":
+        return _explain(words)
     if name in SHORT:
         name, *before = SHORT[name]
         words = [*before, *words]
@@ -100,6 +104,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     module = _module(MACHINE if is_of_machine else COMMANDS[name].module)
     status: int = module.main(words, prog=f"{PROG} {name}")
     return status
+
+
+def _explain(words: Sequence[str]) -> int:
+    """Print the help of a topic, of a command or, without a word, of the program; return the status."""
+    name = words[0] if words else "--help"
+    if name in TOPICS:
+        parser()._print_message(explanation(name), sys.stdout)
+        return 0
+    if name not in COMMANDS and words:
+        parser().error(f"there is no topic or command {name!r}{did_you_mean(name, (*TOPICS, *COMMANDS))}")
+    return main([*words, "--help"])
 
 
 def _module(name: str) -> Any:

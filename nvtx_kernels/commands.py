@@ -14,28 +14,22 @@ class Command(NamedTuple):
 
 #: By purpose.
 GROUPS: dict[str, dict[str, Command]] = {
-    "look at a report": {
+    "look at reports": {
         "rank": Command("analysis.kernels", "rank the kernels of each range of a report"),
         "view": Command("analysis.view", "answer one question: idle, steps, fix, memory, …"),
         "page": Command("analysis.page", "write a report as one HTML page"),
         "timeline": Command("analysis.timeline", "write a report as a timeline for Perfetto"),
-    },
-    "compare": {
-        "summarize": Command("analysis.ranks", "write one rank's summary; rank compares a folder of them"),
         "compare": Command("analysis.compare", "show what changed between two reports"),
+        "summarize": Command("analysis.ranks", "write one rank's summary; rank compares a folder of them"),
     },
-    "record a report": {
-        "record": Command("profiling.record", "run a Python program and record its training steps, without nsys"),
+    "run a program": {
+        "record": Command("profiling.record", "run a program and record its training steps, without nsys"),
+        "try": Command("profiling.try_", "apply each known change to a program, and measure it"),
     },
-    "measure what a change saves": {
-        "try": Command("profiling.try_", "apply each known change to a program as it is, and measure it"),
-    },
-    "check": {
+    "check and share": {
         "doctor": Command("analysis.doctor", "check whether a report is sound; without one, this machine"),
-        "join": Command("analysis.join", "save a report of any format as one SQLite file, to query or to share"),
+        "join": Command("analysis.join", "save a report of any format as one SQLite file"),
         "scrub": Command("analysis.scrub", "copy a report without private data"),
-    },
-    "for coding agents": {
         "mcp": Command("analysis.agent.server", "serve a folder of reports to a coding agent"),
         "skill": Command("analysis.agent.skill", "print how a coding agent uses these commands"),
     },

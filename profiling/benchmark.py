@@ -23,47 +23,33 @@ from .cli import (
     list_of,
     times,
 )
-from .study.studies import BY, COLUMNS, STUDIES, add_lists, add_year
+from .study.studies import BY, COLUMNS, STUDIES, add_lists
 
-DESCRIPTION = (
-    "Time every combination of the course model's settings, each in its own process; or the phases of your own\n"
-    "program."
-)
+DESCRIPTION = "Time every combination of the course model's settings, or your own program."
 #: The options that a program can have; all others are settings of the course's model.
 OF_PROGRAMS = ("program", "warmup", "steps", "by", "columns", "phases", "format", "output", "plot", "help")
 EPILOG = """\
-program   train.py --epochs 1: time forward, backward and optimizer of each step, waiting for the device around
-          each. The program is stopped after --warmup steps (5) and --steps more (10). A list of --warmup gives a
-          line for each value, from one run. Other settings do not apply: the program has its own
-attention --attention without a list measures attention alone, over head dimension and length; its options:
-          --attention --help
-lists     are separated by commas: --sizes small,medium. Settings without a list have the device's default
-studies   set lists and the table for one question; lists, --by and --columns on the command line take precedence
-table     a line per configuration and phase; --by compares a setting's values with the first one
-results   every measurement is appended to a file of JSON lines at once. The same command again only measures
-          the rest; --again measures everything, and the latest rows count
-exit      0 done, also with out-of-memory rows; 1 a configuration failed, or a file could not be used;
-          2 wrong usage; 130 interrupted
+attention  without a list: attention alone; see benchmark --attention --help
+exit       0 done, also with out-of-memory rows; 1 a configuration failed, or a file could not be used;
+           2 wrong usage; 130 interrupted
 """
 
 
 def parser(prog: str = "python -m profiling.benchmark") -> argparse.ArgumentParser:
     """Return the options of the command."""
-    options = CommandParser(prog, None, DESCRIPTION, EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = CommandParser(prog, None, DESCRIPTION, EPILOG)
+    add_lists(options, "--preset", "--model-preset")
     add = options.add_argument
-    add_lists(options)
-    add_year(options, "--preset", "--model-preset")
     add("--captures", metavar="LIST", type=list_of(str), help="none, bare, recorder, nsys-light, ...")
     add("--repeats", type=times, default=1, metavar="N", help="measure everything N times, and pool")
-    add("--study", choices=STUDIES, default="times", help="the question (default times)")
+    add("--study", choices=STUDIES, default="times", metavar="NAME", help=f"{', '.join(STUDIES)} (default times)")
     add("--against", action=Removed, use="nvtx-kernels try --levers none --against '{}' before.py")
-    add("program", nargs=argparse.REMAINDER, help="your own script, and its arguments")
-    running = options.add_argument_group("running")
-    add_running(running, "benchmark.jsonl")
-    add_longest(running)
+    add("program", nargs=argparse.REMAINDER, help="your own script and its arguments: time its phases")
+    add_running(options, "benchmark.jsonl")
+    add_longest(options)
     showing = options.add_argument_group("showing")
     add = showing.add_argument
-    add("--by", choices=BY, help="what the table compares (default: the study's)")
+    add("--by", choices=BY, metavar="NAME", help=", ".join(BY))
     add("--columns", metavar="LIST", type=list_of(str), help=f"groups of columns: {', '.join(COLUMNS)}")
     add("--phases", metavar="LIST", type=list_of(str), help="only these, as forward,step")
     add_output(showing)

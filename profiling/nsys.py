@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .cli import CommandParser, add_limits, add_longest, add_output, ended
 from .study.nsight import PRESETS
-from .study.studies import add_lists, add_year
+from .study.studies import add_lists
 
 
 def parser(prog: str = "python -m profiling.nsys") -> argparse.ArgumentParser:
@@ -21,10 +21,10 @@ def parser(prog: str = "python -m profiling.nsys") -> argparse.ArgumentParser:
         prog, description="Capture every combination of the course model's settings under nsys, a report each."
     )
     add = options.add_argument
-    add_lists(options)
-    add_year(options, "--model-preset")
+    add_lists(options, "--model-preset")
     presets = "; ".join(f"{name}: {preset.description}" for name, preset in PRESETS.items())
-    add("--preset", choices=PRESETS, default="light", help=f"what is captured (default light). {presets}")
+    captured = f"what is captured (default light). {presets}"
+    add("--preset", choices=PRESETS, default="light", metavar="NAME", help=captured)
     add("--reports", metavar="FOLDER", type=Path, default=Path("reports"), help="folder for reports")
     add("--export", action="store_true", help="export each report to SQLite too")
     add("--print-command", action="store_true", help="run nothing; print nsys's command lines")

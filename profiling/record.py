@@ -51,7 +51,6 @@ def parser(prog: str = "python -m profiling.record") -> argparse.ArgumentParser:
         f"{prog} [options] (script.py | -m module) ...",
         __doc__,
         EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("-o", "--output", default="report.sqlite", metavar="FILE", help="the report to write (%(default)s)")

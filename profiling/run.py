@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from nvtx_kernels.analysis.support.arguments import HelpFormatter
 from nvtx_kernels.analysis.vocabulary.settings import SETTINGS
 
 from .cli import CommandError, CommandParser, Removed, ended, share
@@ -54,7 +55,7 @@ FILES = {
 MEMORY = "with --record, record what each range allocates and frees"
 
 
-class _Help(argparse.RawDescriptionHelpFormatter):
+class _Help(HelpFormatter):
     """Help texts that show an option whose metavar is empty without a value."""
 
     def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
@@ -64,13 +65,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 def parser(prog: str = "python -m profiling.run") -> argparse.ArgumentParser:
     """Return the options of the command; `study.settings` checks choices and numbers."""
     options = CommandParser(prog, None, DESCRIPTION, EPILOG, formatter_class=_Help)
-    for name, text in TEXT_OPTIONS.items():
-        options.add_argument(name, help=text)
-    add_year(options, "--preset", "--model-preset")
-    for name, setting in SETTINGS.items():
-        if setting.least is not None:
-            text = setting.help.replace("sizes' own", "size's own") + DEFAULTS.get(name, "")
-            options.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=text)
+    add_settings(options)
     options.add_argument(
         "--compile",
         nargs="?",
@@ -92,6 +87,18 @@ def parser(prog: str = "python -m profiling.run") -> argparse.ArgumentParser:
     options.add_argument("--quiet", action="store_true", help=argparse.SUPPRESS)
     options.add_argument("--die-with-parent", action="store_true", help=argparse.SUPPRESS)
     return options
+
+
+def add_settings(options: argparse.ArgumentParser) -> None:
+    """Add the options that choose a run's model and how often it steps, in their group."""
+    group = options.add_argument_group("settings of the model")
+    for name, text in TEXT_OPTIONS.items():
+        group.add_argument(name, help=text)
+    add_year(group, "--preset", "--model-preset")
+    for name, setting in SETTINGS.items():
+        if setting.least is not None:
+            text = setting.help.replace("sizes' own", "size's own") + DEFAULTS.get(name, "")
+            group.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=text)
 
 
 def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profiling.run") -> int:

@@ -1,7 +1,7 @@
-"""Apply known changes to a program as it is, one at a time, and measure what each saves.
+"""Apply known changes to a program, one at a time, and measure what each saves.
 
 nvtx-kernels try train.py --epochs 1
-nvtx-kernels try --levers tf32,fused --against 'after.py --epochs 1' train.py --epochs 1
+nvtx-kernels try --levers tf32,fused --against 'after.py --lr 1' train.py
 nvtx-kernels try torchrun --nproc-per-node 2 train.py
 """
 
@@ -30,15 +30,12 @@ if TYPE_CHECKING:
 NO_LEVER = "none"
 GIB, WIDTH = 1 << 30, 80
 EPILOG = """\
-how       the program is run about twenty times, some 30 to 100 steps each: it is recorded; then all changes that
-          can be switched on and off take turns in one process; then what saved time, and what cannot be switched,
-          has a process each. Losses and weights are compared. The table says what to write
+how       the program runs about twenty times, 30 to 100 steps each: recorded once, then with and without each
+          change. Losses and weights are compared. The table says what to write
 levers    {levers}
-harmless  the program's folder, temporary files and caches are an overlay: nothing that it writes there stays.
-          Elsewhere it may not write, and it may not connect to other machines. It is stopped after the last step
-          wanted: no `finally` and no atexit runs. Needs Linux with user namespaces; without, --in-place
-ranks     torchrun --nproc-per-node 2 train.py after all options; each change then has processes of its own
-exit      0 measured; 1 the program cannot be tried; 2 wrong usage; 130 interrupted
+harmless  files that it writes to its folder and caches do not stay, and it may not connect. It is stopped after
+          its last step: no `finally`, no atexit. Needs Linux with user namespaces; without, --in-place
+exit      0 measured; 1 it cannot be tried; 2 wrong usage; 130 interrupted
 """
 #: Programs that start training processes without being one.
 STARTERS = ("accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "python", "python3", "horovodrun")
@@ -70,10 +67,9 @@ def parser(prog: str = "python -m profiling.try_") -> argparse.ArgumentParser:
     """Return the parser of the options before the program."""
     options = CommandParser(
         prog,
-        f"{prog} [options] (script.py | -m module | torchrun … script.py) ...",
+        f"{prog} [options] ([torchrun …] script.py | -m module) ...",
         __doc__,
         EPILOG.format(levers="tf32, fused, compile, workers, …: docs/try.md has the list"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = options.add_argument
     add("--levers", metavar="LIST", type=list_of(str), help="try only these, or `none`")

@@ -2,8 +2,8 @@
 
 nvtx-kernels compare before.sqlite after.sqlite --fail-on 'softmax > +5%'
 
-With several recordings a side, what differs from one recording to the next is no difference:
-nvtx-kernels compare a1.sqlite a2.sqlite a3.sqlite --to b1.sqlite b2.sqlite b3.sqlite
+With several recordings of each, it also knows how much recordings differ:
+nvtx-kernels compare a1.sqlite a2.sqlite --to b1.sqlite b2.sqlite
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GONE = " (only in A; --allow-missing accepts it)"
 
 def parser(prog: str = "python -m analysis.compare") -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = CommandParser(prog=prog, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(prog=prog, description=__doc__)
     parser.add_argument(
         "reports",
         type=Path,

@@ -1,4 +1,7 @@
-"""Report what is wrong with a report, and how to fix it: nvtx-kernels doctor report.sqlite."""
+"""Report what is wrong with a report, and how to fix it.
+
+nvtx-kernels doctor report.sqlite
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,7 @@ WIDTH = 80
 
 def parser(prog: str = "python -m analysis.doctor") -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = CommandParser(
-        prog=prog, description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog=prog, description=__doc__, epilog=EPILOG)
     parser.add_argument(
         "report",
         type=Path,

@@ -13,14 +13,15 @@ from ..support.text import on_terminal, printable
 from . import PRESENTERS, presenter
 
 SUFFIXES = {suffix: format_ for format_, suffix in PRESENTERS.items()}
+FORMATS = f"{', '.join(list(PRESENTERS)[:-1])} or {list(PRESENTERS)[-1]} (default: by FILE's ending, else table)"
 #: Endings of files that no presenter writes.
 OTHER_SUFFIXES = (".xlsx", ".xls", ".ods", ".pdf", ".docx", ".png", ".svg", ".sqlite", ".feather", ".gz", ".zip")
 
 
 def add_output(options: _ActionsContainer) -> None:
     """Add the options that choose a format and a file."""
-    options.add_argument("--format", choices=PRESENTERS, help="(default: by FILE's suffix, else table)")
-    options.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of the screen")
+    options.add_argument("--format", choices=PRESENTERS, metavar="FORMAT", help=FORMATS)
+    options.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to this file, not to the screen")
 
 
 def format_of(format_: str | None, output: Path | None) -> str:

@@ -1,4 +1,4 @@
-"""Answer the assignment's profiling questions, report by report: nvtx-kernels ask run/*.sqlite."""
+"""Answer the assignment's profiling questions: nvtx-kernels ask run/*.sqlite."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 def parser(prog: str = "python -m analysis.questions") -> argparse.ArgumentParser:
     """Describe the command line."""
     questions = "".join(f"  {letter}  {question}\n" for letter, question in QUESTIONS.items())
-    epilog = f"questions, those of the profiling problem of Stanford CS336's second assignment:\n{questions}"
+    epilog = f"profiling questions of Stanford CS336's second assignment:\n{questions}"
     epilog += f"\n{help_text('ask')}"
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = CommandParser(prog=prog, description=__doc__, epilog=epilog, formatter_class=formatter)
+    parser = CommandParser(prog=prog, description=__doc__, epilog=epilog)
     parser.add_argument("report", type=Path, nargs="+", help="a report of any kind, several, or folders")
     group = parser.add_argument_group("what to answer")
     group.add_argument(
@@ -35,7 +34,7 @@ def parser(prog: str = "python -m analysis.questions") -> argparse.ArgumentParse
         "--timed",
         type=Path,
         metavar="FILE",
-        help="results of `nvtx-kernels benchmark`, for (a): times of the same settings without a profiler",
+        help="for (a): unprofiled times, by nvtx-kernels benchmark",
     )
     group.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
     add_range_rules(parser)

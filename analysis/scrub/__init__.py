@@ -32,7 +32,7 @@ MOST_SHOWN = 200
 
 def parser(prog: str = "python -m analysis.scrub") -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = CommandParser(prog=prog, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(prog=prog, description=__doc__)
     parser.add_argument("report", type=Path, help="an nsys export, a .nsys-rep, a recording or a PyTorch trace")
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("-o", "--output", type=Path, metavar="FILE", help="the copy, such as shared.sqlite")

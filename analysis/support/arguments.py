@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
@@ -11,9 +13,85 @@ from typing import Any, NoReturn
 from .files import discard_output
 from .text import printable
 
+#: Groups of options that several commands share, and the topic of `nvtx-kernels help` that explains each.
+TOPICS = {
+    "what counts as a range": "ranges",
+    "how to show it": "output",
+    "settings of the model": "settings",
+    "lists of settings": "sweeps",
+}
+#: The widest help, in columns of the terminal.
+WIDEST = 100
+#: A line that begins with a word in a column of its own, as `exit      0 done`.
+LABELLED = re.compile(r" *\S+(?: \S+)*? {2,}(?=\S)")
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Help in which an option has one line where it can, and no line is wider than the terminal."""
+
+    def __init__(self, prog: str, *args: Any, **keywords: Any) -> None:
+        super().__init__(prog, *args, **keywords)
+        self._width = min(self._width, WIDEST)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}".rstrip()
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        room = width + len(indent)
+        return "\n".join(textwrap.indent(filled(entry, room - len(indent)), indent) for entry in entries(text))
+
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that prints one line for a wrong option, not its whole usage; the exit status is 2."""
+    """A parser with a short help, which answers a wrong option in one line and exits with 2.
+
+    Help names the options of a group in `TOPICS`, and `nvtx-kernels help TOPIC` explains them. With `explains` it
+    is the parser of such a topic.
+    """
+
+    def __init__(self, *args: Any, explains: bool = False, **keywords: Any) -> None:
+        keywords.setdefault("formatter_class", HelpFormatter)
+        super().__init__(*args, **keywords)
+        self.explains = explains
+
+    def format_help(self) -> str:
+        """Return the help: usage without options, description, arguments, groups of options, epilog."""
+        formatter = self._get_formatter()
+        formatter.add_text(self.description)
+        for title, actions in self._sections():
+            topic = TOPICS.get(title)
+            if topic is None or self.explains:
+                formatter.start_section(title)
+                formatter.add_arguments(actions)
+            else:
+                formatter.start_section(f"{title} (explained by: nvtx-kernels help {topic})")
+                formatter.add_text(" ".join(name for action in actions for name in action.option_strings))
+            formatter.end_section()
+        formatter.add_text(self.epilog)
+        return "\n".join(part for part in (self._short_usage(), formatter.format_help()) if part)
+
+    def _sections(self) -> list[tuple[str, list[argparse.Action]]]:
+        """Return the groups that have something to show: `--help` alone is listed with the arguments."""
+        groups = [(group.title or "", _shown(group._group_actions)) for group in self._action_groups]
+        (_, arguments), (title, options), *others = groups
+        if arguments and len(options) == 1:
+            arguments, options = [*arguments, *options], []
+        first = [("arguments", arguments), (title, options)]
+        return [(title, actions) for title, actions in (*first, *others) if actions]
+
+    def _short_usage(self) -> str:
+        """Return the usage, with the arguments and options that a command needs alone; empty for a topic."""
+        if self.explains:
+            return ""
+        formatter = self.formatter_class(prog=self.prog if self.usage else f"{self.prog} [options]")
+        choices = [group for group in self._mutually_exclusive_groups if group.required]
+        one_of = [action for group in choices for action in group._group_actions]
+        needed = [action for action in self._actions if action.required or action in one_of]
+        arguments = [action for action in self._actions if not action.option_strings and action not in needed]
+        formatter.add_usage(self.usage, [*needed, *arguments], choices)
+        return formatter.format_help()
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Return the options; an unknown one ends the command."""
@@ -59,6 +137,51 @@ class CommandParser(argparse.ArgumentParser):
             listed = f"; choose from {', '.join(choices)}"
             meant = listed if str(value).isdigit() else did_you_mean(str(value), choices) or listed
             raise argparse.ArgumentError(action, f"there is no {value!r}{meant}")
+
+
+def _shown(actions: Iterable[argparse.Action]) -> list[argparse.Action]:
+    return [action for action in actions if action.help != argparse.SUPPRESS]
+
+
+def entries(text: str) -> list[list[str]]:
+    """Divide a help text into paragraphs, labelled entries, command lines and empty lines, each of its lines."""
+    divided: list[list[str]] = []
+    for line in text.strip("\n").splitlines():
+        if divided and _continues(divided[-1][0], line):
+            divided[-1].append(line)
+        else:
+            divided.append([line])
+    return divided
+
+
+def _continues(first: str, line: str) -> bool:
+    """Return whether a line belongs to the entry that begins with `first`."""
+    if not first.strip() or not line.strip() or LABELLED.match(line):
+        return False
+    if LABELLED.match(first):
+        return _indent(line) > _indent(first)
+    are_prose = not first.startswith("nvtx-kernels ") and not line.startswith("nvtx-kernels ")
+    return are_prose and _indent(first) == _indent(line) == 0
+
+
+def filled(lines: Sequence[str], width: int) -> str:
+    """Return an entry of `entries` in lines of this width; those of a labelled one begin below its text."""
+    label = LABELLED.match(lines[0])
+    below = _indent(lines[1]) if len(lines) > 1 else len(label[0]) if label else _indent(lines[0])
+    first = label[0] if label else " " * _indent(lines[0])
+    text = " ".join([lines[0][len(first) :], *map(str.strip, lines[1:])])
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=" " * below,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:

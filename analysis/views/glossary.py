@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-_SPAN = "from the first start to the last end of a range's work, summed over its instances"
+_SPAN = "first start to last end of a range's work, of all instances"
 _CPU_RANGE = "the range's own duration, as a timer around it sees"
 
 GLOSSARY: dict[str, dict[str, str]] = {
@@ -30,19 +30,19 @@ GLOSSARY: dict[str, dict[str, str]] = {
         "multiply-add; softmax 5 per score and 4 in its backward, or, written out, 1 per element of each operator",
     },
     "steps": {
-        "step time": "from the end of the last step's GPU work to the end of this one's; of the first step, from "
-        "the end of warm-up or from its own range",
+        "step time": "from the end of the last step's GPU work to the end of its own; the first step's begins at "
+        "the end of warm-up, or with its range",
         "compute": "any kernel that does not communicate, or a CUDA graph, ran",
-        "communication": "a kernel that communicates, or waits for other ranks, ran without compute",
+        "communication": "communication, or waiting for ranks, without compute",
         "copies": "a copy or memset ran without either",
         "idle": "no work ran",
         "operators": "of a CPU: an operator ran; idle: none did",
-        "counts": "no: the step differs from the others, or nothing shows when it began",
-        "prefill, decode": "parts of a step that generates: calls of its model with many positions, and with few",
-        "tokens": "decoding calls of one position each; of a batch, those of one sequence",
+        "counts": "no: it differs from the others, or its start is unknown",
+        "prefill, decode": "calls of a generating model, of many and of few positions",
+        "tokens": "decoding calls of one position; of a batch, per sequence",
         "spread": "(max − min) / median",
         "slowest": "the step with the most time in the range",
-        "tokens/s": "all of a step's tokens over its GPU span; of all steps, over the sum of their spans",
+        "tokens/s": "all tokens of a step, or of all steps, over their GPU span",
     },
     "kernels": {
         "blocks": "the grid's size",
@@ -58,7 +58,7 @@ GLOSSARY: dict[str, dict[str, str]] = {
         "busy": "any kernel, copy, memset or CUDA graph ran",
         "waiting for CPU": "idle because the next work was not launched yet",
         "GPU-bound": "busy for at least 90% of the time",
-        "copy-bound, communication-bound": "the same, but only copies or communication ran for half of that time",
+        "copy-bound": "the same, with only copies for half of that time; communication-bound likewise",
         "limited by a cause": "busy for less than 75%, and the cause has at least half of the idle time",
         "mixed": "no single cause",
         "range": "the innermost range open on the CPU",
@@ -85,30 +85,27 @@ GLOSSARY: dict[str, dict[str, str]] = {
         "measured": "how much of the replayed saving such changes had when they were tried",
     },
     "efficiency": {
-        "operator and sizes": "of products rows × columns × inner, of convolutions input → channels, window; of "
-        "attention heads of all sequences, queries × keys × width; of others the largest tensor's",
-        "% peak": "the least time in which the GPU can do it, over the kernels' time. The least time is the "
-        "longer of FLOPs at the arithmetic's peak and bytes at the memory's",
+        "operator and sizes": "products: rows × columns × inner; convolutions: input → channels, window; attention: "
+        "all heads, queries × keys × width; others: the largest tensor",
+        "% peak": "the least time, the longer of FLOPs and bytes at the GPU's peaks, over the kernels' time",
         "above": "the kernels' time beyond the least",
         "bytes": "the least: inputs and outputs of each operator, once",
         "FLOP/s, B/s": "over the kernel time of the range with all inside it",
-        "% FLOP, % mem": "of the GPU's peak of dense arithmetic, and of its memory's bandwidth",
-        "bound": "the nearer of the two peaks; neither where both are below 25%",
-        "MFU": "FLOPs of forward and backward over the step's time and the GPU's peak, without recomputation",
+        "% FLOP, % mem": "of the GPU's peaks of dense arithmetic and of memory",
+        "bound": "the nearer of the two peaks; neither: both below 25%",
+        "MFU": "FLOPs of forward and backward over step time and peak",
         "HFU": "the same with recomputation and the optimizer",
-        "time of a step": "as in `nvtx-kernels view steps`: the mean of the steps that count",
+        "time of a step": "mean of the steps that count in view steps",
     },
     "ask": {
         "ranges": "the phase's outermost ranges",
         "CPU range": _CPU_RANGE,
         "GPU span": _SPAN,
-        "made of": "5·12 + 1 is five in each of 12 layers, and one more; `per forward`: in each of the phase's "
-        "ranges",
+        "made of": "5·12 + 1: five in each of 12 layers, and one more",
         "same": "whether it is also the kernel with the most time in forward",
-        "operations": "the kernels in ranges named after them; –: there is no such range",
-        "residual": "element-wise kernels in the range around a norm, but in no inner range",
+        "operations": "the kernels in ranges named after them; –: no such range",
+        "residual": "element-wise kernels directly in the range around a norm",
         "casts, copies": "by the kernel's name, in no range of an operation",
-        "softmax": "the time of all kernels in its ranges",
         "FLOPs": "as in `nvtx-kernels view attention --help`",
     },
     "memory": {

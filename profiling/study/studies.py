@@ -10,6 +10,17 @@ from nvtx_kernels.model.config import SIZES_OF_YEAR, YEAR, size_in
 
 from ..cli import Removed, list_of
 
+#: How sweeps are written and what they leave: the end of `nvtx-kernels help sweeps`.
+OF_SWEEPS = """\
+lists     are separated by commas: --sizes small,medium. Settings without a list have the device's default
+studies   set lists and the table for one question; lists, --by and --columns on the command line take precedence
+table     a line per configuration and phase; --by NAME compares the values of a setting with the first
+results   every measurement is appended to a file of JSON lines at once. The same command again only measures
+          the rest; --again measures everything, and the latest rows count
+program   `benchmark train.py --epochs 1` times forward, backward and optimizer of each step, waiting for the
+          device around each. The program is stopped after --warmup steps (5) and --steps more (10). A list of
+          --warmup gives a line for each value, from one run. Other settings do not apply: the program has its own
+"""
 # The kinds of attention that can be measured alone.
 KINDS = ("reference", "compiled", "sdpa")
 COMPILE = {"on": True, "off": False, "reduce-overhead": "reduce-overhead"}
@@ -55,7 +66,7 @@ STUDIES = {
 }
 
 
-def add_year(options: argparse.ArgumentParser, *removed: str) -> None:
+def add_year(options: argparse._ActionsContainer, *removed: str) -> None:
     """Add the option for the year whose handout names the sizes, and refuse its earlier names."""
     options.add_argument(
         "--year",
@@ -65,19 +76,21 @@ def add_year(options: argparse.ArgumentParser, *removed: str) -> None:
     options.add_argument(*removed, action=Removed, use="--year {}")
 
 
-def add_lists(options: argparse.ArgumentParser) -> None:
-    """Add the options that are lists of settings."""
+def add_lists(options: argparse.ArgumentParser, *removed: str) -> None:
+    """Add the options that are lists of settings, in their group, and refuse the year's earlier names."""
+    group = options.add_argument_group("lists of settings")
     for name, setting in SETTINGS.items():
         option = setting.lists or f"--{name.replace('_', '-')}"
         text = setting.help or ", ".join(setting.choices)
         read = COMPILE.__getitem__ if name == "compile" else str if setting.least is None else int
-        options.add_argument(
+        group.add_argument(
             option,
             metavar="LIST",
             dest=name,
             type=list_of(read),
             help=text,
         )
+    add_year(group, *removed)
 
 
 def lists_of(options: Mapping[str, Any], study: Study) -> dict[str, Sequence[Any]]:

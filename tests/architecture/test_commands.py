@@ -18,7 +18,7 @@ REPORT = str(DATA / "h200_train_fp32.sqlite")
 def test_alone_it_lists_the_commands_by_purpose_and_the_one_to_start_with():
     status, shown, _ = checks.said(nvtx_kernels.__main__)
     assert status == 0
-    assert "nvtx-kernels report.sqlite    where the time goes, and what to change: start here" in shown
+    assert "nvtx-kernels report.sqlite  where the time goes, what to change: start here" in shown
     places = [shown.index(f"\n  {name} ") for name in COMMANDS]
     assert places == sorted(places)
     assert all(f"\n{purpose}:\n" in shown for purpose in GROUPS)
