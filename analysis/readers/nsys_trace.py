@@ -64,7 +64,7 @@ from .nsys_tables import (
     NsysTables,
 )
 from .operator_names import with_bare_names
-from .requirements import NSYS_SAYS
+from .requirements import INTERRUPTED_BY, NSYS_SAYS
 from .written import Written
 
 # CUpti_ActivityMemcpyKind, in the words of nsys's reports.
@@ -102,7 +102,6 @@ def read_trace(tables: NsysTables) -> Trace:
 
 
 # What our recorder writes of what it could not record, and how much of each is read.
-INTERRUPTED_BY = "Interrupted by"
 SHORTFALLS = ("ENDED_EARLY", "RANGES_DROPPED", "INTERRUPTED_BY", "UNRECORDED_NS")
 LONGEST_FACT = 300
 LONGEST_NUMBER = 19

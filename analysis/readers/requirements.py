@@ -79,6 +79,8 @@ _ROCPROF = Words(
 
 #: How the note begins that tells why a recording lacks something.
 ENDED_EARLY = "The recording ended early"
+#: How the note begins that names the exception which ended a recorded program.
+INTERRUPTED_BY = "Interrupted by"
 
 
 def words_of(provenance: Provenance) -> Words:
@@ -90,6 +92,12 @@ def words_of(provenance: Provenance) -> Words:
     if provenance.is_recording:
         return _RECORDER
     return _NSYS
+
+
+def _error_of(trace: Trace) -> str:
+    """Return the name of the exception that ended the recorded program, or ""."""
+    notes = (note for note in trace.notes if note.startswith(INTERRUPTED_BY))
+    return next(notes, "").removeprefix(INTERRUPTED_BY).partition(";")[0].strip()
 
 
 def require_work(trace: Trace) -> Trace:
@@ -107,6 +115,10 @@ def require_work(trace: Trace) -> Trace:
         )
         if why := " ".join(note for note in trace.notes if note.startswith(ENDED_EARLY)):
             cause = f"has no work. {why.removesuffix('.')}"
+        elif error := _error_of(trace):
+            cause = (
+                f"has no work: the program ended with {error} before its first step. Record again once it trains"
+            )
     elif trace.provenance.is_of_pytorch:
         counts = {"operators and blocks": ranges, "calls of the device": launches}
         some = " and ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)

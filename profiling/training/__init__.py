@@ -46,6 +46,11 @@ NO_WARM_UP = "flops counts the last step of warm-up: with it, warmup must be ≥
 CALL = 'profile(model, optimizer, "report.sqlite")'
 NO_MODEL = "No model was given: its phases are backward and optimizer, and its ranges the program's own."
 NO_STEP = "No optimizer step and no model call was seen."
+ENDED_BEFORE = "The program ended with {} before its first step."
+NO_WORK_BEFORE, ONCE_IT_TRAINS = (
+    "no work: the program ended with {} before its first step",
+    "record again once it trains",
+)
 IN_PROGRAM = "let it train in this process before it ends; of several, torchrun --no-python nvtx-kernels record …"
 ALL_WARM_UP = "Every step was warm-up: run more, or measure from the first one (warmup=0, --warmup 0)."
 
@@ -128,12 +133,15 @@ class Profile:
             command += "" if phases.measured else " --include-warmup"
         recording = capture.recording
         if recording is not None and recording.is_over and not recording.works:
+            if phases.error:
+                return Outcome(path, size, 0, 0, NO_WORK_BEFORE.format(phases.error), (), ONCE_IT_TRAINS)
             return Outcome(path, size, 0, 0, NO_WORK, (), IN_PROGRAM if self._every_model else IN_BLOCK)
         remarks = [recording.about_old(path)] if recording is not None and recording.is_over else []
         if not self._models and not self._every_model:
             remarks.append(NO_MODEL)
         if not phases.measured:
-            remarks.append(ALL_WARM_UP if phases.warmed else NO_STEP)
+            no_step = ENDED_BEFORE.format(phases.error) if phases.error else NO_STEP
+            remarks.append(ALL_WARM_UP if phases.warmed else no_step)
         is_whole = phases.counted_by in (WHOLE_BLOCK, FROM_FIRST_CALL)
         unused = phases.unused if is_whole else []
         if is_whole:

@@ -14,6 +14,7 @@ from nvtx_kernels.profiling.record import main as record_command
 from nvtx_kernels.profiling.record import parser, split
 
 import nvtx_kernels as nk
+import nvtx_kernels.__main__ as nvtx_kernels_command
 from nvtx_kernels.__main__ import main
 from tests.analysis.making.checks import said as answered
 from tests.profiling.making.recordings import REPOSITORY, python, range_names
@@ -49,6 +50,34 @@ def test_a_program_is_recorded_as_it_is(tmp_path, program):
     names = range_names(tmp_path / "report.sqlite")
     assert names.count("forward") == names.count("backward") == names.count("optimizer") == 2
     assert names.count("Sequential") == names.count("Sequential 0") == 4
+
+
+def test_a_program_that_ends_by_an_error_before_its_first_step_is_told_that_alone(tmp_path, monkeypatch):
+    run = subprocess.run(
+        [sys.executable, "-m", "nvtx_kernels", "record", "train.py"],
+        cwd=_with_program(tmp_path, "import torch\nimport no_such_module\n"),
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+    )
+    first, *traceback = run.stderr.splitlines()
+    ended = "the program ended with ModuleNotFoundError before its first step"
+    assert first.endswith(f" no work: {ended}. Next: record again once it trains")
+    assert traceback[-1] == "ModuleNotFoundError: No module named 'no_such_module'"
+    monkeypatch.chdir(tmp_path)
+    status, _, errors = answered(nvtx_kernels_command, "report.sqlite")
+    assert (status, errors) == (1, f"error: report.sqlite has no work: {ended}. Record again once it trains\n")
+
+
+def test_work_without_a_step_before_an_error_is_no_missing_step_boundary(tmp_path, monkeypatch, capsys):
+    with pytest.raises(ZeroDivisionError):
+        recorded(tmp_path, monkeypatch, "import torch; torch.ones(3) + 1; 1 / 0")
+    assert "The program ended with ZeroDivisionError before its first step." in capsys.readouterr().err
+
+
+def _with_program(folder, text):
+    (folder / "train.py").write_text(text)
+    return folder
 
 
 def recorded(folder, monkeypatch, program, *words, arguments=()):
