@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -68,6 +69,20 @@ def time_in_digits(time_ns: float) -> str:
     time = f"{time_ns / unit.ns:#.3g}"  # with the zeros that count
     is_whole = "e" in time or unit.ns == 1
     return f"{digits_text(time_ns / unit.ns, 3) if is_whole else time.rstrip('.')} {unit.name}"
+
+
+def time_and_noise(time_ns: float, noise_ns: float, least_ns: float = 0.0) -> str:
+    """Return a time and its noise in one unit, that of the larger one: `20.3 ± 6.7 ms`, `−0.1 ± 22 ms`.
+
+    A noise that is not finite is unknown: `20 ± ? ms`. The unit is not smaller than that of `least_ns`.
+    """
+    if not math.isfinite(noise_ns):
+        unit = time_unit([max(abs(time_ns), least_ns)])
+        return f"{digits_text(time_ns / unit.ns, 2)} ± ? {unit.name}".replace("-", "−")
+    unit = time_unit([max(abs(time_ns), noise_ns, least_ns)])
+    time, noise = time_ns / unit.ns, digits_text(noise_ns / unit.ns, 2)
+    decimals = len(noise.partition(".")[2]) or int(abs(time) < 1)
+    return f"{round(time, decimals) + 0.0:,.{decimals}f} ± {noise} {unit.name}".replace("-", "−")
 
 
 def share_text(share: float, decimals: int = 1) -> str:

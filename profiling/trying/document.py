@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nvtx_kernels.analysis.document import Column, Document, Row, Table
-from nvtx_kernels.analysis.support.units import UNITS_NS, digits_text, share_text, time_in_digits
+from nvtx_kernels.analysis.support.units import UNITS_NS, digits_text, share_text, time_and_noise, time_in_digits
 
 from .judging import USED, Arm, Verdict
 from .order import Answer
@@ -133,16 +133,13 @@ def predicted(arm: Arm) -> str:
 
 
 def measured(arm: Arm) -> str:
-    """Return the measured saving: `11.8 ± 0.9 ms, 6%`, `11.8 ± ? ms, 6%` of few runs, or `–`."""
+    """Return the measured saving: `11.8 ± 0.9 ms, 6%`, `12 ± ? ms, 6%` of few runs, or `–`."""
     gain = arm.gain
     if gain is None or arm.lost:
         return "–"
-    unit = time_in_digits(max(abs(gain.saved_ns), 0.01 * gain.base_ns)).split()[1]
-    saved = digits_text(gain.saved_ns / UNITS_NS[unit], 2).replace("-", "−")
     share = share_text(gain.share, 0).replace("-", "−")
-    if not math.isfinite(gain.noise_ns):
-        return f"{saved} ± ? {unit}, {share}"
-    return f"{saved} ± {digits_text(gain.noise_ns / UNITS_NS[unit], 2)} {unit}, {share}"
+    least_ns = 0.01 * gain.base_ns
+    return f"{time_and_noise(gain.saved_ns, gain.noise_ns, least_ns)}, {share}"
 
 
 def _row(arm: Arm) -> Row:

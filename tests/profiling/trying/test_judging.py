@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from nvtx_kernels.analysis.support.noise import Interval, pooled_intervals
 from nvtx_kernels.profiling.trying.courses import plan_of, rounds_of
+from nvtx_kernels.profiling.trying.document import measured
 from nvtx_kernels.profiling.trying.judging import (
     Arm,
     Gain,
@@ -160,3 +161,9 @@ SAVES = {"collect": -0.3, "no_gc": -0.4, "fused": -0.2, "zero_grad": 0.01}
 def test_a_cold_start_is_paid_by_what_is_saved(cold_s, saves, steps):
     arm = Arm("compile", BY_NAME["compile"], alone=gain(saves), cold_s=cold_s)
     assert arm.pays_after_steps == steps
+
+
+def test_a_saving_below_its_noise_is_shown_in_the_noises_unit():
+    interval = Interval(0.0015, -0.4, 0.4)
+    arm = Arm("workers", alone=Gain(interval, 55e6))
+    assert measured(arm) == "−0.1 ± 22 ms, 0%"
