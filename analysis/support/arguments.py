@@ -20,8 +20,8 @@ TOPICS = {
     "settings of the model": "settings",
     "lists of settings": "sweeps",
 }
-#: The widest help, in columns of the terminal.
-WIDEST = 100
+#: The widest help, in columns, of a terminal of any width.
+WIDEST = 78
 #: A line that begins with a word in a column of its own, as `exit      0 done`.
 LABELLED = re.compile(r" *\S+(?: \S+)*? {2,}(?=\S)")
 

@@ -85,8 +85,8 @@ GLOSSARY: dict[str, dict[str, str]] = {
         "measured": "how much of the replayed saving such changes had when they were tried",
     },
     "efficiency": {
-        "operator and sizes": "products: rows × columns × inner; convolutions: input → channels, window; attention: "
-        "all heads, queries × keys × width; others: the largest tensor",
+        "operator and sizes": "products: rows × columns × inner; convolutions: input → channels, window; "
+        "attention: all heads, queries × keys × width; others: the largest tensor",
         "% peak": "the least time, the longer of FLOPs and bytes at the GPU's peaks, over the kernels' time",
         "above": "the kernels' time beyond the least",
         "bytes": "the least: inputs and outputs of each operator, once",
