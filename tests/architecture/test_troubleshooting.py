@@ -1,10 +1,14 @@
 """docs/troubleshooting.md under test: it quotes the product's messages, and its commands have their options."""
 
 import ast
+import inspect
 import re
 from pathlib import Path
 
 import pytest
+from nvtx_kernels.analysis.measures.cpu_rules import CPU_RULES
+from nvtx_kernels.analysis.measures.fix_rules import RULES
+from nvtx_kernels.analysis.measures.job_rules import JOB_RULES
 
 from nvtx_kernels.__main__ import main
 
@@ -53,3 +57,28 @@ def test_every_option_of_a_page_exists(page, capsys):
         known = set(re.findall(r"--?[\w-]+", capsys.readouterr().out))
         program = words.partition(".py")[0]  # what follows the program is the program's own
         assert set(re.findall(r"(?<!\S)--?[a-z][\w-]*", program)) - known == set(), (name, words)
+
+
+#: What the page says that each change is shown as: the first words that a rule prints of it.
+SHOWN_AS = re.findall(r"^- \*\*Shown as\*\* (.*?)\n(?:- |\n)", NEW[-1].read_text(), re.MULTILINE | re.DOTALL)
+#: A quote, which may have quotes in parentheses; those of idle time name a call of CUDA.
+QUOTED = re.compile(r"\"(?!after cuda)((?:[^\"(]|\([^)]*\))+)\"")
+
+
+@pytest.fixture(scope="module")
+def texts_of_rules():
+    sources = {inspect.getsourcefile(rule.find) for rule in (*RULES, *CPU_RULES, *JOB_RULES)}
+    return [text for path in sources for text in texts_of(Path(path))]
+
+
+def is_of(text, quote):
+    """Return whether a quote is a part of a text, or all of one with its values filled in."""
+    filled_in = ".+".join(map(re.escape, text.split("\0")))
+    is_template = "\0" in text and any(len(part) > 5 for part in text.split("\0"))
+    is_filled = is_template and re.fullmatch(filled_in, quote, re.IGNORECASE)
+    return quote.lower() in text.lower() or bool(is_filled)  # a row begins with a capital letter
+
+
+@pytest.mark.parametrize("quote", [quote for text in SHOWN_AS for quote in QUOTED.findall(text)])
+def test_a_change_is_quoted_as_its_rule_words_it(quote, texts_of_rules):
+    assert any(is_of(text, quote) for text in texts_of_rules)
