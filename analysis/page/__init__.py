@@ -27,7 +27,7 @@ def parser(prog: str = "python -m analysis.page") -> argparse.ArgumentParser:
         type=Path,
         nargs="+",
         metavar="REPORT",
-        help="one report; several, to compare them with the first; or a folder of summaries",
+        help="one report; several, to compare them with the first; or a folder of reports or summaries",
     )
     parser.add_argument(
         "-o",
@@ -88,10 +88,10 @@ def page(options: argparse.Namespace) -> str:
 
         spare(paths, options.output)
         return ranks_page(reduced_summaries(paths))
-    if len(options.reports) > MAX_REPORTS:
-        raise UsageError(f"A page holds at most {MAX_REPORTS} reports; {len(options.reports)} were given.")
-    spare(options.reports, options.output)
-    return page_of(options.reports, choices_of(options))
+    if len(paths) > MAX_REPORTS:
+        raise UsageError(f"A page holds at most {MAX_REPORTS} reports; {len(paths)} were given.")
+    spare(paths, options.output)
+    return page_of(paths, choices_of(options))
 
 
 def page_of(reports: Sequence[Path], choices: Choices) -> str:

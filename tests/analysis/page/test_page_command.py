@@ -32,6 +32,16 @@ def test_several_reports_have_their_page_next_to_the_first(tmp_path):
     assert (tmp_path / "a.html").exists()
 
 
+def test_a_folder_of_reports_has_the_page_of_its_reports(tmp_path):
+    (tmp_path / "job").mkdir()
+    reports = [two_steps(tmp_path / "job/a.sqlite"), two_steps(tmp_path / "job/b.sqlite", slower=60)]
+    for words, page in ([str(tmp_path / "job")], "folder"), (map(str, reports), "files"):
+        assert command.main([*words, "-o", str(tmp_path / page)]) == 0
+    assert (tmp_path / "folder").read_bytes() == (tmp_path / "files").read_bytes()
+    assert command.main([str(tmp_path / "job")]) == 0
+    assert (tmp_path / "job.html").exists()
+
+
 @pytest.mark.parametrize("content", ["", "notes", "<!doctype html><title>mine"])
 def test_what_is_no_page_is_not_replaced_unless_it_is_named(tmp_path, capsys, content):
     report, mine = two_steps(tmp_path / "r.sqlite"), tmp_path / "r.html"
