@@ -24,7 +24,7 @@ from ..views.rows import count_of, time_of
 from ..vocabulary import PHASES, fused_parts, some_of
 from ..vocabulary.modules import Naming
 from . import sides as steps_of_sides
-from .sides import NO_STEPS, Measure, Measured, Recording, Side, Steps, paired, place, single_step
+from .sides import NO_STEPS, Measure, Measured, Place, Recording, Side, Steps, paired, place, single_step
 
 Axis = Literal["phase", "category", "range", "kernel"]
 Basis = Literal["auto", "step", "total"]
@@ -77,14 +77,16 @@ class Change:
     @property
     def within_spread(self) -> bool | None:
         """Whether the steps cannot tell B from A; None where that is not known, or only one of them has it."""
-        known = {"same": True, "differs": False, "not known": None}
-        return known[self.judged] if self.a_count and self.b_count else None
+        within = {"same": True, "differs": False, "not known": None}
+        return within[self.judged] if self.a_count and self.b_count else None
 
     @property
     def state(self) -> str:
         """`new` for what only B has, `gone` for what only A has, otherwise empty."""
         counted = self.inside or self
-        return ("" if counted.a_count else "new") if counted.b_count else "gone"
+        if not counted.b_count:
+            return "gone"
+        return "" if counted.a_count else "new"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,11 @@ class Comparison:
     per_step: bool
     all_work: bool = False
     steps: Steps = NO_STEPS
+
+    @property
+    def reports(self) -> tuple[Report, Report]:
+        """A and B."""
+        return self.a, self.b
 
     def rows(self, report: Report) -> list[KernelRow]:
         """Return the rows of one of the reports that are compared."""
@@ -114,21 +121,23 @@ class Comparison:
     @property
     def whole(self) -> str:
         """Name what is compared: all of a kind of work."""
-        return "all work" if self.all_work else "all operators" if self.on_cpu else "all kernels"
+        if self.all_work:
+            return "all work"
+        return "all operators" if self.on_cpu else "all kernels"
 
     @property
     def hides_kernels(self) -> bool:
         """Whether kernels are compared although a report hides some of them inside CUDA graphs."""
-        graphs = any(row.kind == "graph" for report in (self.a, self.b) for row in report.kernels)
+        graphs = any(row.kind == "graph" for report in self.reports for row in report.kernels)
         return graphs and not self.all_work
 
     @property
     def undivided(self) -> tuple[frozenset[Key], frozenset[Key]]:
         """The ranges of both reports that only A divides further, and those that only B does."""
-        paths = [{row.path for row in report.ranges} for report in (self.a, self.b)]
-        divided = [{path[:-1] for path in of_report} for of_report in paths]
-        common = paths[0] & paths[1]
-        return frozenset(common & divided[0] - divided[1]), frozenset(common & divided[1] - divided[0])
+        paths_a, paths_b = ({row.path for row in report.ranges} for report in self.reports)
+        divided_a, divided_b = ({path[:-1] for path in paths} for paths in (paths_a, paths_b))
+        common = paths_a & paths_b
+        return frozenset(common & divided_a - divided_b), frozenset(common & divided_b - divided_a)
 
     def in_ranges(self, naming: Naming) -> Comparison:
         """Return the comparison with all work in named ranges, the deepest that both reports have.
@@ -136,25 +145,26 @@ class Comparison:
         Work in ranges that only one of them has stays there, but for those inside a range that the other does not
         divide, or inside what a compiler fused: its kernels do the work of several ranges.
         """
-        fused = {row.path for report in (self.a, self.b) for row in report.ranges if fused_parts(row.path[-1])}
+        fused = {row.path for report in self.reports for row in report.ranges if fused_parts(row.path[-1])}
         leaves = frozenset.union(*self.undivided, fused)
-        reports = []
-        for report in (self.a, self.b):
-            kernels = (replace(row, path=_cut(row.path, leaves)) for row in report.kernels)
-            reports.append(renamed(replace(report, kernels=tuple(kernels)) if leaves else report, naming))
-        return replace(
-            self,
-            a=reports[0],
-            b=reports[1],
-            steps=self.steps.placed(lambda place: (naming(_cut(place[0], leaves)), *place[1:])),
-        )
 
-    def change(self, key: Key, *sides: Sequence[KernelRow]) -> Change:
+        def of_report(report: Report) -> Report:
+            kernels = tuple(replace(row, path=_cut(row.path, leaves)) for row in report.kernels)
+            return renamed(replace(report, kernels=kernels) if leaves else report, naming)
+
+        def of_place(place: Place) -> Place:
+            path, phase, kind, kernel = place
+            return naming(_cut(path, leaves)), phase, kind, kernel
+
+        steps = self.steps.placed(of_place)
+        return replace(self, a=of_report(self.a), b=of_report(self.b), steps=steps)
+
+    def change(self, key: Key, rows_a: Sequence[KernelRow], rows_b: Sequence[KernelRow]) -> Change:
         """Return the change from some rows of A to some of B."""
-        (a_ns, b_ns), (a_count, b_count) = map(time_of, sides), map(count_of, sides)
-        places = [{place(row) for row in rows} for rows in sides]
-        judged, spreads_ns = self.steps.of_places(*places)
-        return Change(key, a_ns, b_ns, a_count, b_count, *spreads_ns, judged)
+        times = time_of(rows_a), time_of(rows_b)
+        counts = count_of(rows_a), count_of(rows_b)
+        judged, spreads_ns = self.steps.of_places(set(map(place, rows_a)), set(map(place, rows_b)))
+        return Change(key, *times, *counts, *spreads_ns, judged)
 
     def total(self) -> Change:
         """Return everything compared, as one change."""
@@ -162,7 +172,7 @@ class Comparison:
 
     def measured(self, measure: Measure) -> list[Measured]:
         """Return a measure of whole steps by kind of steps; [] where a side lacks it."""
-        places = [[place(row) for row in self.rows(report)] for report in (self.a, self.b)]
+        places = [list(map(place, self.rows(report))) for report in self.reports]
         return self.steps.measured(measure, places)
 
     def step_time(self) -> Change | None:
@@ -175,35 +185,45 @@ class Comparison:
         kinds = self.measured("step_ns")
         if not kinds:
             return None
-        steps = self.steps
-        a_ns, b_ns = (_step_ns(report, side, steps) for report, side in ((self.a, steps.a), (self.b, steps.b)))
-        a_steps, b_steps = sum(kind.a_steps for kind in kinds), sum(kind.b_steps for kind in kinds)
-        change = Change((), a_ns, b_ns, a_steps, b_steps, judged=noise.worst([kind.verdict for kind in kinds]))
+        change = Change(
+            (),
+            self._step_ns(self.a, self.steps.a),
+            self._step_ns(self.b, self.steps.b),
+            sum(kind.a_steps for kind in kinds),
+            sum(kind.b_steps for kind in kinds),
+            judged=noise.worst([kind.verdict for kind in kinds]),
+        )
         share = change.change or 0.0
-        is_doubtful = bool(steps.limited) and not steps.are_repeated and abs(share) <= noise.LARGE
         if change.judged == "differs":
             goes_along = any(kind.verdict == "differs" and (kind.change or 0) * share > 0 for kind in kinds)
-            return change if goes_along and not is_doubtful else replace(change, judged="not known")
-        is_same = change.judged == "same" and abs(share) <= noise.SAME_WITHIN
-        return change if is_same else replace(change, judged="not known")
+            is_sure = goes_along and not self.is_doubtful(change)
+        else:
+            is_sure = change.judged == "same" and abs(share) <= noise.SAME_WITHIN
+        return change if is_sure else replace(change, judged="not known")
+
+    def is_doubtful(self, change: Change) -> bool:
+        """Return whether a change of the step time is small, and the CPU decides one recording of a side."""
+        is_small = abs(change.change or 0) <= noise.LARGE
+        return is_small and bool(self.steps.limited) and not self.steps.are_repeated
+
+    def _step_ns(self, report: Report, side: Side) -> float:
+        """Return how long a step of one side takes, ns: without recording where this is compared."""
+        if self.steps.are_alone:
+            return float(np.median(np.concatenate([recording.alone_ns for recording in side])))
+        account = report.account
+        if account and account.step_ns is not None:
+            return account.step_ns
+        step_ns = np.concatenate([noise.known(recording.step_ns) for recording in side])
+        return float(step_ns.mean())
 
     def filed(self, keys: Callable[[KernelRow], Iterable[Key]]) -> dict[Key, Change]:
         """Add up both reports' rows under each of their keys."""
         rows: dict[Key, tuple[list[KernelRow], list[KernelRow]]] = {}
-        for side, report in enumerate((self.a, self.b)):
+        for side, report in enumerate(self.reports):
             for row in self.rows(report):
                 for key in keys(row):
                     rows.setdefault(key, ([], []))[side].append(row)
         return {key: self.change(key, *of_key) for key, of_key in rows.items()}
-
-
-def _step_ns(report: Report, side: Side, steps: Steps) -> float:
-    """Return how long a step of one side takes, ns: without recording where this is compared."""
-    if steps.are_alone:
-        return float(np.median(np.concatenate([recording.alone_ns for recording in side])))
-    known = np.concatenate([noise.known(recording.step_ns) for recording in side])
-    account = report.account
-    return account.step_ns if account and account.step_ns is not None else float(known.mean())
 
 
 def compare(
@@ -221,19 +241,20 @@ def compare(
     Raises ReportError if one counts a GPU's work and the other a CPU's, or if `basis` is "step" but a
     report has no steps.
     """
-    units = a.provenance.unit_of_work, b.provenance.unit_of_work
-    if units[0] != units[1]:
-        raise ReportError(f"A counts {units[0]} work and B {units[1]} work: their times cannot be compared.")
+    unit_a, unit_b = a.provenance.unit_of_work, b.provenance.unit_of_work
+    if unit_a != unit_b:
+        raise ReportError(f"A counts {unit_a} work and B {unit_b} work: their times cannot be compared.")
     per_step = is_per_step((a, b), None if basis == "auto" else basis == "step")
-    per_step = per_step and (basis == "step" or not unlike(a, b))
+    if basis != "step" and unlike(a, b):
+        per_step = False
     if per_step:
         a, b = reports.per_step(a), reports.per_step(b)
     spelled_a, spelled_b = reports.in_one_spelling((a, b))
     if not per_step:
         return Comparison(spelled_a, spelled_b, basis, per_step, all_work)
-    steps = paired(*(side or _only_step(report) for side, report in zip(sides, (a, b), strict=True)))
-    kernels = {old.kernel: new.kernel for old, new in zip(b.kernels, spelled_b.kernels, strict=True)}
-    steps = steps.placed(lambda place: (*place[:3], kernels.get(place[3], place[3])), sides="B")
+    side_a, side_b = sides
+    steps = paired(side_a or _only_step(a), side_b or _only_step(b))
+    steps = steps.spelled(b, spelled_b, sides="B")
     return Comparison(spelled_a, spelled_b, basis, per_step, all_work, steps)
 
 
@@ -259,16 +280,12 @@ def unlike(a: Report, b: Report) -> str:
 
 def common_work(a: Report, b: Report) -> float:
     """Return the launches of a step that both reports have, as a share of those that either has."""
-    counts = [
-        Counter({key: row.count for key, row in _by_kernel(report).items()})
-        for report in reports.in_one_spelling([reports.per_step(a), reports.per_step(b)])
-    ]
+    counts = []
+    for report in reports.in_one_spelling([reports.per_step(a), reports.per_step(b)]):
+        by_kernel = reports.added(report.kernels, ("kernel",))
+        counts.append(Counter({row.kernel: row.count for row in by_kernel}))
     either = (counts[0] | counts[1]).total()
     return (counts[0] & counts[1]).total() / either if either else 1.0
-
-
-def _by_kernel(report: Report) -> Mapping[str, KernelRow]:
-    return {row.kernel: row for row in reports.added(report.kernels, ("kernel",))}
 
 
 def _only_step(report: Report) -> Side:
@@ -302,10 +319,9 @@ def changes(comparison: Comparison, axis: Axis, naming: Naming = tuple) -> list[
         comparison = comparison.in_ranges(naming)
         by_key = comparison.filed(lambda row: [row.path])
         inside = comparison.filed(lambda row: [row.path[: n + 1] for n in range(max(len(row.path), 1))])
-        by_key = {
-            key: replace(by_key.get(key) or comparison.change(key, (), ()), inside=change)
-            for key, change in inside.items()
-        }
+        for key, change in inside.items():
+            directly = by_key.get(key) or comparison.change(key, (), ())
+            by_key[key] = replace(directly, inside=change)
     else:
         by_key = comparison.filed(lambda row: [AXES[axis](row)])
     if axis == "phase":
@@ -316,18 +332,11 @@ def changes(comparison: Comparison, axis: Axis, naming: Naming = tuple) -> list[
 def notes(comparison: Comparison) -> Iterator[str]:
     """Return notes on the comparison, followed by the notes of each report."""
     a, b = comparison.a, comparison.b
-    if not comparison.per_step and comparison.basis == "auto" and (reason := unlike(a, b)):
-        yield f"Not per step: {reason} The totals are compared; --per-step compares the steps as they are."
-    elif not comparison.per_step and comparison.basis == "auto":
-        missing = [name for name, report in (("A", a), ("B", b)) if not report.has_work_in_steps]
-        have = f"{' and '.join(missing)} ha{'s' if len(missing) == 1 else 've'}"
-        some_empty = any(report.steps and not report.has_work_in_steps for report in (a, b))
-        lacks = "work in measured steps" if some_empty else "measured step ranges"
-        yield (f"Not per step: {have} no {lacks}. The totals are compared: A {_over(a)}, B {_over(b)}.")
-        yield from dict.fromkeys(report.no_steps for report in (a, b) if report.no_steps)
-    known = [report.account.evidence.by for report in (a, b) if report.account and report.account.has_steps]
-    if comparison.per_step and len(set(known)) > 1:
-        yield f"Steps of A are known {HOW[known[0]]}, those of B {HOW[known[1]]}: are they the same?"
+    if not comparison.per_step and comparison.basis == "auto":
+        yield from _not_per_step(a, b)
+    ways = [report.account.evidence.by for report in (a, b) if report.account and report.account.has_steps]
+    if comparison.per_step and len(set(ways)) > 1:
+        yield f"Steps of A are known {HOW[ways[0]]}, those of B {HOW[ways[1]]}: are they the same?"
     if comparison.hides_kernels:
         yield (
             "A report counts CUDA graphs whole, without their kernels, so the difference in kernel time is not "
@@ -349,6 +358,19 @@ def notes(comparison: Comparison) -> Iterator[str]:
         yield from (f"{name}: {note}" for note in report.notes if note not in of_both)
 
 
+def _not_per_step(a: Report, b: Report) -> Iterator[str]:
+    """Yield why totals are compared, and not steps."""
+    if reason := unlike(a, b):
+        yield f"Not per step: {reason} The totals are compared; --per-step compares the steps as they are."
+        return
+    missing = [name for name, report in (("A", a), ("B", b)) if not report.has_work_in_steps]
+    have = "A and B have" if len(missing) > 1 else f"{missing[0]} has"
+    some_empty = any(report.steps and not report.has_work_in_steps for report in (a, b))
+    lacks = "work in measured steps" if some_empty else "measured step ranges"
+    yield f"Not per step: {have} no {lacks}. The totals are compared: A {_over(a)}, B {_over(b)}."
+    yield from dict.fromkeys(report.no_steps for report in (a, b) if report.no_steps)
+
+
 def _cut(path: Key, leaves: Collection[Key]) -> Key:
     """Return a path down to the first undivided range."""
     return next((path[:depth] for depth in range(1, len(path)) if path[:depth] in leaves), path)
@@ -356,9 +378,11 @@ def _cut(path: Key, leaves: Collection[Key]) -> Key:
 
 def by_size(by_key: Mapping[Key, Change]) -> list[Change]:
     """Sort changes by the size of their difference, the largest first."""
-    return sorted(
-        by_key.values(), key=lambda change: (-abs(change.delta_ns), -max(change.a_ns, change.b_ns), change.key)
-    )
+
+    def size(change: Change) -> tuple[Number, Number, Key]:
+        return -abs(change.delta_ns), -max(change.a_ns, change.b_ns), change.key
+
+    return sorted(by_key.values(), key=size)
 
 
 def _over(report: Report) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path as FilePath
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -50,19 +49,27 @@ class Recording:
 
     def of_places(self, places: Iterable[Place]) -> Values:
         """Return the time of some rows in each step, ns."""
-        found = [self.times[place] for place in places if place in self.times]
-        return np.sum(found, axis=0, dtype=np.float64) if found else np.zeros(len(self.launches))
+        sums = np.zeros(len(self.launches))
+        for place in places:
+            sums += self.times.get(place, 0)
+        return sums
 
     def of_states(self, states: Iterable[State]) -> Values:
         """Return the time in some states in each step, ns; NaN where states are not known."""
+        sums = np.zeros(len(self.launches))
         if not self.states_ns:
-            return np.full(len(self.launches), np.nan)
-        known = [self.states_ns[state] for state in states if state in self.states_ns]
-        return np.sum(known, axis=0) if known else np.zeros(len(self.launches))
+            return np.full_like(sums, np.nan)
+        for state in states:
+            sums += self.states_ns.get(state, 0)
+        return sums
 
 
 Side: TypeAlias = tuple[Recording, ...]
 Series: TypeAlias = Sequence[Values]
+#: Values by recording of A, and of B.
+Sides: TypeAlias = tuple[list[Values], list[Values]]
+#: Whether B differs, and the spread of each side's steps, ns.
+Judged: TypeAlias = tuple[noise.Verdict, tuple[int | None, int | None]]
 
 
 class Kind(NamedTuple):
@@ -71,13 +78,15 @@ class Kind(NamedTuple):
     launches: tuple[float, float]
     rows: tuple[tuple[Int64s, ...], tuple[Int64s, ...]]
 
-    def of(self, series_a: Series, series_b: Series) -> tuple[list[Values], list[Values]]:
+    def of(self, series_a: Series, series_b: Series) -> Sides:
         """Return the values of these steps, of values of all steps by recording."""
-        a, b = (
-            [noise.known(values[rows]) for values, rows in zip(series, of_side, strict=True)]
-            for series, of_side in zip((series_a, series_b), self.rows, strict=True)
-        )
-        return a, b
+        rows_a, rows_b = self.rows
+        return _chosen(series_a, rows_a), _chosen(series_b, rows_b)
+
+
+def _chosen(series: Series, rows: Sequence[Int64s]) -> list[Values]:
+    """Return the values of some steps of each recording that are known."""
+    return [noise.known(values[steps]) for values, steps in zip(series, rows, strict=True)]
 
 
 class Measured(NamedTuple):
@@ -113,8 +122,11 @@ class Steps:
     @property
     def limited(self) -> tuple[str, ...]:
         """Which sides the CPU decides, in any of their recordings: "A", "B"."""
-        sides = zip("AB", (self.a, self.b), strict=True)
-        return tuple(name for name, side in sides if any(recording.is_limited for recording in side))
+        names = []
+        for name, side in (("A", self.a), ("B", self.b)):
+            if any(recording.is_limited for recording in side):
+                names.append(name)
+        return tuple(names)
 
     @property
     def are_alone(self) -> bool:
@@ -123,13 +135,13 @@ class Steps:
         A recorded step is never compared with an unrecorded one, nor an exact time with an upper limit. As few are
         timed, they are not compared where they vary too much to tell.
         """
+        if not self.are_known or len(self.kinds) != 1:
+            return False
         recordings = (*self.a, *self.b)
-        is_one_kind = self.are_known and len(self.kinds) == 1 and len({one.alone_limit for one in recordings}) == 1
-        return is_one_kind and all(len(one.alone_ns) for one in recordings) and self._alone_tells()
-
-    def _alone_tells(self) -> bool:
-        alone_a, alone_b = ([one.alone_ns for one in side] for side in (self.a, self.b))
-        return noise.judged(alone_a, alone_b) != "not known"
+        if len({recording.alone_limit for recording in recordings}) > 1:
+            return False
+        are_timed = all(len(recording.alone_ns) for recording in recordings)
+        return are_timed and noise.judged(*self._each("alone_ns")) != "not known"
 
     @property
     def are_limits(self) -> bool:
@@ -146,54 +158,71 @@ class Steps:
         """How many steps of each side are of no kind that is compared."""
         if not self.are_known:
             return 0, 0
-        a, b = (
-            sum(len(one.launches) for one in side) - sum(len(rows) for kind in self.kinds for rows in kind.rows[n])
-            for n, side in enumerate((self.a, self.b))
-        )
-        return a, b
+        counts = []
+        for number, side in enumerate((self.a, self.b)):
+            steps = sum(len(recording.launches) for recording in side)
+            compared = sum(len(rows) for kind in self.kinds for rows in kind.rows[number])
+            counts.append(steps - compared)
+        return counts[0], counts[1]
 
     def judged(self, series_a: Series, series_b: Series) -> noise.Verdict:
         """Return whether B differs in any kind of steps, of values of all steps by recording."""
-        level = noise.LEVEL / max(len(self.kinds), 1)
-        return noise.worst([noise.judged(*kind.of(series_a, series_b), level=level) for kind in self.kinds])
+        of_kinds = [kind.of(series_a, series_b) for kind in self.kinds]
+        return noise.worst([noise.judged(a, b, level=self.level) for a, b in of_kinds])
 
-    def of_places(
-        self, places_a: Iterable[Place], places_b: Iterable[Place]
-    ) -> tuple[noise.Verdict, tuple[int | None, int | None]]:
+    @property
+    def level(self) -> float:
+        """The level of a test of one kind of steps, so that those of all kinds together have noise.LEVEL."""
+        return noise.LEVEL / max(len(self.kinds), 1)
+
+    def of_places(self, places_a: Iterable[Place], places_b: Iterable[Place]) -> Judged:
         """Return whether the time of some rows differs, and the spread of each side's steps, ns."""
-        return self._of([one.of_places(places_a) for one in self.a], [one.of_places(places_b) for one in self.b])
+        return self._with_spreads(*self._work(places_a, places_b))
 
-    def of_states(self, states: Sequence[State]) -> tuple[noise.Verdict, tuple[int | None, int | None]]:
+    def of_states(self, states: Sequence[State]) -> Judged:
         """Return whether the time in some states differs, and the spread of each side's steps, ns."""
-        return self._of([one.of_states(states) for one in self.a], [one.of_states(states) for one in self.b])
+        series_a = [recording.of_states(states) for recording in self.a]
+        series_b = [recording.of_states(states) for recording in self.b]
+        return self._with_spreads(series_a, series_b)
 
-    def _of(self, series_a: Series, series_b: Series) -> tuple[noise.Verdict, tuple[int | None, int | None]]:
+    def _with_spreads(self, series_a: Series, series_b: Series) -> Judged:
         verdict = self.judged(series_a, series_b) if self.are_known else "not known"
         return verdict, (_spread_ns(series_a), _spread_ns(series_b))
 
-    def step_times(self) -> list[tuple[list[Values], list[Values]]]:
+    def _work(self, places_a: Iterable[Place], places_b: Iterable[Place]) -> Sides:
+        """Return the time of some rows of both sides in each step, by recording, ns."""
+        series_a = [recording.of_places(places_a) for recording in self.a]
+        series_b = [recording.of_places(places_b) for recording in self.b]
+        return series_a, series_b
+
+    def _each(self, figure: str) -> Sides:
+        """Return a figure of each recording of both sides, such as `step_ns`."""
+        series_a = [getattr(recording, figure) for recording in self.a]
+        series_b = [getattr(recording, figure) for recording in self.b]
+        return series_a, series_b
+
+    def step_times(self) -> list[Sides]:
         """Return the times of whole steps of both sides by recording, ns, for each kind of steps.
 
         They are without recording where all recordings know these.
         """
         if self.are_alone:
-            return [([one.alone_ns for one in self.a], [one.alone_ns for one in self.b])]
-        series = [[one.step_ns for one in side] for side in (self.a, self.b)]
-        return [kind.of(*series) for kind in self.kinds]
+            return [self._each("alone_ns")]
+        return [kind.of(*self._each("step_ns")) for kind in self.kinds]
 
-    def measured(self, measure: Measure, places: Sequence[Iterable[Place]] = ((), ())) -> list[Measured]:
+    def measured(self, measure: Measure, places: Sequence[Sequence[Place]] = ((), ())) -> list[Measured]:
         """Return a measure by kind of steps; [] if a side lacks it. `work_ns` is of the rows at these places."""
-        series_a, series_b = (
-            [one.of_places(of) if measure == "work_ns" else getattr(one, measure) for one in side]
-            for side, of in zip((self.a, self.b), places, strict=True)
-        )
-        of_kinds = [kind.of(series_a, series_b) for kind in self.kinds]
         if measure == "step_ns":
             of_kinds = self.step_times()
+        else:
+            series = self._work(*places) if measure == "work_ns" else self._each(measure)
+            of_kinds = [kind.of(*series) for kind in self.kinds]
         if not all(any(map(len, a)) and any(map(len, b)) for a, b in of_kinds):
             return []
-        level = noise.LEVEL / max(len(self.kinds), 1)
-        return [_measured(kind.launches, a, b, level) for kind, (a, b) in zip(self.kinds, of_kinds, strict=True)]
+        compared = []
+        for kind, (a, b) in zip(self.kinds, of_kinds, strict=True):
+            compared.append(_measured(kind.launches, a, b, self.level))
+        return compared
 
     def placed(self, place_of: Callable[[Place], Place], *, sides: str = "AB") -> Steps:
         """Return the steps with the rows of these sides at other places; rows of one place are added up."""
@@ -206,16 +235,34 @@ class Steps:
             return replace(recording, times=times)
 
         a = tuple(map(moved, self.a)) if "A" in sides else self.a
-        return replace(self, a=a, b=tuple(map(moved, self.b)) if "B" in sides else self.b)
+        b = tuple(map(moved, self.b)) if "B" in sides else self.b
+        return replace(self, a=a, b=b)
+
+    def spelled(self, report: Report, like_first: Report, *, sides: str = "AB") -> Steps:
+        """Return the steps of these sides with the kernels of `report` named as `like_first` names them."""
+        kernels = {}
+        for row, respelled in zip(report.kernels, like_first.kernels, strict=True):
+            kernels[row.kernel] = respelled.kernel
+
+        def respelled_place(place: Place) -> Place:
+            path, phase, kind, kernel = place
+            return path, phase, kind, kernels.get(kernel, kernel)
+
+        return self.placed(respelled_place, sides=sides)
 
 
 def _measured(launches: tuple[float, float], a: Series, b: Series, level: float) -> Measured:
     """Compare the values of steps of one kind, by recording; each side has some."""
     all_a, all_b = np.concatenate(a), np.concatenate(b)
-    spread = max(_share(all_a), _share(all_b))
-    medians = float(np.median(all_a)), float(np.median(all_b))
-    counts = len(all_a), len(all_b)
-    return Measured(launches, *medians, *counts, spread, noise.judged(a, b, level=level))
+    return Measured(
+        launches,
+        float(np.median(all_a)),
+        float(np.median(all_b)),
+        len(all_a),
+        len(all_b),
+        max(_share(all_a), _share(all_b)),
+        noise.judged(a, b, level=level),
+    )
 
 
 NO_STEPS = Steps()
@@ -231,25 +278,35 @@ def paired(a: Side, b: Side) -> Steps:
     if not (a and b):
         return Steps(a, b)
     launches = [np.concatenate([recording.launches for recording in side]) for side in (a, b)]
-    kinds = noise.matched_kinds(launches[0], launches[1])
-    often = [
-        rows
-        for rows in kinds
-        if min(map(len, rows)) >= noise.SOME_STEPS
-        or any(len(of) >= SELDOM * len(whole) for of, whole in zip(rows, launches, strict=True))
-    ]
-    return Steps(a, b, tuple(_kind(rows, launches, (a, b)) for rows in often or kinds))
+    matched = noise.matched_kinds(*launches)
+    kinds = [_kind(rows, launches, (a, b)) for rows in matched if _is_frequent(rows, launches)]
+    return Steps(a, b, tuple(kinds or [_kind(rows, launches, (a, b)) for rows in matched]))
+
+
+def _is_frequent(rows: tuple[Int64s, Int64s], launches: Sequence[Int64s]) -> bool:
+    """Return whether a kind has steps enough for a verdict, or a good share of a side's."""
+    if min(map(len, rows)) >= noise.SOME_STEPS:
+        return True
+    return any(len(of_kind) >= SELDOM * len(steps) for of_kind, steps in zip(rows, launches, strict=True))
 
 
 def _kind(rows: tuple[Int64s, Int64s], launches: Sequence[Int64s], sides: tuple[Side, Side]) -> Kind:
     """Divide the steps of a kind by recording."""
-    of_sides = []
-    for of_side, side in zip(rows, sides, strict=True):
-        ends = np.cumsum([len(recording.launches) for recording in side])
-        parts = np.split(of_side, np.searchsorted(of_side, ends[:-1]))
-        of_sides.append(tuple(part - begin for part, begin in zip(parts, [0, *ends[:-1]], strict=True)))
-    medians = [float(np.median(of[row])) for of, row in zip(launches, rows, strict=True)]
-    return Kind((medians[0], medians[1]), (of_sides[0], of_sides[1]))
+    median_a, median_b = (float(np.median(launches[side][rows[side]])) for side in (0, 1))
+    by_recording = _by_recording(rows[0], sides[0]), _by_recording(rows[1], sides[1])
+    return Kind((median_a, median_b), by_recording)
+
+
+def _by_recording(rows: Int64s, side: Side) -> tuple[Int64s, ...]:
+    """Return which steps of each recording these are, of positions in all steps of a side."""
+    parts = []
+    begin = 0
+    for recording in side:
+        places = rows - begin
+        steps = len(recording.launches)
+        parts.append(places[(places >= 0) & (places < steps)])
+        begin += steps
+    return tuple(parts)
 
 
 def recorded(opened: Opened) -> Side:
@@ -266,13 +323,14 @@ def of_summary(path: FilePath, report: Report) -> Side:
     """Return the steps of a summary that count; () if it has none."""
     steps, times = read_steps(path), read_step_times(path)
     counted = np.array([row.step for row in report.account.counted] if report.account else [], np.int64)
-    is_damaged = any(len(of_row) != len(steps) for of_row in times.values()) or (counted >= len(steps)).any()
-    if is_damaged:
+    lengths = {len(steps), *map(len, times.values())}
+    if len(lengths) > 1 or (counted >= len(steps)).any():
         raise NotAReport(f"{path} is not a whole summary (its steps); write it again with `summarize`.")
     counted = np.sort(counted)
+    counted_ns = {place: of_steps[counted] for place, of_steps in times.items()}
     launches = np.array([step["kernels"] for step in steps], np.int64)[counted]
     span_ns = np.array([step["span_ns"] for step in steps], np.float64)[counted]
-    return _side(report, {place: of_row[counted] for place, of_row in times.items()}, launches, span_ns)
+    return _side(report, counted_ns, launches, span_ns)
 
 
 def joined(recordings: Sequence[tuple[Report, Side]], paths: Sequence[FilePath]) -> tuple[Report, Side]:
@@ -289,15 +347,10 @@ def joined(recordings: Sequence[tuple[Report, Side]], paths: Sequence[FilePath])
         raise ReportError(f"{without[0]} lacks measured steps, which several recordings need. {TO_HAVE_STEPS}.")
     spelled = in_one_spelling(read)
     side: list[Recording] = []
-    for report, like_first, (_, steps) in zip(read, spelled, recordings, strict=True):
-        kernels = {old.kernel: new.kernel for old, new in zip(report.kernels, like_first.kernels, strict=True)}
-        side += Steps(steps).placed(partial(_respelled, kernels=kernels)).a
-    whole = merged(spelled, _listed(paths))
-    return replace(whole, ranks=read[0].ranks), tuple(side)
-
-
-def _respelled(of: Place, kernels: Mapping[str, str]) -> Place:
-    return (*of[:3], kernels.get(of[3], of[3]))
+    for (report, steps), like_first in zip(recordings, spelled, strict=True):
+        side += Steps(steps).spelled(report, like_first).a
+    together = merged(spelled, _listed(paths))
+    return replace(together, ranks=read[0].ranks), tuple(side)
 
 
 def _listed(paths: Sequence[FilePath]) -> str:
@@ -318,10 +371,13 @@ def _side(report: Report, times: Mapping[Place, Int64s], launches: Int64s, span_
         step_ns = np.array([row.own_ns for row in counted], np.float64)
         states_ns = _states(counted)
     is_limited = any(row.phase == STEP and row.verdict == LAUNCH_BOUND for row in report.busy)
+    recording = Recording(times, launches, step_ns, span_ns, states_ns, is_limited)
     cost = report.recording
-    alone_ns = np.array(cost.timed_ns if cost and cost.alone_ns else (), np.float64)
-    limit = cost.where if cost and cost.is_upper_limit else ""
-    return (Recording(times, launches, step_ns, span_ns, states_ns, is_limited, alone_ns, limit),)
+    if cost and cost.alone_ns:
+        recording = replace(recording, alone_ns=np.array(cost.timed_ns, np.float64))
+    if cost and cost.is_upper_limit:
+        recording = replace(recording, alone_limit=cost.where)
+    return (recording,)
 
 
 def _states(rows: Sequence[StepRow]) -> dict[State, Values]:
@@ -335,16 +391,18 @@ def _states(rows: Sequence[StepRow]) -> dict[State, Values]:
 
 def single_step(report: Report) -> dict[Place, Int64s]:
     """Return the times of the only step of a report."""
-    return {place(row): np.array([row.total_ns], np.int64) for row in (report.counted or report).kernels}
+    counted = report.counted or report
+    return {place(row): np.array([row.total_ns], np.int64) for row in counted.kernels}
 
 
 def notes(steps: Steps) -> Iterator[str]:
     """Return notes on which steps are compared."""
     if steps.are_alone:
-        a, b = (sum(len(one.alone_ns) for one in side) for side in (steps.a, steps.b))
+        a, b = (sum(len(recording.alone_ns) for recording in side) for side in (steps.a, steps.b))
+        limits = "; where launches limit a step, it may take less" if steps.are_limits else ""
         yield (
-            f"The first line is of steps without recording, {a} of A and {b} of B, timed next to it"
-            f"{'; where launches limit a step, it may take less' if steps.are_limits else ''}. The rest: recorded."
+            f"The first line is of steps without recording, {a} of A and {b} of B, timed next to it{limits}. "
+            "The rest: recorded."
         )
     for name, count in zip("AB", steps.left_out, strict=True):
         if count:

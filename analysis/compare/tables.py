@@ -17,7 +17,7 @@ from ..support.text import fit
 from ..support.units import count_text
 from ..views import headings
 from ..views.account import CALLED, OUTSIDE, detail_of
-from ..views.rows import NOWHERE, common_length, label
+from ..views.rows import NOWHERE, common_length, count_of, label
 from .accounts import StateChange, states
 from .answer import answer
 from .changes import Axis, Change, Comparison, Key, changes, notes
@@ -75,16 +75,21 @@ def rules(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[Table, .
     rows: list[Row] = []
     for verdict in verdicts:
         word = "VIOLATED" if verdict.violated else "holds"
-        times, change = _times(verdict.change)[:3], _change_text(verdict.change.change)
-        rows.append(Row((verdict.rule.text, *times, change, word), strong=verdict.violated))
-        of_what = verdict.compared + (f", only in {verdict.only_in}" if verdict.only_in else "")
-        if verdict.rule.beyond_spread and verdict.change.verdict == "same":
-            of_what += ", may be noise"
-        rows.append(Row((of_what, *[""] * 5), indent=1))
+        change = verdict.change
+        times = change.a_ns, change.b_ns, change.delta_ns, _change_text(change.change)
+        rows.append(Row((verdict.rule.text, *times, word), strong=verdict.violated))
+        compared = verdict.compared
+        if verdict.only_in:
+            compared += f", only in {verdict.only_in}"
+        if verdict.rule.beyond_spread and change.verdict == "same":
+            compared += ", may be noise"
+        rows.append(Row((compared, *[""] * 5), indent=1))
+    if not rows:
+        return ()
     violated = sum(verdict.violated for verdict in verdicts)
     title = f"Rules: {violated} of {len(verdicts)} violated, {{unit}} {scope(comparison)}"
     columns = (*headed("rule"), *NUMBERS[:4], *headed("verdict"))
-    return (_with_multiples(Table("rules", title, columns, tuple(rows))),) if rows else ()
+    return (_with_multiples(Table("rules", title, columns, tuple(rows))),)
 
 
 def _of_objects(name: str, objects: Sequence[Mapping[str, Any]]) -> list[Table]:
@@ -102,56 +107,62 @@ def _as_cell(value: object) -> object:
 
 def _steps_as_objects(comparison: Comparison) -> list[dict[str, Any]]:
     """Return the measures of whole steps by kind, with raw values."""
-    return [
-        {
-            "measure": measure,
-            "a_launches": kind.launches[0],
-            "b_launches": kind.launches[1],
-            "a_ns": kind.a_ns,
-            "b_ns": kind.b_ns,
-            "delta_ns": kind.b_ns - kind.a_ns,
-            "change": kind.change,
-            "a_steps": kind.a_steps,
-            "b_steps": kind.b_steps,
-            "spread_share": kind.spread,
-            "verdict": kind.verdict,
-        }
-        for measure in get_args(Measure)
-        for kind in comparison.measured(measure)
-    ]
+    objects = []
+    for measure in get_args(Measure):
+        for kind in comparison.measured(measure):
+            a_launches, b_launches = kind.launches
+            objects.append(
+                {
+                    "measure": measure,
+                    "a_launches": a_launches,
+                    "b_launches": b_launches,
+                    "a_ns": kind.a_ns,
+                    "b_ns": kind.b_ns,
+                    "delta_ns": kind.b_ns - kind.a_ns,
+                    "change": kind.change,
+                    "a_steps": kind.a_steps,
+                    "b_steps": kind.b_steps,
+                    "spread_share": kind.spread,
+                    "verdict": kind.verdict,
+                }
+            )
+    return objects
 
 
 def _whole_rules(verdicts: Sequence[Verdict]) -> tuple[Table, ...]:
     """Return the verdicts for programs: one row each."""
+    rows = []
+    for verdict in verdicts:
+        times = _times(verdict.change, words=False)
+        violated = "yes" if verdict.violated else "no"
+        rows.append(Row((verdict.rule.text, verdict.compared, *times, violated, verdict.only_in)))
     columns = (Column("rule", "rule"), *headed("compared"), *NUMBERS[:4], *headed("violated", only_in="only in"))
-    rows = [
-        Row((v.rule.text, v.compared, *_times(v.change, words=False), "yes" if v.violated else "no", v.only_in))
-        for v in verdicts
-    ]
     return (Table("rules", "rules", columns, tuple(rows)),) if rows else ()
 
 
 def scope(comparison: Comparison) -> str:
     """Return the unit of both sides, such as `per step`."""
-    a, b = comparison.a, comparison.b
     if comparison.per_step:
         return "per step"
-    scope_a, scope_b = headings.scope(a), headings.scope(b)
+    scope_a, scope_b = map(headings.scope, comparison.reports)
     return scope_a if scope_a == scope_b else f"A {scope_a}, B {scope_b}"
 
 
 def _document(comparison: Comparison, tables: tuple[Table, ...]) -> Document:
     """Describe each report, and once what both have in common, above the tables."""
-    a, b = (headings.facts(report) for report in (comparison.a, comparison.b))
-    common = headings.common([a[1:], b[1:]])
-    sides = [" · ".join([facts[0], *(fact for fact in facts[1:] if fact not in common)]) for facts in (a, b)]
-    heading = f"A: {sides[0]} → B: {sides[1]}" + (f" — both: {' · '.join(common)}" if common else "")
-    accounting = [
-        f"{name}: {line}"
-        for name, report in (("A", comparison.a), ("B", comparison.b))
-        if report.totals.outside_ns or report.totals.ambiguous_ns
-        for line in headings.accounting_of(report)
-    ]
+    facts = [headings.facts(report) for report in comparison.reports]
+    common = headings.common([names for _file, *names in facts])
+    sides = []
+    for name, (file, *others) in zip("AB", facts, strict=True):
+        differing = [fact for fact in others if fact not in common]
+        sides.append(f"{name}: {' · '.join([file, *differing])}")
+    heading = " → ".join(sides)
+    if common:
+        heading += f" — both: {' · '.join(common)}"
+    accounting: list[str] = []
+    for name, report in zip("AB", comparison.reports, strict=True):
+        if report.totals.outside_ns or report.totals.ambiguous_ns:
+            accounting += (f"{name}: {line}" for line in headings.accounting_of(report))
     document = headings.document(comparison.a.provenance, heading, tables, accounting, notes(comparison))
     return replace(document, heading=answer(comparison).sentence, verdict=f"{heading}{_launched(comparison)}")
 
@@ -160,47 +171,47 @@ def _launched(comparison: Comparison) -> str:
     """Return how much of each kind of work a step launches on both sides, which no noise changes."""
     launched = []
     for kind, names in headings.KINDS_OF_WORK.items():
-        counts = [
-            sum(row.count for row in report.kernels if row.kind == kind) for report in (comparison.a, comparison.b)
-        ]
+        counts = [count_of(row for row in report.kernels if row.kind == kind) for report in comparison.reports]
         texts = dict.fromkeys(count_text(round(count, 1)) for count in counts)
         if any(counts):
             launched.append(f"{' → '.join(texts)} {names[counts != [1, 1]]}")
-    told = f". Launched {scope(comparison)}: {', '.join(launched)}." if launched else ""
-    return headings.worded(told, comparison.a.provenance)
+    if not launched:
+        return ""
+    sentence = f". Launched {scope(comparison)}: {', '.join(launched)}."
+    return headings.worded(sentence, comparison.a.provenance)
 
 
 class _Drawing:
     """Draws the axes of one comparison as text."""
 
     def __init__(self, comparison: Comparison, detail: Detail) -> None:
-        self.comparison, self.detail = comparison, detail
+        self.comparison = comparison
+        self.detail = detail
         self.naming = comparison.naming(every_index=detail.every_index)
-        a = comparison.a
-        self.what = f"All {headings.work(a)}" if comparison.all_work else headings.kernel_time(a)
+        self.has_marks = comparison.steps.are_known
+        self.what = headings.kernel_time(comparison.a)
+        if comparison.all_work:
+            self.what = f"All {headings.work(comparison.a)}"
 
     def account(self) -> list[Table]:
         """Show what a step spends more or less time on, the largest changes first, which add up; [] if unknown."""
         changes = states(self.comparison)
         if not changes:
             return []
-        of_all = sum(abs(row.change.delta_ns) for row in changes)
-        large = [row for row in changes if abs(row.change.delta_ns) >= SMALL * of_all][:MOST_STATES] or changes
-        small, has_marks = changes[len(large) :], self.comparison.steps.are_known
-        rows = [Row((*self.state(row), *_times(row.change), *self.mark(row.change), _place(row))) for row in large]
-        nothing = ("",) * (has_marks + 1)
-        if small:
-            names = ("", f"{len(small)} others") if len(small) > 1 else self.state(small[0])
-            rows.append(Row((*names, *_times(_added(row.change for row in small)), *nothing)))
-        whole, recorded = ("a step", "step") if self.comparison.per_step else ("all", "time")
-        rows.append(Row((whole, "", *_times(_added(row.change for row in changes)), *nothing), strong=True))
-        columns = (
-            *headed(kind="", what=""),
-            *NUMBERS[:4],
-            *(WITHIN if has_marks else ()),
-            *headed(place="most in"),
-        )
-        caption = "% is of A's time." + (_legend(row.change for row in large) if has_marks else "")
+        all_ns = sum(abs(row.change.delta_ns) for row in changes)
+        large = [row for row in changes if abs(row.change.delta_ns) >= SMALL * all_ns]
+        top_rows = large[:MOST_STATES] or changes
+        cut = changes[len(top_rows) :]
+        lines = [(self.state(row), row.change, _place(row)) for row in top_rows]
+        if cut:
+            names = ("", f"{len(cut)} others") if len(cut) > 1 else self.state(cut[0])
+            lines.append((names, _added(row.change for row in cut), ""))
+        step, recorded = ("a step", "step") if self.comparison.per_step else ("all", "time")
+        lines.append(((step, ""), _added(row.change for row in changes), ""))
+        rows = [Row((*names, *_times(row), *self.mark(row), place)) for names, row, place in lines]
+        rows[-1] = replace(rows[-1], strong=True)
+        columns = (*headed(kind="", what=""), *NUMBERS[:4], *self.within, *headed(place="most in"))
+        caption = f"% is of A's time.{self.legend(row.change for row in top_rows)}"
         title = f"Where the recorded {recorded} changed, {{unit}}"
         return [_with_multiples(Table("account", title, columns, tuple(rows), caption))]
 
@@ -214,46 +225,60 @@ class _Drawing:
         """Rank one axis by the size of the difference; what is cut and the total are rows too."""
         changed = [row for row in changes(self.comparison, axis, self.naming) if row.a_count or row.b_count]
         top = self.detail.top if axis in ("range", "kernel") else len(changed)
-        top_rows, cut = changed[:top], changed[top:]
+        top_rows = changed[:top]
+        cut = changed[top:]
         names = self.names(axis, changed, top_rows)
-        rows = [Row((names(row.key), *_numbers(row), *self.mark(row))) for row in top_rows]
+        lines: list[tuple[str, Change]] = [(names(row.key), row) for row in top_rows]
         if cut:
-            more = f"… {len(cut)} more: --top {len(changed)}"
-            rows.append(Row((more, *_numbers(_added(cut)), *self.mark(Change(())))))
+            lines.append((f"… {len(cut)} more: --top {len(changed)}", _added(cut)))
         total = self.comparison.total()
-        rows.append(Row((self.comparison.whole, *_numbers(total), *self.mark(total)), strong=True))
-        columns = (Column(axis, axis, "name"), *NUMBERS)
+        lines.append((self.comparison.whole, total))
+        rows = [Row((name, *_numbers(row), *self.mark(row))) for name, row in lines]
+        rows[-1] = replace(rows[-1], strong=True)
+        columns = (Column(axis, axis, "name"), *NUMBERS, *self.within)
         states = [row.state for row in changed]
         only = ", ".join(f"{states.count(state)} {words}" for state, words in STATES.items() if state in states)
-        caption = "% is of A's time." + (f" {only}." if only else "")
-        if self.comparison.steps.are_known:
-            columns += WITHIN
-            caption += _legend([*top_rows, total])
+        caption = "% is of A's time."
+        if only:
+            caption += f" {only}."
+        caption += self.legend([*top_rows, total])
         return self.table(axis, OF_AXIS[axis], columns, rows, caption)
 
+    @property
+    def within(self) -> tuple[Column, ...]:
+        """The column of marks, where steps can tell."""
+        return WITHIN if self.has_marks else ()
+
     def mark(self, row: Change) -> tuple[object, ...]:
-        """Return the mark of a change that may be noise; none of a row that adds up others."""
-        is_one = row.a_count or row.b_count
-        return (MARKS[row.verdict] if is_one else "",) if self.comparison.steps.are_known else ()
+        """Return the mark of a change that may be noise."""
+        return (MARKS[row.verdict],) if self.has_marks else ()
+
+    def legend(self, rows: Iterable[Change]) -> str:
+        """Explain the marks that rows have."""
+        verdicts = {row.verdict for row in rows} if self.has_marks else set()
+        return "".join(text for verdict, text in WITHIN_STEPS.items() if verdict in verdicts)
 
     def tree(self) -> Table:
         """Show all ranges as a tree, with what was launched at any depth and the part launched directly."""
         changed = changes(self.comparison, "range", self.naming)
-        order = tree_order((row.key, (max(i.a_ns, i.b_ns),)) for row in changed for i in [row.inside or row])
-        inside = sorted((row for row in changed if row.key), key=lambda row: order(row.key))
-        lines = [(row.key[-1], row, len(row.key) - 1) for row in inside]
+        sizes = []
+        for row in changed:
+            inside = row.inside or row
+            sizes.append((row.key, (max(inside.a_ns, inside.b_ns),)))
+        order = tree_order(sizes)
+        in_ranges = sorted((row for row in changed if row.key), key=lambda row: order(row.key))
+        lines = [(row.key[-1], row, len(row.key) - 1) for row in in_ranges]
         lines += [(NOWHERE, row, 0) for row in changed if not row.key]
         lines.append((self.comparison.whole, self.comparison.total(), 0))
-        rows = [
-            Row((name, *_numbers(row.inside or row), row.delta_ns, *self.mark(row.inside or row)), indent=indent)
-            for name, row, indent in lines
-        ]
+        rows = []
+        for name, row, indent in lines:
+            inside = row.inside or row
+            rows.append(Row((name, *_numbers(inside), row.delta_ns, *self.mark(inside)), indent))
         rows[-1] = replace(rows[-1], strong=True)
-        has_marks = self.comparison.steps.are_known
+        columns = (*headed("range"), *INSIDE, *headed(delta_ns="own B−A"), *self.within)
         caption = "% is of A's time. own: in no inner range, which sums to the total."
-        columns = (*headed("range"), *INSIDE, *headed(delta_ns="own B−A"), *(WITHIN if has_marks else ()))
-        legend = _legend([row.inside or row for row in changed]) if has_marks else ""
-        return self.table("range", OF_TREE, columns, rows, caption + legend)
+        caption += self.legend(row.inside or row for row in changed)
+        return self.table("range", OF_TREE, columns, rows, caption)
 
     def table(self, key: str, of_what: str, columns: tuple[Column, ...], rows: list[Row], caption: str) -> Table:
         """Put a table together."""
@@ -276,25 +301,19 @@ def _place(row: StateChange) -> str:
     return fit(row.cause.function or label(row.cause.path, 1), LONGEST_PLACE) if row.cause else ""
 
 
-def _legend(rows: Iterable[Change]) -> str:
-    """Explain the marks that rows have."""
-    verdicts = {row.verdict for row in rows}
-    return "".join(text for verdict, text in WITHIN_STEPS.items() if verdict in verdicts)
-
-
 def _whole_axis(comparison: Comparison, axis: Axis) -> Table:
     """Return all of an axis with keys in full."""
     columns = (Column(axis, axis, "name"), *(headed("category") if axis == "kernel" else ()), *NUMBERS)
     columns += headed(a_spread_ns="spread A", b_spread_ns="spread B", within_spread="within spread", state="state")
     columns += headed("verdict")
     columns += INSIDE if axis == "range" else ()
+    within = {True: "yes", False: "no", None: None}
     rows = []
     for row in changes(comparison, axis):
         key = (label(row.key),) if axis == "range" else row.key
-        within = {True: "yes", False: "no", None: None}[row.within_spread]
-        spreads = (row.a_spread_ns, row.b_spread_ns, within, row.state, row.verdict)
+        spreads = row.a_spread_ns, row.b_spread_ns, within[row.within_spread]
         inside = _numbers(row.inside, words=False) if row.inside else ()
-        rows.append(Row((*key, *_numbers(row, words=False), *spreads, *inside)))
+        rows.append(Row((*key, *_numbers(row, words=False), *spreads, row.state, row.verdict, *inside)))
     return Table(f"by_{axis}", f"by {axis}", columns, tuple(rows))
 
 
@@ -320,9 +339,10 @@ def _with_multiples(table: Table) -> Table:
 
 
 def _added(rows: Iterable[Change]) -> Change:
+    """Add up changes; whether a sum is noise is not asked."""
     rows = list(rows)
-    sums = [sum(getattr(row, name) for row in rows) for name in ("a_ns", "b_ns", "a_count", "b_count")]
-    return Change((), *sums)
+    sums = {name: sum(getattr(row, name) for row in rows) for name in ("a_ns", "b_ns", "a_count", "b_count")}
+    return Change((), **sums, judged="differs")
 
 
 #: What JSON has of every change, and of those that are no rule's.
@@ -343,8 +363,12 @@ def as_object(comparison: Comparison, verdicts: Sequence[Verdict] = ()) -> dict[
         if row.inside:
             inside = {"a_inside_ns": row.inside.a_ns, "b_inside_ns": row.inside.b_ns}
             return {"path": list(row.key), **numbers(row), **inside}
-        return {**dict(zip((axis, "category"), row.key, strict=False)), **numbers(row)}
+        names: dict[str, Any] = dict(zip((axis, "category"), row.key, strict=False))
+        return {**names, **numbers(row)}
 
+    by_axis: dict[str, list[dict[str, Any]]] = {}
+    for axis in get_args(Axis):
+        by_axis[axis] = [of_axis(axis, row) for row in changes(comparison, axis)]
     rules = [
         {"rule": verdict.rule.text, "compared": verdict.compared}
         | numbers(verdict.change, JSON_TIMES)
@@ -362,7 +386,7 @@ def as_object(comparison: Comparison, verdicts: Sequence[Verdict] = ()) -> dict[
         "account": account_as_objects(comparison),
         "notes": list(notes(comparison)),
         "total": numbers(comparison.total()),
-        "by": {axis: [of_axis(axis, row) for row in changes(comparison, axis)] for axis in get_args(Axis)},
+        "by": by_axis,
         "rules": rules,
     }
 
@@ -372,12 +396,15 @@ def account_as_objects(comparison: Comparison) -> list[dict[str, Any]]:
     rows = []
     for row in states(comparison):
         kind, detail = row.state
-        place = {
-            "path": list(row.cause.path) if row.cause else [],
-            "after": row.cause.after if row.cause else "",
-            "function": row.cause.function if row.cause else "",
-        }
+        cause = row.cause
         rows.append(
-            {"kind": kind, "what": detail, **{key: getattr(row.change, key) for key in JSON_TIMES}, **place}
+            {
+                "kind": kind,
+                "what": detail,
+                **{key: getattr(row.change, key) for key in JSON_TIMES},
+                "path": list(cause.path) if cause else [],
+                "after": cause.after if cause else "",
+                "function": cause.function if cause else "",
+            }
         )
     return rows
