@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -36,8 +37,10 @@ def states(comparison: Comparison) -> list[StateChange]:
         a_ns, b_ns = (float(side.get(state, 0)) for side in sums)
         verdict, spreads_ns = comparison.steps.of_states([state])
         change = Change(state, a_ns, b_ns, 1, 1, *spreads_ns, verdict)
-        changes.append(StateChange(state, change, causes[b_ns > a_ns].get(state)))
-    return sorted(changes, key=lambda row: (-abs(row.change.delta_ns), -row.change.a_ns, row.change.key))
+        of_longer_side = causes[b_ns > a_ns]
+        changes.append(StateChange(state, change, of_longer_side.get(state)))
+    changes.sort(key=lambda row: (-abs(row.change.delta_ns), -row.change.a_ns, row.state))
+    return changes
 
 
 def comparable(comparison: Comparison) -> tuple[Account, Account] | None:
@@ -52,17 +55,15 @@ def states_ns(account: Account) -> dict[State, Fraction]:
     """Return the time in each state, a mean of the GPUs of a loop and of all counted steps, ns."""
     loops = [gpu.loop for gpu in account.gpus]
     steps = sum({gpu.loop: gpu.steps for gpu in account.gpus}.values())
-    sums: dict[State, Fraction] = {}
+    sums: dict[State, Fraction] = defaultdict(Fraction)
     for gpu in account.gpus:
         for part in gpu.parts:
-            mean_ns = Fraction(part.total_ns, loops.count(gpu.loop) * steps)
-            sums[part.state] = sums.get(part.state, Fraction(0)) + mean_ns
+            sums[part.state] += Fraction(part.total_ns, loops.count(gpu.loop) * steps)
     return sums
 
 
 def _causes(account: Account) -> dict[State, Cause]:
     """Return each cause of idle time, of the GPU that has most of it."""
-    causes: dict[State, Cause] = {}
-    for cause in sorted((cause for gpu in account.gpus for cause in gpu.causes), key=lambda cause: cause.total_ns):
-        causes[IDLE, cause.cause] = cause
-    return causes
+    of_all_gpus = [cause for gpu in account.gpus for cause in gpu.causes]
+    of_all_gpus.sort(key=lambda cause: cause.total_ns)
+    return {(IDLE, cause.cause): cause for cause in of_all_gpus}

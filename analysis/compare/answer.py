@@ -29,9 +29,15 @@ class Answer(NamedTuple):
 
     def as_object(self) -> dict[str, Any]:
         """Return the answer as JSON has it."""
-        change = self.change
-        times = {"a_ns": change.a_ns, "b_ns": change.b_ns, "delta_ns": change.delta_ns, "change": change.change}
-        return {"verdict": change.verdict, "measure": self.measure, **times, "sentence": self.sentence}
+        return {
+            "verdict": self.change.verdict,
+            "measure": self.measure,
+            "a_ns": self.change.a_ns,
+            "b_ns": self.change.b_ns,
+            "delta_ns": self.change.delta_ns,
+            "change": self.change.change,
+            "sentence": self.sentence,
+        }
 
 
 def answer(comparison: Comparison) -> Answer:
@@ -39,12 +45,14 @@ def answer(comparison: Comparison) -> Answer:
     step = comparison.step_time()
     if step is None:
         total = comparison.total()
-        subject = f"{comparison.whole.removeprefix('all ')} take{'s' * (comparison.whole == 'all work')} {{}}"
-        subject += " per step" if comparison.per_step else " in all"
-        return Answer("work_ns", total, _sentence(comparison, total, subject))
-    takes = f"a step takes {'at most ' * comparison.steps.are_limits}{{}}"
-    takes += "" if comparison.steps.are_alone or comparison.on_cpu else " while recorded"
-    sentences = [_sentence(comparison, step, takes)]
+        work = comparison.whole.removeprefix("all ")
+        takes = "takes" if work == "work" else "take"
+        per = "per step" if comparison.per_step else "in all"
+        return Answer("work_ns", total, _sentence(comparison, total, f"{work} {takes} {{}} {per}"))
+    subject = "a step takes at most {}" if comparison.steps.are_limits else "a step takes {}"
+    if not (comparison.steps.are_alone or comparison.on_cpu):
+        subject += " while recorded"
+    sentences = [_sentence(comparison, step, subject)]
     if step.verdict == "differs":
         sentences += [_mostly(comparison), _of_one_run(comparison)]
     return Answer("step_ns", step, " ".join(filter(None, sentences)))
@@ -64,35 +72,38 @@ def _sentence(comparison: Comparison, change: Change, subject: str) -> str:
     quotient = max(a_ns, b_ns) / min(a_ns, b_ns)
     if quotient < MANIFOLD:
         return f"B takes {abs(b_ns / a_ns - 1):.1%} {'less' if b_ns < a_ns else 'more'} time: {both}."
-    often = f"{quotient:.2f}" if quotient < 10 else f"{quotient:.1f}" if quotient < 100 else f"{quotient:,.0f}"
-    return f"B {f'is {often} times as fast' if b_ns < a_ns else f'takes {often} times as long'}: {both}."
+    decimals = 2 if quotient < 10 else 1 if quotient < 100 else 0
+    often = f"{quotient:,.{decimals}f} times"
+    return f"B {f'is {often} as fast' if b_ns < a_ns else f'takes {often} as long'}: {both}."
 
 
 def _within(comparison: Comparison, change: Change) -> float:
     """Return by which share B differs from A at most, as its steps tell."""
-    level = noise.LEVEL / max(len(comparison.steps.kinds), 1)
-    bounds = [noise.bounds(a, b, level=level) for a, b in comparison.steps.step_times()]
-    known = max((max(-low, high) for low, high in bounds), default=noise.SAME_WITHIN)
-    return max(min(known, noise.SAME_WITHIN), abs(change.change or 0), 0.001)
+    steps = comparison.steps
+    bounds = [noise.bounds(a, b, level=steps.level) for a, b in steps.step_times()]
+    widest = max((max(-low, high) for low, high in bounds), default=noise.SAME_WITHIN)
+    return max(min(widest, noise.SAME_WITHIN), abs(change.change or 0), 0.001)
 
 
 def _reason(comparison: Comparison, change: Change) -> str:
     """Return the reason of an unknown verdict, and the next step."""
-    if not comparison.steps.are_known:
+    steps = comparison.steps
+    if not steps.are_known:
         return NO_COMMON_STEPS
-    of_kinds = comparison.steps.step_times()
+    of_kinds = steps.step_times()
     fewest = min(sum(map(len, side)) for kind in of_kinds for side in kind)
     if fewest < noise.SOME_STEPS:
         each = " of each kind" if len(of_kinds) > 1 else ""
         return f"Too few steps{each} ({fewest}): record {ASKED_STEPS[1]} or more."
-    if comparison.steps.limited and not comparison.steps.are_repeated and abs(change.change or 0) <= noise.LARGE:
+    if comparison.is_doubtful(change):
         return f"{_limited(comparison)}, so that runs differ too: record {RUNS}."
     spread = max(kind.spread for kind in comparison.measured("step_ns"))
-    if comparison.steps.are_repeated:
+    if steps.are_repeated:
         return f"Steps vary by {spread:.0%}, and so do runs: record more runs of each, or on a quiet machine."
     needed = max(noise.steps_to_tell(*kind) for kind in of_kinds)
-    asked = next((steps for steps in ASKED_STEPS if steps >= max(needed, 1.5 * fewest)), None)
-    return f"Steps vary by {spread:.0%}: record {f'{asked} steps, or ' if asked else ''}{RUNS}."
+    enough = [number for number in ASKED_STEPS if number >= max(needed, 1.5 * fewest)]
+    more_steps = f"{enough[0]} steps, or " if enough else ""
+    return f"Steps vary by {spread:.0%}: record {more_steps}{RUNS}."
 
 
 def _mostly(comparison: Comparison) -> str:
@@ -102,24 +113,23 @@ def _mostly(comparison: Comparison) -> str:
     largest = [row for row in changes[:2] if row.change.delta_ns * delta_ns > 0]
     for most in (largest[:1], largest):
         if most and abs(sum(row.change.delta_ns for row in most)) >= MOSTLY * abs(delta_ns):
-            named = [
-                f"{state_name(row.state, on_cpu=comparison.on_cpu)} {signed(row.change.delta_ns)}" for row in most
-            ]
-            return f"Mostly {' and '.join(named)}{' while recorded' * comparison.steps.are_alone}."
+            names = []
+            for row in most:
+                name = state_name(row.state, on_cpu=comparison.on_cpu)
+                names.append(f"{name} {signed(row.change.delta_ns)}")
+            return f"Mostly {' and '.join(names)}{' while recorded' * comparison.steps.are_alone}."
     return ""
 
 
 def _of_one_run(comparison: Comparison) -> str:
     """Say which side the CPU decides, where one recording of it is all there is."""
-    steps = comparison.steps
-    return (
-        f"{_limited(comparison)}: to be sure, record {RUNS}." if steps.limited and not steps.are_repeated else ""
-    )
+    if not comparison.steps.limited or comparison.steps.are_repeated:
+        return ""
+    return f"{_limited(comparison)}: to be sure, record {RUNS}."
 
 
 def _limited(comparison: Comparison) -> str:
-    sides = comparison.steps.limited
-    return f"The CPU limits {' and '.join(sides)}"
+    return f"The CPU limits {' and '.join(comparison.steps.limited)}"
 
 
 def _steps(comparison: Comparison, change: Change) -> str:
@@ -134,14 +144,14 @@ def _steps(comparison: Comparison, change: Change) -> str:
     if steps.are_alone:
         counts = (int(change.a_count), int(change.b_count))
     parts.append(_a_side(*counts, "step"))
-    parts += ["without recording"] if steps.are_alone else []
+    if steps.are_alone:
+        parts.append("without recording")
     return f" ({', '.join(parts)})"
 
 
-def _a_side(a: int, b: int, what: str) -> str:
-    if a == b:
-        return f"{a:,} {what}{'s' * (a != 1)} a side"
-    return f"{a:,} {what}{'s' * (a != 1)} of A, {b:,} of B"
+def _a_side(a: int, b: int, noun: str) -> str:
+    count = f"{a:,} {noun}{'s' * (a != 1)}"
+    return f"{count} a side" if a == b else f"{count} of A, {b:,} of B"
 
 
 def times(now_ns: float, before_ns: float) -> str:
