@@ -64,15 +64,17 @@ def view(subject: Subject) -> Document:
         tables = [_every_group(report, explained)]
     elif tables:
         tables[-1] = replace(tables[-1], caption=CAPTION)
-    left_out = len(requested) - len(explained)
-    notes = [f"{left_out} more match: --top {len(requested)}."] if left_out else []
+    notes = list(report.notes)
+    if left_out := len(requested) - len(explained):
+        notes.append(f"{left_out} more match: --top {len(requested)}.")
     if subject.kernel:
         notes.append(ncu_command(subject, *requested[0]))
     elif not detail.whole:
-        together = renamed(per_step(report) if is_per_step and not report.per_step else report, naming)
+        scaled = per_step(report) if is_per_step and not report.per_step else report
+        together = renamed(scaled, naming)
         tables = [phases(together), ranges_with_kernels(together, detail), *tables]
-    accounting = (headings.accounting_per_step if is_per_step else headings.accounting_of)(report)
-    return headings.answer(report, tables, (*report.notes, *notes), accounting=accounting)
+    accounting_of = headings.accounting_per_step if is_per_step else headings.accounting_of
+    return headings.answer(report, tables, notes, accounting=accounting_of(report))
 
 
 def ranges_with_kernels(report: Report, detail: Detail) -> Table:
@@ -84,18 +86,22 @@ def ranges_with_kernels(report: Report, detail: Detail) -> Table:
     ranked = sorted(inside.items(), key=lambda item: -time_of(item[1]))
     total_ns = sum(map(time_of, inside.values()))
     top = ranked[: detail.ranges]
-    longest = {key: longest_first(range_kernels)[:KERNELS_PER_RANGE] for key, range_kernels in top}
-    names = [kernel.kernel for range_kernels in longest.values() for kernel in range_kernels]
+    longest = {key: longest_first(kernels)[:KERNELS_PER_RANGE] for key, kernels in top}
+    names = [kernel.kernel for kernels in longest.values() for kernel in kernels]
     short_names = names_by_kernel(names, detail.full_names)
     common = common_length(row.path for row in report.ranges if row.self_ns)
     rows: list[Row] = []
-    for (key, range_kernels), phase in zip(top, phases_to_say(list(longest)), strict=True):
-        time_ns = time_of(range_kernels)
-        cells = (time_ns, share(time_ns, total_ns), count_of(range_kernels))
-        rows.append(Row((in_phase(label(key[0], common), phase), *cells), strong=True))
+
+    def add(name: str, kernels: Sequence[KernelRow], indent: int) -> None:
+        time_ns = time_of(kernels)
+        cells = (time_ns, share(time_ns, total_ns), count_of(kernels))
+        rows.append(Row((name, *cells), indent, strong=not indent))
+
+    for (key, kernels), phase in zip(top, phases_to_say(list(longest)), strict=True):
+        path, _ = key
+        add(in_phase(label(path, common), phase), kernels, indent=0)
         for kernel in longest[key]:
-            cells = (kernel.total_ns, share(kernel.total_ns, total_ns), kernel.count)
-            rows.append(Row((short_names[kernel.kernel], *cells), indent=1))
+            add(short_names[kernel.kernel], [kernel], indent=1)
     time = graphs.counted_time(report)
     own = "launches" if graphs.of_graphs(report) else "kernels"
     title = f"Slowest ranges, own {own} only, {{unit}} {headings.scope(report)}"
@@ -110,13 +116,19 @@ def ncu_command(subject: Subject, kernel: str, phase: str) -> str:
     """
     rows = [row for row in subject.report.kernels if (row.kernel, row.phase) == (kernel, phase)]
     longest = max(rows, key=lambda row: row.total_ns)
+    function, *_ = split_name(kernel)
     words = [
         "ncu",
         *_nvtx_filter(subject, longest.path),
         "--kernel-name",
-        split_name(kernel)[0].rsplit("::", 1)[-1],
+        function.rsplit("::", 1)[-1],
+        "--launch-count",
+        str(math.ceil(longest.count)),
+        "--clock-control",
+        "none",
+        "python",
+        "train.py",
     ]
-    words += ["--launch-count", str(math.ceil(longest.count)), "--clock-control", "none", "python", "train.py"]
     return f"Its counters in {label(longest.path)}: {shlex.join(words)}"
 
 
@@ -149,13 +161,20 @@ def _requested(subject: Subject) -> list[tuple[str, str]]:
         longest = {phase: (kernel, phase) for kernel, phase in reversed(ranked)}
         return [longest[phase] for phase in PHASES if phase in longest]
     pattern = subject.kernel.lower()
-    names = {kernel: (kernel.lower(), short_name(kernel).lower()) for kernel, _ in ranked}
-    exact = [key for key in ranked if pattern in names[key[0]]]
-    matching = exact or [key for key in ranked if any(pattern in name for name in names[key[0]])]
+    exact, containing = [], []
+    for kernel, phase in ranked:
+        names = (kernel.lower(), short_name(kernel).lower())
+        if pattern in names:
+            exact.append((kernel, phase))
+        if any(pattern in name for name in names):
+            containing.append((kernel, phase))
+    matching = exact or containing
     if not matching:
-        phases = " and ".join(row.phase for row in subject.report.phases)
-        searched = where(subject.report) + (f" of {phases}" if subject.some_phases else "")
-        some = "; ".join(short_name(kernel) for kernel in list(names)[:6])
+        searched = where(subject.report)
+        if subject.some_phases:
+            searched += f" of {' and '.join(row.phase for row in subject.report.phases)}"
+        longest_kernels = list(dict.fromkeys(kernel for kernel, _ in ranked))
+        some = "; ".join(map(short_name, longest_kernels[:6]))
         raise ReportError(f"No kernel name{searched} contains {subject.kernel!r}. The longest kernels: {some}.")
     return matching
 
@@ -164,26 +183,31 @@ def _table(report: Report, explanation: Explanation, name: str) -> Table:
     """Draw one kernel: its terms, and below each the ranges that make it up."""
     units = explanation.units
     groups = [group for term in explanation.terms for group in term.groups]
-    common, kernel_ns = common_length(group.path for group in groups), sum(group.total_ns for group in groups)
+    common = common_length(group.path for group in groups)
+    kernel_ns = sum(group.total_ns for group in groups)
     has_blocks = any(group.blocks for group in groups)  # none on a CPU, nor in reports that do not say
-
-    def cells(*added_up: Group) -> tuple[float, float | None]:
-        total_ns = sum(group.total_ns for group in added_up)
-        return total_ns / units, share(total_ns, kernel_ns)
-
     rows: list[Row] = []
+
     several = len(explanation.terms) > 1
+
+    def add(name: str, counts: Sequence[object], groups: Sequence[Group], *, is_sum: bool = False) -> None:
+        total_ns = sum(group.total_ns for group in groups)
+        cells = (name, *counts, total_ns / units, share(total_ns, kernel_ns))
+        rows.append(Row(cells, indent=int(several and not is_sum), strong=is_sum))
+
     for term in explanation.terms:
         if several:
             text = headings.worded(f"{term.text} launch{'es' if term.launches > 1 else ''}", report.provenance)
-            rows.append(Row((text, *[""] * has_blocks, term.launches, "", "", *cells(*term.groups)), strong=True))
+            add(text, (*[""] * has_blocks, term.launches, "", ""), term.groups, is_sum=True)
         for group in term.groups:
-            places = group.places / units if group.places else None
-            each = group.launches / group.places if group.places else None
-            counts = (*[group.blocks or None] * has_blocks, group.launches / units, places, each)
-            rows.append(Row((label(group.path, common), *counts, *cells(group)), indent=int(several)))
-    columns = headed("range", *["blocks"] * has_blocks, "launches", places="ranges", each="each", kernel_ns="time")
-    columns += headed(share="%")
+            places = each = None
+            if group.places:
+                places = group.places / units
+                each = group.launches / group.places
+            blocks = [group.blocks or None] * has_blocks
+            add(label(group.path, common), (*blocks, group.launches / units, places, each), [group])
+    columns = headed("range", *["blocks"] * has_blocks, "launches", places="ranges", each="each")
+    columns += headed(kernel_ns="time", share="%")
     return Table("explained", _title(report, explanation, name), columns, tuple(rows))
 
 
@@ -207,8 +231,16 @@ def _every_group(report: Report, explained: Sequence[Explanation]) -> Table:
     rows = []
     for explanation in explained:
         for group in (group for term in explanation.terms for group in term.groups):
-            counts = (group.blocks or None, group.launches, group.places, group.total_ns)
-            range_name = label(group.path)
-            units = (explanation.unit, explanation.units)
-            rows.append(Row((explanation.kernel, explanation.phase, range_name, *counts, *units)))
+            cells = (
+                explanation.kernel,
+                explanation.phase,
+                label(group.path),
+                group.blocks or None,
+                group.launches,
+                group.places,
+                group.total_ns,
+                explanation.unit,
+                explanation.units,
+            )
+            rows.append(Row(cells))
     return Table("explained", f"launches {headings.over(report, report.kernels)}", columns, tuple(rows))
