@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import isnan
 from statistics import median
@@ -34,7 +34,6 @@ SERVED = ("prompts", "prompt tokens", "generating", "their tokens")
 GENERATION = {"prefill_ns": "prefill", "decode_ns": "decode", "tokens": "tokens"}
 #: What a step's time is divided into.
 STATES = (COMPUTE, OPERATORS, COMMUNICATION, COPY, IDLE)
-NOTHING_HELD = (None,) * len(NUMBERS)
 
 
 def view(subject: Subject) -> Document:
@@ -48,9 +47,8 @@ def view(subject: Subject) -> Document:
     require_measured(report)
     if subject.detail.whole:
         tables, notes = [_every_value(subject)], report.notes
-    else:  # graphs that ran whole count among the kernels that they hide
-        attribution = subject.partition.of_counted_steps
-        attribution = graphs.counted_work(attribution) if graphs.of_graphs(report) else attribution
+    else:
+        attribution = _with_graphs(subject, subject.partition.of_counted_steps)
         ranges = _ranges(report, _selected(subject, attribution), subject.detail.top)
         tables = [table for table in (_steps(subject), _served(_figures(subject)), ranges) if table.rows]
         notes = report.notes if ranges.rows else (NO_RANGES, *report.notes)
@@ -58,15 +56,20 @@ def view(subject: Subject) -> Document:
 
 
 def _figures(subject: Subject) -> tuple[StepFigures, ...]:
-    """Return the figures of all measured steps, in order; graphs that ran whole count among their kernels."""
-    attribution = subject.partition.attribution
-    attribution = graphs.counted_work(attribution) if graphs.of_graphs(subject.report) else attribution
+    """Return the figures of all measured steps, in order."""
+    attribution = _with_graphs(subject, subject.partition.attribution)
     return steps_of(attribution, include_warm_up=subject.report.warm_up_included)
+
+
+def _with_graphs(subject: Subject, attribution: Attribution) -> Attribution:
+    """Count graphs that ran whole among the kernels that they hide."""
+    return graphs.counted_work(attribution) if graphs.of_graphs(subject.report) else attribution
 
 
 def _selected(subject: Subject, attribution: Attribution) -> list[RangeSteps]:
     """Return the requested ranges in their steps."""
-    report, naming = subject.report, naming_for(subject.detail, subject.report)
+    report = subject.report
+    naming = naming_for(subject.detail, report)
     rows = ranges_of(attribution, naming, include_warm_up=report.warm_up_included)
     by_range = {(row.path, row.phase): row for row in rows}
     keys = ((row.path, row.phase) for row in renamed(report, naming).ranges)
@@ -79,50 +82,50 @@ def _time(report: Report) -> str:
 
 def _steps(subject: Subject) -> Table:
     """Show one row per step with work, and the mean of those that count."""
-    report, account = subject.report, subject.report.account
+    account = subject.report.account
     assert account is not None
     kinds = [kind for kind in STATES if any(gpu.total_ns(kind=kind) for gpu in account.gpus)]
-    launches = {step.step: step for step in _figures(subject)}
+    launches = {step.step: step.kernels for step in _figures(subject)}
     generates = any(row.prefill_ns is not None for row in account.rows)
-    several = len(account.loops) > 1
+    has_processes = len(account.loops) > 1
 
     def figures(row: StepRow) -> list[float | None]:
         times = [row.kind_ns(kind) / max(row.gpus, 1) for kind in kinds]
-        return [row.own_ns, *times, *(_generation(row) if generates else ()), launches[row.step].kernels]
+        generation = _generation(row).values() if generates else ()
+        return [row.own_ns, *times, *generation, launches[row.step]]
 
-    columns = headed("step", **({"process": "process"} if several else {}), own_ns="step time")
-    columns += headed(**{f"{kind}_ns": CALLED[kind] for kind in kinds})
-    columns += headed(**GENERATION) if generates else ()
+    columns = headed("step")
+    if has_processes:
+        columns += headed("process")
+    columns += headed(own_ns="step time", **{f"{kind}_ns": CALLED[kind] for kind in kinds})
+    if generates:
+        columns += headed(**GENERATION)
     columns += headed(kernels="launches", counted="counts")
     rows = []
     for row in account.rows[:SHOWN_STEPS]:
-        process = [str(row.process_id)] * several
-        rows.append(
-            Row((str(row.step), *process, *figures(row), "" if row.counted else "no"), strong=not row.counted)
-        )
+        names = [str(row.step), str(row.process_id)] if has_processes else [str(row.step)]
+        counts = "" if row.counted else "no"
+        rows.append(Row((*names, *figures(row), counts), strong=not row.counted))
     means = [_mean(values) for values in zip(*map(figures, account.counted), strict=True)]
-    rows.append(Row(("mean", *[""] * several, *means, ""), strong=True))
-    caption = [f"mean: of the {len(account.counted)} that count."]
-    cost = report.recording
+    rows.append(Row(("mean", *[""] * has_processes, *means, ""), strong=True))
+    caption = f"mean: of the {len(account.counted)} that count."
+    cost = subject.report.recording
     if cost and cost.alone_ns:
         at_most = "at most " if cost.is_upper_limit else ""
-        caption.append(f"As recorded; without recording, a step takes {at_most}{time_in_digits(cost.alone_ns)}.")
-    if len(account.rows) > SHOWN_STEPS:
-        caption.append(f"{len(account.rows) - SHOWN_STEPS} more steps: --format csv.")
+        caption += f" As recorded; without recording, a step takes {at_most}{time_in_digits(cost.alone_ns)}."
+    caption += _more_steps(account.rows)
     gpus = ", mean of a GPU" if account.gpus_of_a_loop > 1 else ""
-    return Table(
-        "steps", f"Where the time of each step goes, {{unit}}{gpus}", columns, tuple(rows), " ".join(caption)
-    )
+    return Table("steps", f"Where the time of each step goes, {{unit}}{gpus}", columns, tuple(rows), caption)
+
+
+def _more_steps(steps: Sequence[object]) -> str:
+    left_out = len(steps) - SHOWN_STEPS
+    return f" {left_out} more steps: --format csv." if left_out > 0 else ""
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def own_times(report: Report) -> dict[int, StepRow]:
-    """Return the times of each step, by its number."""
-    return {row.step: row for row in report.account.rows} if report.account else {}
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else None
 
 
 def _idle_before(row: StepRow) -> int | None:
@@ -131,25 +134,23 @@ def _idle_before(row: StepRow) -> int | None:
     return None if row.first else round(row.between_ns - busy_ns)
 
 
-def _generation(row: StepRow | None) -> tuple[int | None, ...]:
+def _generation(row: StepRow) -> dict[str, int | None]:
     """Return how long a step's prompts and the tokens after them take, and how many of these there are."""
-    return tuple(getattr(row, name, None) for name in GENERATION)
+    return {name: getattr(row, name) for name in GENERATION}
 
 
 def _served(steps: tuple[StepFigures, ...]) -> Table:
     """Show the requests and tokens of a serving engine's steps, and of all of them; no rows for other programs."""
-    columns = headed(
-        "step", **dict(zip(NUMBERS, SERVED, strict=True)), span_ns="GPU span", tokens_per_s="tokens/s"
-    )
+    served = dict(zip(NUMBERS, SERVED, strict=True))
+    columns = headed("step", **served, span_ns="GPU span", tokens_per_s="tokens/s")
     serving = [step for step in steps if step.held]
     rows = [Row((str(step.step), *_numbers(step))) for step in serving[:SHOWN_STEPS]]
     if serving:
-        held = Held(*map(_sum, zip(*(step.held or () for step in serving), strict=True)))
-        all_steps = replace(serving[0], held=held, span_ns=_sum(step.span_ns for step in serving))
+        by_number = zip(*(step.held or () for step in serving), strict=True)
+        span_ns = _sum([step.span_ns for step in serving])
+        all_steps = replace(serving[0], held=Held(*map(_sum, by_number)), span_ns=span_ns)
         rows.append(Row(("all", *_numbers(all_steps)), strong=True))
-    caption = "By the steps' names. tokens/s: a step's tokens over its GPU span."
-    hidden = len(serving) - SHOWN_STEPS
-    caption += f" {hidden} more steps: --format csv." if hidden > 0 else ""
+    caption = "By the steps' names. tokens/s: a step's tokens over its GPU span." + _more_steps(serving)
     return Table("served", "What the steps of the engine held", columns, tuple(rows), caption)
 
 
@@ -157,9 +158,8 @@ def _numbers(step: StepFigures) -> tuple[int | None, ...]:
     return *(step.held or ()), step.span_ns, _rounded(step.tokens_per_s)
 
 
-def _sum(numbers: Iterable[int | None]) -> int | None:
+def _sum(numbers: Sequence[int | None]) -> int | None:
     """Add numbers up; None where one is not known."""
-    numbers = list(numbers)
     return None if None in numbers else sum(number or 0 for number in numbers)
 
 
@@ -180,24 +180,18 @@ def _ranges(report: Report, selected: list[RangeSteps], top: int) -> Table:
         caption += " steps: those with work in the range."
         columns += headed("steps")
     rows = []
+    is_linked = False
     for name, depth, row in zip(last_names(ranges), depths(ranges), ranges, strict=True):
         times = row.kernel_ns
         # A median of the steps that have a span would hide that one has none.
         span_ns = None if any(map(isnan, row.span_ns)) else median(row.span_ns)
+        is_linked |= span_ns is None
         cells = (row.median_ns, min(times), max(times), row.spread, str(row.slowest), span_ns, len(row.steps))
         rows.append(Row((name, *cells)[: len(columns)], indent=depth))
-    if any(row.values[6] is None for row in rows):
+    if is_linked:
         caption += f" {headings.LINKED}"
     title = f"{_time(report)} inside each range, {{unit}} per step"
     return Table("ranges", title, columns, tuple(rows), caption + more(selected, len(ranges), "range"))
-
-
-def _time_of(row: StepRow | None) -> tuple[int | None, ...]:
-    """Return the columns of a step's own time for programs."""
-    if row is None:
-        return (None,) * 4
-    taken_out_ns = row.evaluation_ns + row.warm_up_ns + row.recorder_ns
-    return row.own_ns, row.between_ns, _idle_before(row), taken_out_ns
 
 
 def _every_value(subject: Subject) -> Table:
@@ -205,37 +199,74 @@ def _every_value(subject: Subject) -> Table:
     columns = (*headed("level", "range", "phase"), Column("step", "step", "count"))
     columns += headed("kernel_ns", "graph_ns", "kernels", "span_ns", "cpu_ns", *NUMBERS, "tokens_per_s")
     columns += headed("own_ns", "between_ns", "idle_between_ns", "taken_out_ns", *GENERATION)
-    own = own_times(subject.report)
-    rows: list[tuple[object, ...]] = []
-    # Each figure of the kernels alone, and with the graphs that ran whole.
-    measured = [subject.partition.attribution]
-    measured += [graphs.counted_work(measured[0])] if graphs.of_graphs(subject.report) else []
-    steps = [steps_of(work, include_warm_up=subject.report.warm_up_included) for work in measured]
-    for step, counted in zip(steps[0], steps[-1], strict=True):
-        graph_ns = counted.kernel_ns - step.kernel_ns
-        figures = (step.step, step.kernel_ns, graph_ns, step.kernels, step.span_ns, step.cpu_ns)
-        rows.append(
-            (
-                "step",
-                "",
-                "",
-                *figures,
-                *(step.held or NOTHING_HELD),
-                _rounded(step.tokens_per_s),
-                *_time_of(own.get(step.step)),
-                *_generation(own.get(step.step)),
-            )
-        )
-        rows += [
-            ("phase", "", phase, step.step, ns, counted_ns - ns, None, None, None, *NOTHING_HELD, *[None] * 8)
-            for phase, ns, counted_ns in zip(PHASES, step.phase_ns, counted.phase_ns, strict=True)
-            if counted_ns
-        ]
-    ranges = [_selected(subject, work) for work in measured]
-    for row, counted_row in zip(ranges[0], ranges[-1], strict=True):
-        of_steps = (row.steps, row.kernel_ns, counted_row.kernel_ns, row.span_ns)
-        for number, ns, counted_ns, span in zip(*of_steps, strict=True):
-            times = (ns, counted_ns - ns, None, None if isnan(span) else int(span), None)
-            rows.append(("range", label(row.path), row.phase, number, *times, *NOTHING_HELD, *[None] * 8))
+    records = [*_step_records(subject), *_range_records(subject)]
+    rows = [Row(tuple(record.get(column.key) for column in columns)) for record in records]
     title = f"each of {subject.report.steps} steps, its phases and its ranges"
-    return Table("steps", title, columns, tuple(map(Row, rows)))
+    return Table("steps", title, columns, tuple(rows))
+
+
+def _step_records(subject: Subject) -> Iterator[dict[str, object]]:
+    """Yield a row for each step and one for each of its phases, by the columns' keys.
+
+    Work is that of the kernels alone; `graph_ns` is what the graphs that ran whole add to it.
+    """
+    account = subject.report.account
+    own_rows = {row.step: row for row in account.rows} if account else {}
+    alone = steps_of(subject.partition.attribution, include_warm_up=subject.report.warm_up_included)
+    for step, counted in zip(alone, _figures(subject), strict=True):
+        record: dict[str, object] = {
+            "level": "step",
+            "range": "",
+            "phase": "",
+            "step": step.step,
+            "kernel_ns": step.kernel_ns,
+            "graph_ns": counted.kernel_ns - step.kernel_ns,
+            "kernels": step.kernels,
+            "span_ns": step.span_ns,
+            "cpu_ns": step.cpu_ns,
+            "tokens_per_s": _rounded(step.tokens_per_s),
+        }
+        if step.held:
+            record |= zip(NUMBERS, step.held, strict=True)
+        if step.step in own_rows:
+            record |= _own_figures(own_rows[step.step])
+        yield record
+        for phase, ns, counted_ns in zip(PHASES, step.phase_ns, counted.phase_ns, strict=True):
+            if counted_ns:
+                yield {
+                    "level": "phase",
+                    "range": "",
+                    "phase": phase,
+                    "step": step.step,
+                    "kernel_ns": ns,
+                    "graph_ns": counted_ns - ns,
+                }
+
+
+def _own_figures(row: StepRow) -> dict[str, object]:
+    """Return a step's own time by the columns' keys, ns, and what it generates."""
+    return {
+        "own_ns": row.own_ns,
+        "between_ns": row.between_ns,
+        "idle_between_ns": _idle_before(row),
+        "taken_out_ns": row.evaluation_ns + row.warm_up_ns + row.recorder_ns,
+        **_generation(row),
+    }
+
+
+def _range_records(subject: Subject) -> Iterator[dict[str, object]]:
+    """Yield a row for each range in each step with work of it, by the columns' keys."""
+    alone = subject.partition.attribution
+    of_ranges = _selected(subject, alone), _selected(subject, _with_graphs(subject, alone))
+    for row, counted in zip(*of_ranges, strict=True):
+        of_steps = row.steps, row.kernel_ns, counted.kernel_ns, row.span_ns
+        for number, ns, counted_ns, span_ns in zip(*of_steps, strict=True):
+            yield {
+                "level": "range",
+                "range": label(row.path),
+                "phase": row.phase,
+                "step": number,
+                "kernel_ns": ns,
+                "graph_ns": counted_ns - ns,
+                "span_ns": None if isnan(span_ns) else int(span_ns),
+            }
