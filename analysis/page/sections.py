@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..attribution.causes import Attribution
-from ..document import Document, Table, without_commands
+from ..document import Column, Document, Table, without_commands
 from ..errors import ReportError
 from ..measures.memory import held_over_time, memory
 from ..presenters import cell_text
@@ -48,12 +48,17 @@ def sections(subject: Subject) -> list[dict[str, Any]]:
             document = without_commands(viewer(section.view).view(subject))
         except ReportError as error:
             document = Document("", (), notes=(str(error),))
-        if not any(note in section.absent for note in document.notes):
-            known = () if not document.tables else subject.report.notes
-            notes = [fit(note, LONGEST_KERNEL) for note in document.notes if note not in known]
-            shown.append(
-                {"title": section.title, "view": section.view, "tables": tables_of(document), "notes": notes}
-            )
+        if any(note in section.absent for note in document.notes):
+            continue
+        said_above = subject.report.notes if document.tables else ()
+        shown.append(
+            {
+                "title": section.title,
+                "view": section.view,
+                "tables": tables_of(document),
+                "notes": [fit(note, LONGEST_KERNEL) for note in document.notes if note not in said_above],
+            }
+        )
     return shown
 
 
@@ -69,24 +74,23 @@ def as_table(table: Table) -> dict[str, Any]:
     Rows after the first are folded, but for sums; of trees, which are not sorted, the deepest.
     """
     deepest = _deepest_seen([row.indent for row in table.rows])
-    numbers = [cell_text.is_number(column) for column in table.columns]
-    shares = [column.kind == "share" and column.key != "change" for column in table.columns]
     rows: list[dict[str, Any]] = []
+    longest = 0
     for row, texts in zip(table.rows, cell_text.texts(table), strict=True):
-        cells: list[dict[str, Any]] = []
-        for text, value, number, is_share in zip(texts, row.values, numbers, shares, strict=True):
-            amount = float(value) if number and isinstance(value, int | float) else None
-            share = min(1.0, max(0.0, amount)) if is_share and amount is not None else None
-            cells.append({"text": fit(text, LONGEST_KERNEL), "number": number, "share": share, "value": amount})
+        cells = []
+        for column, text, value in zip(table.columns, texts, row.values, strict=True):
+            cell = _as_cell(column, text, value)
+            cells.append(cell)
+            if not cell["number"]:
+                longest = max(longest, len(cell["text"]))
         is_beyond = len(rows) >= ROWS_SEEN if deepest is None else row.indent > deepest
-        rows.append(
-            {"strong": row.strong, "indent": row.indent, "folded": is_beyond and not row.strong, "cells": cells}
-        )
-    lengths = [len(cell["text"]) for line in rows for cell in line["cells"] if not cell["number"]]
+        folded = is_beyond and not row.strong
+        rows.append({"strong": row.strong, "indent": row.indent, "folded": folded, "cells": cells})
+    numbers = map(cell_text.is_number, table.columns)
     return {
-        "wide": max(lengths, default=0) > WIDE_FROM,
+        "wide": longest > WIDE_FROM,
         "sortable": deepest is None and sum(not row.strong for row in table.rows) > 1,
-        "folded": sum(line["folded"] for line in rows),
+        "folded": sum(row["folded"] for row in rows),
         "title": cell_text.title(table),
         "caption": table.caption,
         "headings": list(zip(cell_text.headings(table), numbers, strict=True)),
@@ -94,12 +98,25 @@ def as_table(table: Table) -> dict[str, Any]:
     }
 
 
+def _as_cell(column: Column, text: str, value: object) -> dict[str, Any]:
+    """Return one cell as text, with its value if it is a number, and its share of a whole."""
+    is_number = cell_text.is_number(column)
+    amount = float(value) if is_number and isinstance(value, int | float) else None
+    share = None
+    if amount is not None and column.kind == "share" and column.key != "change":
+        share = min(1.0, max(0.0, amount))
+    return {"text": fit(text, LONGEST_KERNEL), "number": is_number, "share": share, "value": amount}
+
+
 def _deepest_seen(indents: Sequence[int]) -> int | None:
     """Return down to which depth about twenty rows of a tree are seen; None if the rows are no tree."""
     if not any(indents):
         return None
-    depths = [depth for depth in range(max(indents) + 1) if sum(n <= depth for n in indents) <= 2 * ROWS_SEEN]
-    return max(depths, default=0)
+    deepest = 0
+    for depth in range(max(indents) + 1):
+        if sum(indent <= depth for indent in indents) <= 2 * ROWS_SEEN:
+            deepest = depth
+    return deepest
 
 
 def memory_curve(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Any] | None:
@@ -108,20 +125,23 @@ def memory_curve(attribution: Attribution, *, include_warm_up: bool) -> dict[str
     None where the report has no allocations.
     """
     facts = memory(attribution, include_warm_up=include_warm_up)
-    whole_run = [peak for peak in facts.peaks if not peak.phase] if facts else []
-    if not whole_run:
+    of_run = [peak for peak in facts.peaks if not peak.phase] if facts else []
+    if not of_run:
         return None
-    peak = max(whole_run, key=lambda peak: peak.held_bytes)
+    peak = max(of_run, key=lambda peak: peak.held_bytes)
     at_ns, held = held_over_time(attribution)[peak.device]
-    width_ns, most = max(int(at_ns[-1] - at_ns[0]), 1), max(int(held.max()), 1)
-    stretch = (at_ns - at_ns[0]) * MAX_MOMENTS // (width_ns + 1)
+    since_ns = at_ns - at_ns[0]
+    width_ns = max(int(since_ns[-1]), 1)
+    most = max(int(held.max()), 1)
+    stretch = since_ns * MAX_MOMENTS // (width_ns + 1)
     order = np.lexsort((-held, stretch))
     highest = np.sort(order[np.append(True, np.diff(stretch[order]) != 0)])
-    points = zip(((at_ns[highest] - at_ns[0]) / width_ns).tolist(), (held[highest] / most).tolist(), strict=True)
+    places = (since_ns[highest] / width_ns).tolist()
+    heights = (held[highest] / most).tolist()
     return {
         "device": peak.device,
         "peak": bytes_text(peak.held_bytes),
         "most": bytes_text(most),
         "lasts": time_text(width_ns),
-        "points": list(points),
+        "points": list(zip(places, heights, strict=True)),
     }

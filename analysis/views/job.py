@@ -49,17 +49,18 @@ class JobAnswer:
     advice: Fixes
 
 
-def answer_of(held: Sequence[Ranked[tuple[Report, RankEvidence | None]]]) -> JobAnswer | None:
+def answer_of(entries: Sequence[Ranked[tuple[Report, RankEvidence | None]]]) -> JobAnswer | None:
     """Return the answer for the job that some reports are of; None if they are of none, or some cannot be read."""
-    read = [
-        (entry.report[0], entry.report[1])
-        for entry in held
-        if entry.report is not None and entry.report[1] is not None
-    ]
-    if len(read) < len(held):
-        return None
-    names = rank_names([(entry.name, report) for entry, (report, _) in zip(held, read, strict=True)])
-    reports = [(name, *of_rank) for name, of_rank in zip(names, read, strict=True)]
+    names: list[str] = []
+    read: list[tuple[Report, RankEvidence]] = []
+    for entry in entries:
+        report, evidence = entry.report or (None, None)
+        if report is None or evidence is None:
+            return None
+        names.append(entry.name)
+        read.append((report, evidence))
+    shown_names = rank_names(list(zip(names, (report for report, _ in read), strict=True)))
+    reports = [(name, *of_rank) for name, of_rank in zip(shown_names, read, strict=True)]
     job = job_of(reports)
     return JobAnswer(job, job_fixes(job, reports)) if job else None
 
@@ -67,8 +68,9 @@ def answer_of(held: Sequence[Ranked[tuple[Report, RankEvidence | None]]]) -> Job
 def rank_names(reports: Sequence[tuple[str, Report]]) -> list[str]:
     """Return how screens name some reports: `rank 0` if each has a rank of its own, else as their files are."""
     numbers = [_rank_of(name, report) for name, report in reports]
-    has_ranks = len({*numbers} - {""}) == len(reports)
-    return [f"rank {number}" for number in numbers] if has_ranks else [name for name, _ in reports]
+    if len({*numbers} - {""}) == len(reports):
+        return [f"rank {number}" for number in numbers]
+    return [name for name, _ in reports]
 
 
 def named_by_rank(ranked: Sequence[Ranked[Report]], detail: Detail) -> dict[str, Report]:
@@ -85,15 +87,22 @@ def notes_of(reports: dict[str, Report]) -> Iterator[str]:
         for note in report.notes:
             by_note.setdefault(note, []).append(name)
     for note, names in by_note.items():
-        some = f"{', '.join(names[:SOME])}{', …' if len(names) > SOME else ''}"
-        yield note if len(names) == len(reports) else f"{some}: {note}"
+        if len(names) == len(reports):
+            yield note
+            continue
+        some = names[:SOME]
+        if len(names) > SOME:
+            some.append("…")
+        yield f"{', '.join(some)}: {note}"
 
 
 def _rank_of(name: str, report: Report) -> str:
     """Return a report's rank, as its run says or else its file's name; empty where neither does."""
-    said = report.provenance.run.get("rank")
-    in_name = RANK_IN_NAME.findall(name)
-    return str(said) if said is not None else in_name[-1] if in_name else ""
+    rank = report.provenance.run.get("rank")
+    if rank is not None:
+        return str(rank)
+    in_name: list[str] = RANK_IN_NAME.findall(name)
+    return in_name[-1] if in_name else ""
 
 
 def sentences(job: Job) -> str:
@@ -155,21 +164,29 @@ def table(job: Job) -> Table:
     knows_waiting = all(rank.waiting_ns is not None for rank in job.ranks)
     rows = []
     for rank in _chosen(job):
-        exposed_ns, waiting_ns = rank.kind_ns(COMMUNICATION), rank.waiting_ns or 0.0
+        exposed_ns = rank.kind_ns(COMMUNICATION)
+        waiting_ns = rank.waiting_ns or 0.0
         divided = (exposed_ns - waiting_ns, waiting_ns) if knows_waiting else (exposed_ns,)
         idle = {state: ns for state, ns in rank.states_ns.items() if state[0] == IDLE}
         mostly = max(idle, key=lambda state: idle[state])[1] if idle else ""
         times = (rank.kind_ns(COMPUTE), *divided, rank.kind_ns(COPY), rank.kind_ns(IDLE))
         is_late = job.late is not None and rank is job.late.rank
         rows.append(Row((rank.name, *times, rank.step_ns, mostly), strong=is_late))
-    columns = (Column("rank", "rank", "name"), *headed(compute_ns="compute"))
-    divided_columns = headed(transfer_ns="transfer", waiting_ns="waits")
-    columns += divided_columns if knows_waiting else headed(communication_ns="communication")
-    columns += headed(copy_ns="copies", idle_ns="idle", step_ns="step", cause="idle mostly")
-    left_out = len(job.ranks) - len(rows)
-    more = f" {left_out} ranks between these." if left_out else ""
-    caption = (CAPTION if knows_waiting else "communication: or waiting, with nothing to hide it.") + more
-    caption += _of_recording(job.late) if job.late else ""
+    divided_columns = headed(communication_ns="communication")
+    caption = "communication: or waiting, with nothing to hide it."
+    if knows_waiting:
+        divided_columns = headed(transfer_ns="transfer", waiting_ns="waits")
+        caption = CAPTION
+    columns = (
+        Column("rank", "rank", "name"),
+        *headed(compute_ns="compute"),
+        *divided_columns,
+        *headed(copy_ns="copies", idle_ns="idle", step_ns="step", cause="idle mostly"),
+    )
+    if left_out := len(job.ranks) - len(rows):
+        caption += f" {left_out} ranks between these."
+    if job.late:
+        caption += _of_recording(job.late)
     return Table("job", "A step of each rank, {unit}", columns, tuple(rows), caption)
 
 
@@ -187,27 +204,30 @@ def as_object(job: Job) -> dict[str, Any]:
     return {
         "step_ns": job.step_ns,
         "steps_counted": job.steps,
-        "late": {
-            "rank": job.late.rank.name,
-            "waiting_ns": job.late.waiting_ns,
-            "kind": job.late.state[0] if job.late.state else None,
-            "what": job.late.state[1] if job.late.state else None,
-            "more_ns": job.late.more_ns,
-            "of_recording_ns": job.late.of_recording_ns,
-        }
-        if job.late
-        else None,
-        "gpus": [
-            {
-                "rank": rank.name,
-                "gpu": rank.gpu,
-                "step_ns": rank.step_ns,
-                "total_own_ns": rank.step_ns * job.steps,
-                "waiting_ns": rank.waiting_ns,
-                "parts": [
-                    {"kind": kind, "what": what, "ns": ns} for (kind, what), ns in sorted(rank.states_ns.items())
-                ],
-            }
-            for rank in job.ranks
-        ],
+        "late": _late_as_object(job.late) if job.late else None,
+        "gpus": [_rank_as_object(rank, job.steps) for rank in job.ranks],
+    }
+
+
+def _late_as_object(late: Late) -> dict[str, Any]:
+    kind, detail = late.state or (None, None)
+    return {
+        "rank": late.rank.name,
+        "waiting_ns": late.waiting_ns,
+        "kind": kind,
+        "what": detail,
+        "more_ns": late.more_ns,
+        "of_recording_ns": late.of_recording_ns,
+    }
+
+
+def _rank_as_object(rank: RankStep, steps: int) -> dict[str, Any]:
+    parts = [{"kind": kind, "what": detail, "ns": ns} for (kind, detail), ns in sorted(rank.states_ns.items())]
+    return {
+        "rank": rank.name,
+        "gpu": rank.gpu,
+        "step_ns": rank.step_ns,
+        "total_own_ns": rank.step_ns * steps,
+        "waiting_ns": rank.waiting_ns,
+        "parts": parts,
     }
