@@ -59,7 +59,10 @@ def view(subject: Subject) -> Document:
         raise ReportError(NOT_MEASURED)
     naming = naming_for(subject.detail, report)
     accounting = _accounting(report, memory)
-    memory = _of_ranges(report, memory, subject.ranges) if subject.ranges else memory
+    notes = list(report.notes)
+    if subject.ranges:
+        memory = _of_ranges(report, memory, subject.ranges)
+        notes.insert(0, NARROWED.format(subject.ranges))
     if subject.some_phases:  # what is held at the peak stays
         memory = replace(
             memory,
@@ -67,9 +70,13 @@ def view(subject: Subject) -> Document:
             peaks=tuple(row for row in memory.peaks if row.phase in subject.phases),
             blocks=tuple(row for row in memory.blocks if row.phase in subject.phases),
         )
-    tables = [_ranges(subject, memory, naming), _peaks(memory, naming), _holders(subject, memory, naming)]
-    tables += [_largest(subject, memory, naming), _balance(memory)]
-    notes = [*([NARROWED.format(subject.ranges)] if subject.ranges else []), *report.notes]
+    tables = (
+        _ranges(subject, memory, naming),
+        _peaks(memory, naming),
+        _holders(subject, memory, naming),
+        _largest(subject, memory, naming),
+        _balance(memory),
+    )
     if not memory.of_tensors:
         notes.append(OF_CUDA)
     elif report.provenance.unit_of_work == "CPU":
@@ -87,9 +94,13 @@ def _of_ranges(report: Report, memory: Memory, pattern: str) -> Memory:
     if not ranges:
         names = some_of(name for row in memory.ranges for name in row.path)
         raise ReportError(NO_MATCH.format(pattern, names))
-    holders = [holder for holder in memory.holders if holder.path and matches(holder.path)]
-    others = (holder for holder in memory.holders if not (holder.path and matches(holder.path)))
-    holders += added((replace(holder, path=(OTHERS,), phase="", blocks=0) for holder in others), ("device",))
+    holders, others = [], []
+    for holder in memory.holders:
+        if holder.path and matches(holder.path):
+            holders.append(holder)
+        else:
+            others.append(replace(holder, path=(OTHERS,), phase="", blocks=0))
+    holders += added(others, ("device",))
     blocks = tuple(block for block in memory.blocks if matches(block.path))
     return replace(memory, ranges=ranges, holders=tuple(holders), blocks=blocks)
 
@@ -101,13 +112,11 @@ def _scope(report: Report, memory: Memory) -> str:
 
 def _accounting(report: Report, memory: Memory) -> tuple[str, ...]:
     """Report where all that was allocated went."""
-    inside, outside = (
-        sum(block.count * block.bytes for block in memory.blocks if bool(block.path) is in_range)
-        for in_range in (True, False)
-    )
-    total_text, inside_text, outside_text = (
-        bytes_text(per_step(report, size)) for size in (inside + outside, inside, outside)
-    )
+    inside = sum(block.count * block.bytes for block in memory.blocks if block.path)
+    outside = sum(block.count * block.bytes for block in memory.blocks if not block.path)
+    total_text = bytes_text(per_step(report, inside + outside))
+    inside_text = bytes_text(per_step(report, inside))
+    outside_text = bytes_text(per_step(report, outside))
     line = f"{total_text} was allocated {_scope(report, memory)}: {inside_text} in ranges, {outside_text} outside."
     left_out = sum(balance.allocated_bytes for balance in memory.balances) - inside - outside
     if not left_out:
@@ -127,10 +136,11 @@ def _ranges(subject: Subject, memory: Memory, naming: Naming) -> Table:
         sums = (row.allocations, row.allocated_bytes, row.kept_bytes, row.freed_bytes)
         return *(per_step(report, value) for value in sums), row.peak_bytes
 
-    named = added(under_paths(memory.ranges, naming), ("path", "phase"))
-    order = tree_order([(row.path, (row.allocated_bytes,)) for row in named if row.path])
-    rows = sorted((row for row in named if row.path), key=lambda row: (order(row.path), row.phase))
-    outside = [row for row in named if not row.path]
+    together = added(under_paths(memory.ranges, naming), ("path", "phase"))
+    outside = [row for row in together if not row.path]
+    rows = [row for row in together if row.path]
+    order = tree_order([(row.path, (row.allocated_bytes,)) for row in rows])
+    rows.sort(key=lambda row: (order(row.path), row.phase))
     with_phase = detail.whole or bool(subject.ranges)
     columns = headed("range", *["phase"] * with_phase, allocations="number", allocated_bytes="allocated")
     columns += headed(kept_bytes="kept", freed_bytes="freed", peak_bytes="at peak")
@@ -140,10 +150,9 @@ def _ranges(subject: Subject, memory: Memory, naming: Naming) -> Table:
         return Table("memory", title, columns, tuple(lines), SUMS)
     chosen = in_tree(rows, "allocated_bytes", detail.top, report.phase_names)
     names = [label(row.path[-1:]) for row in chosen] if subject.ranges else last_names(chosen)
-    lines = [
-        Row((name, *[row.phase] * with_phase, *figures(row)), indent=depth)
-        for name, depth, row in zip(names, depths(chosen), chosen, strict=True)
-    ]
+    lines = []
+    for name, depth, row in zip(names, depths(chosen), chosen, strict=True):
+        lines.append(Row((name, *[row.phase] * with_phase, *figures(row)), indent=depth))
     lines += [Row((NOWHERE, *figures(row))) for row in outside]
     return Table("memory", title, columns, tuple(lines), SUMS + more(rows, len(chosen), "range"))
 
@@ -151,22 +160,21 @@ def _ranges(subject: Subject, memory: Memory, naming: Naming) -> Table:
 def _peaks(memory: Memory, naming: Naming) -> Table:
     """Show the most that was in use, at all and in each phase."""
     columns = headed("device", "phase", held_bytes="held", range="in the range")
-    rows = tuple(
-        Row(
-            (peak.device, peak.phase or WHOLE_RUN, peak.held_bytes, label(naming(peak.path))),
-            strong=not peak.phase,
-        )
-        for peak in memory.peaks
-    )
-    return Table("peaks", "The most memory in use, by phase", columns, rows, PEAKS)
+    rows = []
+    for peak in memory.peaks:
+        cells = (peak.device, peak.phase or WHOLE_RUN, peak.held_bytes, label(naming(peak.path)))
+        rows.append(Row(cells, strong=not peak.phase))
+    return Table("peaks", "The most memory in use, by phase", columns, tuple(rows), PEAKS)
 
 
 def _holders(subject: Subject, memory: Memory, naming: Naming) -> Table:
     """Show which ranges had allocated what was in use at the peak; the rows add up to it."""
     blocks: Counter[tuple[str, Shown | str, str]] = Counter()
-    held_bytes, device_bytes = blocks.copy(), Counter[str]()
+    held_bytes = blocks.copy()
+    device_bytes: Counter[str] = Counter()
     for holder in memory.holders:
-        key = holder.device, UNEXPLAINED if holder.path is None else label(naming(holder.path)), holder.phase
+        range_name = UNEXPLAINED if holder.path is None else label(naming(holder.path))
+        key = holder.device, range_name, holder.phase
         blocks[key] += holder.blocks
         held_bytes[key] += holder.held_bytes
         device_bytes[holder.device] += holder.held_bytes
@@ -176,30 +184,29 @@ def _holders(subject: Subject, memory: Memory, naming: Naming) -> Table:
         *headed("range", "phase", blocks="number", held_bytes="held", share="%"),
     )
     rows = []
-    for device, range_name, phase in ranked[: subject.detail.top]:
-        key = device, range_name, phase
+    for key in ranked[: subject.detail.top]:
+        device, range_name, phase = key
         figures = (blocks[key] or None, held_bytes[key], share(held_bytes[key], device_bytes[device]))
         rows.append(Row((device, range_name, phase or None, *figures)))
-    caption = HOLDERS + more(ranked, len(rows), "row")
-    return Table(
-        "holders", "What was in use at the peak, by the range that allocated it", columns, tuple(rows), caption
-    )
+    title = "What was in use at the peak, by the range that allocated it"
+    return Table("holders", title, columns, tuple(rows), HOLDERS + more(ranked, len(rows), "row"))
 
 
 def _largest(subject: Subject, memory: Memory, naming: Naming) -> Table:
     """Show the largest allocations, those of one size, place and end together."""
     counts: Counter[tuple[int, Shown, str, str]] = Counter()
     for block in memory.blocks:
-        counts[-block.bytes, label(naming(block.path)), block.phase, block.freed_in or "not freed"] += block.count
-    ordered = sorted(counts.items(), key=lambda item: (item[0][0], -item[1], item[0]))
+        key = -block.bytes, label(naming(block.path)), block.phase, block.freed_in or "not freed"
+        counts[key] += block.count
+    ordered = sorted(counts, key=lambda key: (key[0], -counts[key], key))
     columns = headed("range", "phase", bytes="each", count="number", freed_in="freed in")
     report = subject.report
-    rows = tuple(
-        Row((range_name, phase, -size, per_step(report, count), freed_in))
-        for (size, range_name, phase, freed_in), count in ordered[: subject.detail.top]
-    )
+    rows = []
+    for key in ordered[: subject.detail.top]:
+        size, range_name, phase, freed_in = key
+        rows.append(Row((range_name, phase, -size, per_step(report, counts[key]), freed_in)))
     caption = "One row per range, size and phase of the free." + more(ordered, len(rows), "row")
-    return Table("largest", f"The largest allocations, {_scope(report, memory)}", columns, rows, caption)
+    return Table("largest", f"The largest allocations, {_scope(report, memory)}", columns, tuple(rows), caption)
 
 
 def _balance(memory: Memory) -> Table:

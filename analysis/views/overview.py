@@ -12,7 +12,7 @@ from ..errors import ReportError
 from ..kernel_names.short import names_by_kernel
 from ..measures.fix_list import Fixes
 from ..readers import STACKS
-from ..report import KernelRow, RangeRow, Report, added, as_object
+from ..report import KernelRow, Number, RangeRow, Report, added, as_object
 from ..summary.selection import naming_for, renamed
 from ..trace import Line
 from ..vocabulary import OTHER, PATH_SEPARATOR, is_function
@@ -92,15 +92,17 @@ def overview(
 def kernels(report: Report, detail: Detail) -> Table:
     """Rank the kernels, wherever they were launched."""
     rows = kernels_of(graphs.counted(report))
-    ranked, total_ns = longest_first(added(rows, ("kernel", "category", "phase"))), time_of(rows)
+    ranked = longest_first(added(rows, ("kernel", "category", "phase")))
+    total_ns = time_of(rows)
     short_names = names_by_kernel([row.kernel for row in ranked[: detail.top]], detail.full_names)
     phases = dict.fromkeys(row.phase for row in rows)
     with_phase = len(phases) > 1
     lines = []
     for row in ranked[: detail.top]:
-        place = (headings.category(row.category), *([headings.phase(row.phase)] * with_phase))
-        figures = (row.total_ns, share(row.total_ns, total_ns), row.count, row.total_ns / row.count)
-        lines.append(Row((short_names[row.kernel], *place, *figures)))
+        names = [short_names[row.kernel], headings.category(row.category)]
+        if with_phase:
+            names.append(headings.phase(row.phase))
+        lines.append(Row((*names, *_figures(row, total_ns), row.total_ns / row.count)))
     columns = (
         *headed("kernel", "category", *["phase"] * with_phase),
         *headed(total_ns="total", share="%", count="launches"),
@@ -119,30 +121,34 @@ def functions(report: Report, detail: Detail) -> Table:
 
     Raises ReportError for a report without Python functions.
     """
-    ranked, total_ns = longest_first(_of_functions(report)), time_of(kernels_of(report))
-    lines = [
-        Row((row.kernel, headings.phase(row.phase), row.total_ns, share(row.total_ns, total_ns), row.count))
-        for row in ranked[: detail.top]
-    ]
-    columns = (*headed("name", "phase"), *headed(total_ns="time", share="%", count="launches"))
-    columns = (replace(columns[0], key="function", heading="function"), *columns[1:])
+    ranked = longest_first(_of_functions(report))
+    total_ns = time_of(kernels_of(report))
+    rows = [(row.kernel, headings.phase(row.phase), *_figures(row, total_ns)) for row in ranked[: detail.top]]
+    columns = (
+        Column("function", "function", "name"),
+        *headed("phase", total_ns="time", share="%", count="launches"),
+    )
     title = f"Python functions by the time of their own kernels, {{unit}} {headings.scope(report)}"
     caption = f"% is of {headings.kernels(report)}. Lines: of `def`.{more(ranked, detail.top, 'function')}"
-    return Table("functions", title, columns, tuple(lines), caption)
+    return Table("functions", title, columns, tuple(map(Row, rows)), caption)
+
+
+def _figures(row: KernelRow, total_ns: Number) -> tuple[Number, float | None, Number]:
+    """Return the time of a row, its share of all, and its launches."""
+    return row.total_ns, share(row.total_ns, total_ns), row.count
 
 
 def lines(report: Report, detail: Detail) -> Table:
     """Rank the lines that kernels are named for by the time of these, backward by the line of its forward."""
     rows = _of_lines(report)
-    ranked, total_ns = longest_first(rows), time_of(rows)
-    cells = (
-        (row.kernel, headings.phase(row.phase), row.total_ns, share(row.total_ns, total_ns), row.count)
-        for row in ranked[: detail.top]
-    )
+    ranked = longest_first(rows)
+    total_ns = time_of(rows)
+    cells = [(row.kernel, headings.phase(row.phase), *_figures(row, total_ns)) for row in ranked[: detail.top]]
     columns = headed("line", "phase", total_ns="time", share="%", count="launches")
     title = f"Lines by the time of the kernels that they launch, {{unit}} {headings.scope(report)}"
     caption = f"% is of {headings.kernels(report)}. In backward: the line of the forward that it is of."
-    caption += " Lines: of `def`." if report.provenance.is_of_pytorch else ""
+    if report.provenance.is_of_pytorch:
+        caption += " Lines: of `def`."
     return Table("lines", title, columns, tuple(map(Row, cells)), caption + more(ranked, detail.top, "row"))
 
 
@@ -153,25 +159,23 @@ def _of_lines(report: Report) -> list[KernelRow]:
 
 def _of_functions(report: Report) -> list[KernelRow]:
     """Add up kernels by the innermost function of their paths, in the place of their names, and by phase."""
-    found = [
-        replace(row, kernel=next(filter(is_function, reversed(row.path)), IN_NO_FUNCTION))
-        for row in kernels_of(report)
-    ]
-    if all(row.kernel == IN_NO_FUNCTION for row in found):
+    rows = []
+    for row in kernels_of(report):
+        names = [name for name in row.path if is_function(name)]
+        rows.append(replace(row, kernel=names[-1] if names else IN_NO_FUNCTION, category="", path=()))
+    if all(row.kernel == IN_NO_FUNCTION for row in rows):
         raise ReportError(f"No kernel was launched in a Python function. {STACKS}")
-    return list(added((replace(row, category="", path=()) for row in found), ("kernel", "phase")))
+    return list(added(rows, ("kernel", "phase")))
 
 
 def categories(report: Report) -> Table:
     """Rank the categories."""
-    rows, graph_rows = kernels_of(report), graphs.of_graphs(report)
+    rows = kernels_of(report)
     total_ns = time_of(rows)
-    lines = [
-        Row((headings.category(row.category), row.total_ns, share(row.total_ns, total_ns), row.count))
-        for row in longest_first(added(rows, ("category",)))
-    ]
+    ranked = longest_first(added(rows, ("category",)))
+    lines = [Row((headings.category(row.category), *_figures(row, total_ns))) for row in ranked]
     caption = f"% is of {headings.kernels(report)}."
-    if graph_rows:
+    if graph_rows := graphs.of_graphs(report):
         lines.append(Row(("CUDA graphs", time_of(graph_rows), "", count_of(graph_rows))))
         caption += f" {WITHOUT_GRAPHS}"
     title = f"Categories of kernels by total time, {{unit}} {headings.scope(report)}"
@@ -180,17 +184,25 @@ def categories(report: Report) -> Table:
 
 def range_tree(report: Report, top: int) -> Table:
     """Show the longest ranges and those around them, siblings by the time of all kernels (and graphs) inside."""
-    tree, span = graphs.counted(report), headings.span(report)
+    tree = graphs.counted(report)
     with_work = [row for row in tree.ranges if row.inclusive_ns or row.inclusive_work_ns]
     chosen = in_tree(with_work, "inclusive_ns", top, report.phase_names)
     total_ns = sum(row.self_ns for row in tree.ranges)
     time = "kernel time" if tree is report else "time"
     columns = headed("range", inclusive_ns=time, share="%", self_ns="own", kernels="launches")
-    columns += headed(instances="times", span_ns=span, cpu_ns="CPU range")
+    columns += headed(instances="times", span_ns=headings.span(report), cpu_ns="CPU range")
     rows = []
     for name, row in zip(last_names(chosen), chosen, strict=True):
-        figures = (row.self_ns, row.kernels, row.instances, row.span_ns, row.cpu_ns)
-        cells = (name, row.inclusive_ns, share(row.inclusive_ns, total_ns), *figures)
+        cells = (
+            name,
+            row.inclusive_ns,
+            share(row.inclusive_ns, total_ns),
+            row.self_ns,
+            row.kernels,
+            row.instances,
+            row.span_ns,
+            row.cpu_ns,
+        )
         rows.append(Row(cells, indent=len(row.path) - 1))
     title = f"Ranges, with all {graphs.counted_kinds(report)} inside, {{unit}}"
     linked = f" {headings.LINKED}" if any(row.span_ns is None for row in chosen) else ""
@@ -222,8 +234,12 @@ def everything(
 
     def promised() -> Mapping[str, Any]:
         """Return the JSON object that docs/json.md promises."""
-        of_lines = {"lines": lines_as_objects(*by_line())} if by_line else {}
-        return as_object(report) | (fixes_as_object(found) if found else {}) | of_lines
+        objects = as_object(report)
+        if found:
+            objects |= fixes_as_object(found)
+        if by_line:
+            objects |= {"lines": lines_as_objects(*by_line())}
+        return objects
 
     accounting = headings.accounting_of(report)
     return Document(headings.heading(report), (table,), accounting, report.notes, promised)
@@ -238,29 +254,26 @@ def _every_row(key: str, kind: type[RangeRow | KernelRow], rows: Sequence[RangeR
 
 def _functions_of(report: Report) -> Table:
     total_ns = time_of(kernels_of(report))
-    lines = (
-        Row((row.kernel, row.phase, row.total_ns, share(row.total_ns, total_ns), row.count))
-        for row in longest_first(_of_functions(report))
-    )
-    return Table("functions", "functions", headed("function", "phase", "total_ns", "share", "count"), tuple(lines))
+    ranked = longest_first(_of_functions(report))
+    rows = tuple(Row((row.kernel, row.phase, *_figures(row, total_ns))) for row in ranked)
+    return Table("functions", "functions", headed("function", "phase", "total_ns", "share", "count"), rows)
 
 
 def lines_as_objects(report: Report, called: Mapping[str, Line]) -> list[dict[str, Any]]:
     """Return `lines` of JSON: the kernels of each line and phase, those with the most time first."""
-    nowhere = Line("", 0, "")
-    return [
-        called.get(row.kernel, nowhere)._asdict()
-        | {"phase": row.phase, "total_ns": row.total_ns, "count": row.count}
-        for row in longest_first(_of_lines(report))
-    ]
+    objects = []
+    for row in longest_first(_of_lines(report)):
+        line = called.get(row.kernel, Line("", 0, ""))
+        objects.append(line._asdict() | {"phase": row.phase, "total_ns": row.total_ns, "count": row.count})
+    return objects
 
 
 def _lines_of(report: Report, called: Mapping[str, Line]) -> Table:
     rows = lines_as_objects(report, called)
     total_ns = sum(row["total_ns"] for row in rows)
-    cells = (Row((*row.values(), share(row["total_ns"], total_ns))) for row in rows)
+    lines = tuple(Row((*row.values(), share(row["total_ns"], total_ns))) for row in rows)
     columns = headed("file", "line", "function", "phase", "total_ns", "count", "share")
-    return Table("lines", "lines", columns, tuple(cells))
+    return Table("lines", "lines", columns, lines)
 
 
 def _ranking(report: Report, key: str, keys: tuple[str, ...], extremes: tuple[str, ...]) -> Table:
@@ -270,7 +283,9 @@ def _ranking(report: Report, key: str, keys: tuple[str, ...], extremes: tuple[st
     names = (*keys, "total_ns", "share", "count", *extremes)
     rows = []
     for row in ranked:
-        part = share(row.total_ns, total_ns) if row.kind == "kernel" else None
-        figures = {"mean_ns": row.total_ns / row.count, "share": part}
-        rows.append(Row(tuple(figures[name] if name in figures else getattr(row, name) for name in names)))
+        figures = {name: getattr(row, name, None) for name in names}
+        figures["mean_ns"] = row.total_ns / row.count
+        if row.kind == "kernel":
+            figures["share"] = share(row.total_ns, total_ns)
+        rows.append(Row(tuple(figures[name] for name in names)))
     return Table(key, key, headed(*names), tuple(rows))
