@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..report.account import COMMUNICATION, COMPUTE, COPY, IDLE, OPERATORS, Caus
 from ..support.text import fit
 from ..support.units import share_text, time_in_digits
 from ..views import evidence, fix, headings
-from ..views.account import CALLED, MOST_GPUS, OUTSIDE, detail_of
+from ..views.account import CALLED, OUTSIDE, detail_of, least_middle_most
 from ..views.rows import label
 from ..views.verdict import place
 from .work_rows import LONGEST_KERNEL, PathTree, WorkRows, part_key
@@ -35,20 +36,21 @@ def bars(report: Report) -> dict[str, Any] | None:
     if account is None or not gpus:
         return None
     gpus.sort(key=lambda gpu: gpu.idle_ns / gpu.steps)
-    gpus = [gpus[0], gpus[len(gpus) // 2], gpus[-1]] if len(gpus) > MOST_GPUS else gpus
+    gpus = least_middle_most(gpus)
     subject = evidence.subject_of(account) if account.has_steps else "All that was recorded"
+    drawn = []
+    causes = {}
+    for gpu in sorted(gpus, key=lambda gpu: gpu.gpu):
+        kinds = list(_kinds(gpu, on_cpu=account.on_cpu))
+        drawn.append({"name": gpu.gpu, "ns": gpu.total_own_ns / gpu.steps, "kinds": kinds})
+    for gpu in gpus:
+        for cause in gpu.causes:
+            causes[part_key(IDLE, cause.cause)] = _cause_texts(cause, gpu.steps, report)
     return {
         "title": f"{subject}, {time_in_digits(account.recorded_ns)}",
         "ns": account.recorded_ns,
-        "gpus": [
-            {"name": gpu.gpu, "ns": gpu.total_own_ns / gpu.steps, "kinds": [*_kinds(gpu, on_cpu=account.on_cpu)]}
-            for gpu in sorted(gpus, key=lambda gpu: gpu.gpu)
-        ],
-        "causes": {
-            part_key(IDLE, cause.cause): _cause_texts(cause, gpu.steps, report)
-            for gpu in gpus
-            for cause in gpu.causes
-        },
+        "gpus": drawn,
+        "causes": causes,
     }
 
 
@@ -56,16 +58,18 @@ def _kinds(gpu: GpuAccount, *, on_cpu: bool) -> Iterator[dict[str, Any]]:
     """Yield a GPU's time in a step, by kind, with its parts; all parts add up to the step."""
     small_ns = SMALL * gpu.total_own_ns
     for kind in KINDS:
-        sums: dict[str, int] = {}
+        sums: Counter[str] = Counter()
         for part in gpu.parts:
             if part.kind == kind:
-                sums[part.state[1]] = sums.get(part.state[1], 0) + part.total_ns
+                _, detail = part.state
+                sums[detail] += part.total_ns
+        if not sums:
+            continue
         large = sorted(((ns, detail) for detail, ns in sums.items() if ns >= small_ns), reverse=True)
-        rest_ns = sum(ns for ns in sums.values() if ns < small_ns)
-        if sums:
-            parts = [_part(gpu, kind, detail, ns) for ns, detail in large]
-            parts += [_part(gpu, kind, "", rest_ns)] if rest_ns else []
-            yield {"name": OUTSIDE if on_cpu and kind == IDLE else CALLED[kind], "parts": parts}
+        parts = [_part(gpu, kind, detail, ns) for ns, detail in large]
+        if rest_ns := sum(ns for ns in sums.values() if ns < small_ns):
+            parts.append(_part(gpu, kind, "", rest_ns))
+        yield {"name": OUTSIDE if on_cpu and kind == IDLE else CALLED[kind], "parts": parts}
 
 
 def _part(gpu: GpuAccount, kind: str, detail: str, ns: int) -> dict[str, Any]:
@@ -86,9 +90,10 @@ def _part(gpu: GpuAccount, kind: str, detail: str, ns: int) -> dict[str, Any]:
 
 def _cause_texts(cause: Cause, steps: int, report: Report) -> list[str]:
     """Return how long a cause takes, where most of it is, and its lines with their times."""
-    lines = [f"{line.called}: {time_in_digits(line.total_ns / steps)}" for line in cause.lines]
     idle = f"{time_in_digits(cause.total_ns / steps)}{' per step' * (steps > 1)}"
-    return [fit(text, LONGEST_KERNEL) for text in (", ".join([idle, *place(cause, report)]), *lines)]
+    texts = [", ".join([idle, *place(cause, report)])]
+    texts += (f"{line.called}: {time_in_digits(line.total_ns / steps)}" for line in cause.lines)
+    return [fit(text, LONGEST_KERNEL) for text in texts]
 
 
 def fix_first(advice: Fixes, rows: WorkRows, tree: PathTree) -> dict[str, Any] | None:
@@ -97,8 +102,8 @@ def fix_first(advice: Fixes, rows: WorkRows, tree: PathTree) -> dict[str, Any] |
         return None
     changes = []
     for number, each in enumerate(advice.fixes, 1):
-        named = [label(tree.apart(path)[-2:]) for path in each.where[:1]]
-        where = [line.called for line in each.lines[:2]] or named
+        range_names = [label(tree.apart(path)[-2:]) for path in each.where[:1]]
+        where = [line.called for line in each.lines[:2]] or range_names
         changes.append(_change(advice, number, each, where) | {"rows": rows.of_fix(each), "part": ""})
     return {"title": fix.title(advice), "caption": fix.caption(advice), "changes": changes}
 
@@ -134,12 +139,16 @@ def _waiting_part(job: Job, rule: str) -> tuple[RankStep, State | None]:
 
 def _change(advice: Fixes, number: int, each: Fix, where: Sequence[str]) -> dict[str, Any]:
     then = fix.then(advice, number) if advice.kind == REPLAY else ""
+    if "(" in then:
+        then = f"{then.strip('()').capitalize()}."
+    elif then:
+        then = f"Then a step takes {then}."
     is_first = each.rule not in [other.rule for other in advice.fixes[: number - 1]]
     return {
         "key": each.rule if is_first else f"{each.rule} {number}",
         "sentence": f"{each.sentence}.",
         "saves": fix.alone(advice, each),
-        "then": f"{then.strip('()').capitalize()}." if "(" in then else f"Then a step takes {then}." * bool(then),
+        "then": then,
         "where": [fit(text, LONGEST_KERNEL) for text in where],
     }
 
@@ -148,20 +157,19 @@ def step_bars(report: Report) -> list[dict[str, Any]]:
     """Return the time of each step, as a share of the longest; of the first ones if there are many."""
     rows = report.account.rows[:MAX_STEPS] if report.account and report.account.has_steps else ()
     longest_ns = max((row.own_ns for row in rows), default=0) or 1
-    return [
-        {
-            "share": row.own_ns / longest_ns,
-            "text": f"step {row.step}: {time_in_digits(row.own_ns)}" + ("" if row.counted else ", not counted"),
-            "counted": row.counted,
-        }
-        for row in rows
-    ]
+    drawn = []
+    for row in rows:
+        text = f"step {row.step}: {time_in_digits(row.own_ns)}"
+        if not row.counted:
+            text += ", not counted"
+        drawn.append({"share": row.own_ns / longest_ns, "text": text, "counted": row.counted})
+    return drawn
 
 
 def provenance(report: Report) -> list[tuple[str, str]]:
     """Return how a report was recorded, as names and values."""
     source = report.provenance
-    facts: Sequence[tuple[str, object]] = [
+    facts: list[tuple[str, object]] = [
         ("File", source.file),
         ("GPU", ", ".join(source.gpus)),
         ("Recorded by", source.tool),
@@ -169,13 +177,10 @@ def provenance(report: Report) -> list[tuple[str, str]]:
         ("Measured steps", report.steps or "none"),
         ("Steps that count", report.counted_steps or "none"),
         ("Warm-up", "counted" if report.warm_up_included else "left out"),
-        # Facts on each range are too many for a list.
-        *(
-            (f"Run: {key.replace('_', ' ')}", fact)
-            for key, fact in source.run.items()
-            if not isinstance(fact, dict)
-        ),
     ]
+    for key, fact in source.run.items():
+        if not isinstance(fact, dict):  # facts on each range are too many for a list
+            facts.append((f"Run: {key.replace('_', ' ')}", fact))
     return [(name, fit(str(fact), 200)) for name, fact in facts if fact not in ("", None, "unknown")]
 
 

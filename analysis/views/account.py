@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from ..document import Column, Row, Table, headed
 from ..report import Report
@@ -11,6 +13,8 @@ from ..support.units import time_in_digits
 from . import evidence, headings
 from .rows import share
 
+#: The time of each kind of state and its detail, ns.
+Sums: TypeAlias = Counter[tuple[str, str]]
 #: In which order a bar is drawn.
 KINDS_DRAWN = (COMPUTE, OPERATORS, COMMUNICATION, COPY, IDLE)
 #: What fills it, by kind of state, and what sentences call the kinds.
@@ -38,65 +42,77 @@ def tables(report: Report) -> Iterator[Table]:
         return
     gpus = [gpu for gpu in account.gpus if gpu.steps and gpu.total_own_ns]
     subject = evidence.subject_of(account) if account.has_steps else "All that was recorded"
-    of = f"{subject}, {time_in_digits(account.recorded_ns)}"
+    subject += f", {time_in_digits(account.recorded_ns)}"
     if len(gpus) == 1:
-        yield _of_one(gpus[0], of, on_cpu=account.on_cpu)
+        yield _of_one(gpus[0], subject, on_cpu=account.on_cpu)
     elif gpus:
-        yield _of_several(gpus, of)
+        yield _of_several(gpus, subject)
 
 
-def _of_one(gpu: GpuAccount, of: str, *, on_cpu: bool) -> Table:
+def _of_one(gpu: GpuAccount, subject: str, *, on_cpu: bool) -> Table:
     """Return the parts of a step on one GPU; they add up to the step."""
     rows: list[Row] = []
-    before, last = 0.0, ""
+    before = 0.0
+    last = ""
     for called, kind, detail, ns in _shown(gpu, GROUPS[on_cpu]):
         share_of_all = ns / gpu.total_own_ns
         bar = ((" ", before), (FILLS[kind], share_of_all))
         group = called if called != last else ""
         rows.append(Row((called, group, detail, bar, ns / gpu.steps, share_of_all)))
-        before, last = before + share_of_all, called
+        before += share_of_all
+        last = called
     named = Column("kind", "", seen_by="programs"), Column("group", "", seen_by="people")
     columns = (*named, *headed(what=""), DRAWN, *headed(time_ns="", share=""))
-    return Table("account", f"{of}: {{unit}} and %", columns, tuple(rows))
+    return Table("account", f"{subject}: {{unit}} and %", columns, tuple(rows))
 
 
 def _shown(gpu: GpuAccount, groups: tuple[str, str]) -> Iterator[tuple[str, str, str, int]]:
     """Yield the rows of a GPU: the group, what fills its bar, a detail, and the time of the counted steps."""
-    busy: dict[tuple[str, str], int] = {}
-    idle: dict[tuple[str, str], int] = {}
+    busy: Sums = Counter()
+    idle: Sums = Counter()
     for part in gpu.parts:
-        sums, key = (idle if part.kind == IDLE else busy), (part.kind, _in_group(part.state))
-        sums[key] = sums.get(key, 0) + part.total_ns
+        sums = idle if part.kind == IDLE else busy
+        sums[part.kind, _in_group(part.state)] += part.total_ns
     for called, sums in zip(groups, (busy, idle), strict=True):
-        ranked = sorted(sums.items(), key=lambda item: (KINDS_DRAWN.index(item[0][0]), -item[1]))
-        largest = sorted(sums, key=lambda key: -sums[key])[:MOST]
-        large = [key for key in largest if sums[key] >= SMALL * gpu.total_own_ns]
-        rest_ns = sum(sums.values()) - sum(map(sums.__getitem__, large))
-        if len(large) > 1 and rest_ns < TINY * gpu.total_own_ns and sums[large[-1]] < LARGE * gpu.total_own_ns:
-            large.pop()  # with which the rest, if any, is a row
-        small = [key for key, _ in ranked if key not in large]
-        for key in (key for key, _ in ranked if key in large):
-            yield called, *key, sums[key]
-        if small:
-            small.sort(key=lambda key: -sums[key])
-            details = [detail for _, detail in small]
-            yield called, small[0][0], _together(details, are_all=not large), sum(map(sums.__getitem__, small))
+        for kind, detail, ns in _of_group(sums, gpu.total_own_ns):
+            yield called, kind, detail, ns
+
+
+def _of_group(sums: Sums, all_ns: int) -> Iterator[tuple[str, str, int]]:
+    """Yield the rows of a group: its large details, and the small ones together."""
+    largest = [key for key, _ in sums.most_common(MOST)]
+    large = [key for key in largest if sums[key] >= SMALL * all_ns]
+    rest_ns = sums.total() - sum(sums[key] for key in large)
+    if len(large) > 1 and rest_ns < TINY * all_ns and sums[large[-1]] < LARGE * all_ns:
+        large.pop()  # with which the rest, if any, is a row
+    for kind, detail in sorted(large, key=lambda key: (KINDS_DRAWN.index(key[0]), -sums[key])):
+        yield kind, detail, sums[kind, detail]
+    small = [key for key in sorted(sums, key=lambda key: KINDS_DRAWN.index(key[0])) if key not in large]
+    if small:
+        small.sort(key=lambda key: -sums[key])
+        details = [detail for _, detail in small]
+        small_ns = sum(sums[key] for key in small)
+        yield small[0][0], _together(details, are_all=not large), small_ns
 
 
 def _in_group(state: State) -> str:
     """Name a row of busy or idle time: `backward`, `communication`, `copies to GPU`, `launching`."""
-    if state[0] == COMMUNICATION:
+    kind, detail = state
+    if kind == COMMUNICATION:
         return CALLED[COMMUNICATION]
-    is_copy = state[0] == COPY and state[1] != "memset"
-    return f"copies {state[1]}" if is_copy else detail_of(state)
+    is_copy = kind == COPY and detail != "memset"
+    return f"copies {detail}" if is_copy else detail_of(state)
 
 
 def _together(details: Sequence[str], *, are_all: bool) -> str:
     """Name a row of several details; one of all details of a group needs no name."""
     if are_all and len(details) > 1:
         return ""
-    texts = [", ".join(details), *[f"{details[0]}, {len(details) - 1} others"] * (len(details) > 2)]
-    return next((text for text in texts if len(text) <= LONGEST_DETAIL), f"{len(details)} others")
+    texts = [", ".join(details)]
+    if len(details) > 2:
+        texts.append(f"{details[0]}, {len(details) - 1} others")
+    short = [text for text in texts if len(text) <= LONGEST_DETAIL]
+    return short[0] if short else f"{len(details)} others"
 
 
 def detail_of(state: State) -> str:
@@ -113,22 +129,29 @@ def state_name(state: State, *, on_cpu: bool) -> str:
     return f"{CALLED[kind]} {detail}"
 
 
-def _of_several(gpus: Sequence[GpuAccount], of: str) -> Table:
+def _of_several(gpus: Sequence[GpuAccount], subject: str) -> Table:
     """Return a row for each of several GPUs, or of many the least, the middle and the most idle one."""
-    ordered = sorted(gpus, key=lambda gpu: gpu.idle_ns / gpu.steps)
-    chosen = [ordered[0], ordered[len(ordered) // 2], ordered[-1]] if len(gpus) > MOST_GPUS else list(gpus)
+    caption = "commun.: communication or waiting, with nothing to hide it."
+    if len(gpus) > MOST_GPUS:
+        caption += f" {len(gpus)} GPUs: the least, the middle and the most idle one."
     rows = []
-    for gpu in chosen:
+    for gpu in least_middle_most(gpus):
         sums = {kind: gpu.total_ns(kind=kind) for kind in KINDS_DRAWN}
         bar = tuple((FILLS[kind], ns / gpu.total_own_ns) for kind, ns in sums.items())
-        computing = sums[COMPUTE] + sums[OPERATORS]
-        times = (computing, sums[COMMUNICATION], sums[COPY], sums[IDLE])
+        computing_ns = sums[COMPUTE] + sums[OPERATORS]
+        times_ns = computing_ns, sums[COMMUNICATION], sums[COPY], sums[IDLE]
+        cells = [ns / gpu.steps for ns in times_ns]
         cause = gpu.causes[0].cause if gpu.causes else ""
-        cells = (*(ns / gpu.steps for ns in times), share(sums[IDLE], gpu.total_own_ns), cause)
-        rows.append(Row((gpu.gpu, bar, *cells)))
+        rows.append(Row((gpu.gpu, bar, *cells, share(sums[IDLE], gpu.total_own_ns), cause)))
     columns = (*headed(gpu="GPU"), DRAWN)
     columns += headed(compute_ns="compute", communication_ns="commun.", copy_ns="copies", idle_ns="idle")
     columns += headed(idle_share="%", cause="mostly")
-    left_out = f" {len(gpus)} GPUs: the least, the middle and the most idle one." if len(gpus) > MOST_GPUS else ""
-    caption = f"commun.: communication or waiting, with nothing to hide it.{left_out}"
-    return Table("account", f"{of}, on each GPU", columns, tuple(rows), caption)
+    return Table("account", f"{subject}, on each GPU", columns, tuple(rows), caption)
+
+
+def least_middle_most(gpus: Sequence[GpuAccount]) -> list[GpuAccount]:
+    """Return some GPUs, or of many the least, the middle and the most idle one."""
+    if len(gpus) <= MOST_GPUS:
+        return list(gpus)
+    by_idle = sorted(gpus, key=lambda gpu: gpu.idle_ns / gpu.steps)
+    return [by_idle[0], by_idle[len(by_idle) // 2], by_idle[-1]]
