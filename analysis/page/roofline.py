@@ -72,27 +72,33 @@ def roofline(rows: Sequence[Row], peak: Peak | None, tree: PathTree) -> dict[str
             heights.setdefault(peak.flops(kind) or 0.0, []).append(kind)
     frame = _frame(drawn, max(heights), peak.bytes)
     most_ns = drawn[0]["kernel_ns"]
-    return {
-        "roofs": [*_roofs(heights, peak.bytes, used, frame)],
-        "points": [
+    points = []
+    for row in drawn[:MAX_POINTS]:
+        path = row["range"].path
+        points.append(
             {
-                "path": tree.of_names(row["range"].path),
+                "path": tree.of_names(path),
                 "phase": row["phase"],
                 "at": frame.at(row["flops_per_byte"], row["flops_per_s"]),
                 "radius": round(max(3.5, LARGEST * sqrt(row["kernel_ns"] / most_ns)), 1),
-                "outer": row["range"].path in around,
+                "outer": path in around,
                 "title": fit(row["range"], LONGEST_KERNEL),
                 "lines": _lines(row),
             }
-            for row in drawn[:MAX_POINTS]
-        ],
-        "across": [
-            (frame.at(10.0**power, 1)[0], f"{10.0**power:g}") for power in range(frame.left, frame.right + 1)
-        ],
-        "up": [
-            (frame.at(1, 10.0**power)[1], si_text(10.0**power, "FLOP/s"))
-            for power in range(frame.low, frame.high + 1)
-        ],
+        )
+    across = []
+    for power in range(frame.left, frame.right + 1):
+        x, _ = frame.at(10.0**power, 1)
+        across.append((x, f"{10.0**power:g}"))
+    up = []
+    for power in range(frame.low, frame.high + 1):
+        _, y = frame.at(1, 10.0**power)
+        up.append((y, si_text(10.0**power, "FLOP/s")))
+    return {
+        "roofs": [*_roofs(heights, peak.bytes, used, frame)],
+        "points": points,
+        "across": across,
+        "up": up,
         "left_out": {"without": len(rows) - len(drawn), "smaller": max(0, len(drawn) - MAX_POINTS)},
     }
 
@@ -133,9 +139,12 @@ def _lines(row: Row) -> list[str]:
         of_peak = f", {share_text(row[share])} of {peak}" if row[share] is not None else ""
         lines.append(si_text(row[rate], unit) + of_peak)
     lines.append(f"{digits_text(row['flops_per_byte'], 3)} FLOPs per byte")
-    return lines + ([f"bound: {row['bound']}"] if row["bound"] else [])
+    if row["bound"]:
+        lines.append(f"bound: {row['bound']}")
+    return lines
 
 
 def _around(rows: Iterable[Row]) -> set[Path]:
     """Return the paths around others."""
-    return {row["range"].path[:length] for row in rows for length in range(1, len(row["range"].path))}
+    paths = [row["range"].path for row in rows]
+    return {path[:length] for path in paths for length in range(1, len(path))}

@@ -67,24 +67,27 @@ def view(subject: Subject) -> Document:
         of_pytorch=report.provenance.is_of_pytorch,
         detail=subject.detail,
     )
-    tables = [*drawing.tables()] if communication.rows else []
-    tables += [_copies(subject, copied, drawing)] if copied and not subject.ranges else []
+    tables = list(drawing.tables()) if communication.rows else []
+    if copied and not subject.ranges:
+        tables.append(_copies(subject, copied, drawing))
     notes = [NARROWED.format(held.ranges)] if held.ranges else []
-    notes += [*report.notes, *(drawing.notes() if communication.rows else [_absence(held, doubts)])]
+    notes += report.notes
+    notes += drawing.notes() if communication.rows else [_absence(held, doubts)]
     return headings.answer(report, tables, notes)
 
 
 def _copies(subject: Subject, copied: Sequence[Copying], drawing: _Drawing) -> Table:
     """Rank copies and memsets by the time in which no compute ran."""
-    several = len(drawing.reports) > 1
     rows = []
     for row in copied[: subject.detail.top]:
         values = (row.count, row.union_ns, row.hidden_ns, row.exposed_ns)
         figures = (drawing.each(row.gpu, value) for value in values)
         rows.append(Row((row.name, row.gpu, *figures)))
-    columns: tuple[Column, ...] = (Column("name", "copy or memset", "name"),)
-    columns += (replace(GPU, seen_by="all" if several else "programs"),)
-    columns += headed(count="times", union_ns="time", hidden_ns="hidden", exposed_ns="exposed")
+    columns = (
+        Column("name", "copy or memset", "name"),
+        replace(GPU, seen_by="all" if len(drawing.reports) > 1 else "programs"),
+        *headed(count="times", union_ns="time", hidden_ns="hidden", exposed_ns="exposed"),
+    )
     title = f"Copies behind compute, the most exposed first, {{unit}} {drawing.scope}"
     caption = f"hidden: while compute ran on that GPU.{more(copied, subject.detail.top, 'row')}"
     return Table("copies", title, columns, tuple(rows), caption)
@@ -138,9 +141,12 @@ def of_ranks(ranked: Sequence[Ranked[tuple[Report, Exchanges]]], detail: Detail 
     one_run = len(settings) == 1 and len(set(rank_numbers)) == len(rank_numbers)
     world_size = max(map(headings.world_size, sources))
     communication = communicated(held, one_clock=False, one_run=one_run, world_size=world_size)
-    _require_communication(held, communication, next(filter(None, map(headings.doubts_of_absence, reports)), ""))
-    read = zip(reports, held_by_file, strict=True)
-    of_gpus = [(report, len(exchanged.gpus)) for report, exchanged in read for _ in exchanged.gpus]
+    doubts = [doubt for doubt in map(headings.doubts_of_absence, reports) if doubt]
+    _require_communication(held, communication, doubts[0] if doubts else "")
+    of_gpus: list[tuple[Report, int]] = []
+    for report, exchanged in zip(reports, held_by_file, strict=True):
+        gpus = len(exchanged.gpus)
+        of_gpus += [(report, gpus)] * gpus
     drawing = _Drawing(
         communication,
         reports=dict(zip(held.gpus, of_gpus, strict=True)),
@@ -172,9 +178,8 @@ class _Drawing:
 
     def tables(self) -> Iterator[Table]:
         """Yield the tables; modules only where they are fewer than ranges, or for programs."""
-        naming = naming_for(
-            replace(self.detail, every_index=True), *(report for report, _ in self.reports.values())
-        )
+        reports = [report for report, _ in self.reports.values()]
+        naming = naming_for(replace(self.detail, every_index=True), *reports)
         by_module = self.by_module()
         if self.detail.whole or len(by_module) < len(self.communication.rows):
             yield self.modules(by_module, naming)
@@ -186,23 +191,34 @@ class _Drawing:
         if self.communication.last:
             yield self.last()
         if self.communication.steps:
-            top, steps = self.detail.top, self.communication.steps
+            top = self.detail.top
+            steps = self.communication.steps
+            rows = []
+            for row in steps[:top]:
+                cells = self.cells(row.gpu, row.sums, of_steps=False)
+                rows.append(Row((row.step, row.gpu, *cells)))
+            title = "Communication of each measured step, {unit}"
             columns = (Column("step", "step", "count"), *columns)
-            rows = [
-                Row((row.step, row.gpu, *self.cells(row.gpu, row.sums, of_steps=False))) for row in steps[:top]
-            ]
-            title, caption = "Communication of each measured step, {unit}", more(steps, top, "row").strip()
-            yield Table("steps", title, columns, tuple(rows), caption)
+            yield Table("steps", title, columns, tuple(rows), more(steps, top, "row").strip())
 
     def columns(self) -> tuple[Column, ...]:
         """Return the columns of sums; what nothing is known of is only for programs."""
-        columns = headed(count="kernels", total_ns="sum", time_ns="time", hidden_ns="hidden", exposed_ns="exposed")
-        columns += headed(
-            waiting_ns="waiting", transferring_ns="transferring", bytes="bytes", bus_bytes_per_s="bus B/s"
+        columns = headed(
+            count="kernels",
+            total_ns="sum",
+            time_ns="time",
+            hidden_ns="hidden",
+            exposed_ns="exposed",
+            waiting_ns="waiting",
+            transferring_ns="transferring",
+            bytes="bytes",
+            bus_bytes_per_s="bus B/s",
         )
         hidden = {"total_ns", "hidden_ns", "transferring_ns"}
-        hidden |= set() if self.waiting_is_known() else {"waiting_ns"}
-        hidden |= set() if self.sizes_are_known() else {"bytes", "bus_bytes_per_s"}
+        if not self.waiting_is_known():
+            hidden.add("waiting_ns")
+        if not self.sizes_are_known():
+            hidden |= {"bytes", "bus_bytes_per_s"}
         return tuple(replace(column, seen_by="programs") if column.key in hidden else column for column in columns)
 
     def waiting_is_known(self) -> bool:
@@ -220,9 +236,16 @@ class _Drawing:
 
     def cells(self, gpu: str, sums: Sums, *, of_steps: bool = True) -> tuple[object, ...]:
         """Return a GPU's cells in these columns, divided if they are of its steps."""
-        times = sums.count, sums.total_ns, sums.time_ns, sums.hidden_ns, sums.exposed_ns
-        waited = (sums.waiting_ns, sums.aligned_ns - sums.waiting_ns) if sums.aligned_ns else (None, None)
-        values = (*times, *waited, sums.message_bytes or None)
+        values = (
+            sums.count,
+            sums.total_ns,
+            sums.time_ns,
+            sums.hidden_ns,
+            sums.exposed_ns,
+            sums.waiting_ns if sums.aligned_ns else None,
+            sums.aligned_ns - sums.waiting_ns if sums.aligned_ns else None,
+            sums.message_bytes or None,
+        )
         divided = (self.each(gpu, value) if of_steps and value is not None else value for value in values)
         return *divided, sums.bus_bytes_per_s
 
@@ -233,8 +256,9 @@ class _Drawing:
             phases = [depth for depth, name in enumerate(row.path) if opens_phase(name)]
             module = row.path[phases[-1] + 1 :] if phases else row.path
             time_ns, exposed_ns = times.get(module, (0, 0))
-            more_ns, more_exposed_ns = (self.each(row.gpu, ns) for ns in (row.sums.time_ns, row.sums.exposed_ns))
-            times[module] = time_ns + more_ns, exposed_ns + more_exposed_ns
+            time_ns += self.each(row.gpu, row.sums.time_ns)
+            exposed_ns += self.each(row.gpu, row.sums.exposed_ns)
+            times[module] = time_ns, exposed_ns
         return times
 
     def modules(self, by_module: Mapping[Path, tuple[Number, Number]], naming: Naming) -> Table:
@@ -243,10 +267,10 @@ class _Drawing:
         ranked = sorted(by_module.items(), key=lambda item: item[1][1], reverse=True)
         all_exposed_ns = sum(quotient(exposed_ns, gpus) for _, (_, exposed_ns) in ranked)
         rows = []
-        for module, times in ranked[: self.detail.top]:
-            time_ns, exposed_ns = (quotient(of_gpus, gpus) for of_gpus in times)
+        for module, (time_ns, exposed_ns) in ranked[: self.detail.top]:
             name = label(naming(module)) if module else "(in no module)"
-            rows.append(Row((name, time_ns, exposed_ns, share(exposed_ns, all_exposed_ns))))
+            mean_ns, mean_exposed_ns = quotient(time_ns, gpus), quotient(exposed_ns, gpus)
+            rows.append(Row((name, mean_ns, mean_exposed_ns, share(mean_exposed_ns, all_exposed_ns))))
         columns = headed("module", time_ns="time", exposed_ns="exposed", share="%")
         means = "time, exposed: means of the GPUs. " if gpus > 1 else ""
         caption = f"{means}%: of all exposed communication.{more(ranked, self.detail.top, 'row')}"
@@ -255,7 +279,8 @@ class _Drawing:
 
     def ranges(self, naming: Naming) -> Table:
         """Show a row per range, collective and GPU, the most exposed first."""
-        rows, detail = self.communication.rows, self.detail
+        rows = self.communication.rows
+        detail = self.detail
         common = 0 if detail.whole else common_length(row.path for row in rows)
         lines = []
         for row in rows[: detail.top]:
@@ -282,14 +307,13 @@ class _Drawing:
         """Show how often each GPU was the last of a collective; its others waited for it."""
         columns = (*headed("collective"), Column("gpu", "last", "name"))
         columns += headed(count="times", share="%", others_waited_ns="others waited")
-        rows = tuple(
+        rows = [
             Row((row.collective, row.gpu, row.count, row.count / row.exchanges, row.held_ns))
             for row in self.communication.last
-        )
-        over = (
-            "over the measured steps" if any(report.per_step for report, _ in self.reports.values()) else "total"
-        )
-        return Table("slowest", f"Which rank the others wait for, {{unit}} {over}", columns, rows, LAST)
+        ]
+        is_per_step = any(report.per_step for report, _ in self.reports.values())
+        over = "over the measured steps" if is_per_step else "total"
+        return Table("slowest", f"Which rank the others wait for, {{unit}} {over}", columns, tuple(rows), LAST)
 
     def notes(self) -> Iterator[str]:
         """Yield notes on unknown values, with the reasons."""
