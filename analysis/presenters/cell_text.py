@@ -43,15 +43,21 @@ def is_number(column: Column) -> bool:
 def units_of(table: Table) -> tuple[units.TimeUnit, list[units.TimeUnit]]:
     """Return the time unit that suits a whole table, and that of each column: the table's, or the column's own."""
     rows_of_times = [row.values for row in table.rows if row.kind in (None, "ns")]
-    times = [
-        [values[place] for values in rows_of_times if column.kind == "ns" and values[place] not in (None, "")]
-        for place, column in enumerate(table.columns)
-    ]
-    pairs = list(zip(table.columns, times, strict=True))
-    shared = units.time_unit([time for column, values in pairs if not column.own_unit for time in values])
-    return shared, [
-        units.column_unit(values) if column.own_unit and any(values) else shared for column, values in pairs
-    ]
+    shared_times: list[Any] = []
+    own_times: dict[int, list[Any]] = {}
+    for place, column in enumerate(table.columns):
+        if column.kind != "ns":
+            continue
+        times = [values[place] for values in rows_of_times if values[place] not in (None, "")]
+        if column.own_unit and any(times):
+            own_times[place] = times
+        elif not column.own_unit:
+            shared_times += times
+    shared = units.time_unit(shared_times)
+    of_columns = [shared] * len(table.columns)
+    for place, times in own_times.items():
+        of_columns[place] = units.column_unit(times)
+    return shared, of_columns
 
 
 def title(table: Table) -> str:
@@ -64,12 +70,13 @@ def headings(table: Table) -> list[str]:
     shared, of_columns = units_of(table)
     texts = (table.title, *(column.heading for column in table.columns))
     named = shared if any("{unit}" in text for text in texts) else None
-    return [
-        f"{column.heading} {unit.name}"
-        if column.kind == "ns" and unit != named
-        else column.heading.replace("{unit}", shared.name)
-        for column, unit in zip(table.columns, of_columns, strict=True)
-    ]
+    headings = []
+    for column, unit in zip(table.columns, of_columns, strict=True):
+        if column.kind == "ns" and unit != named:
+            headings.append(f"{column.heading} {unit.name}")
+        else:
+            headings.append(column.heading.replace("{unit}", shared.name))
+    return headings
 
 
 def texts(table: Table, *, decimals: int = 1, classes: bool = True, bar: int = BAR) -> list[list[str]]:
@@ -77,14 +84,15 @@ def texts(table: Table, *, decimals: int = 1, classes: bool = True, bar: int = B
 
     Percentages have this many decimals, names of modules their classes, and bars so much room, cells.
     """
-    _, times = units_of(table)
-    return [
-        [
-            _text(value, row, column, unit, decimals, bar) + (behind(value) if classes else "")
-            for value, column, unit in zip(row.values, table.columns, times, strict=True)
-        ]
-        for row in table.rows
-    ]
+    _, of_columns = units_of(table)
+    lines = []
+    for row in table.rows:
+        line = []
+        for value, column, unit in zip(row.values, table.columns, of_columns, strict=True):
+            text = _text(value, row, column, unit, decimals, bar)
+            line.append(text + behind(value) if classes else text)
+        lines.append(line)
+    return lines
 
 
 def behind(value: Any) -> str:
@@ -101,18 +109,21 @@ def _text(value: Any, row: Row, column: Column, unit: units.TimeUnit, decimals: 
     if kind == "bar":
         return bar_text(value, bar)
     if kind == "share":
-        return units.share_text(value, decimals).removesuffix("%" if "%" in column.heading else "")
+        text = units.share_text(value, decimals)
+        return text.removesuffix("%") if "%" in column.heading else text
     return unit.text(value) if kind == "ns" else TEXT[kind](value)
 
 
 def bar_text(pieces: Iterable[tuple[str, float]], width: int) -> str:
     """Return a bar of pieces, each a fill and its share of the width; the first one seen has a cell at least."""
-    bar, done = "", 0.0
+    bar = ""
+    drawn = 0.0
     for fill, share in pieces:
-        begin, end = round(done * width), round((done + share) * width)
+        begin = round(drawn * width)
+        drawn += share
+        end = round(drawn * width)
         least = 1 if share and not bar.strip() and fill.strip() else 0
         bar = bar.ljust(begin) + fill * max(end - begin, least)
-        done += share
     return bar[:width].rstrip()
 
 
@@ -126,27 +137,26 @@ def laid_out(
 ) -> Iterator[str]:
     """Yield a document's parts: `text` makes a text safe, `table` draws one, and forms stand around a text."""
 
-    def said(lines: Iterable[str], form: str = paragraph) -> Iterator[str]:
+    def written(lines: Iterable[str], form: str = paragraph) -> Iterator[str]:
         return (form % text(line) for line in lines if line)
 
     yield heading % text(document.heading)
-    yield from said([document.verdict])
+    yield from written([document.verdict])
     for table_ in for_people(document):
-        yield from said([table_.lead])
+        yield from written([table_.lead])
         yield from table(table_)
-    yield from said(document.accounting)
-    yield from said((f"Note: {note}" for note in document.notes), remark or paragraph)
+    yield from written(document.accounting)
+    yield from written((f"Note: {note}" for note in document.notes), remark or paragraph)
 
 
 def grid(table: Table, text: Text, strong: str, indent: Callable[[int], str]) -> list[list[str]]:
     """Return a table's texts by row, made safe; those of strong rows strong, and their first ones indented."""
-
-    def cell(row: Row, place: int, written: str) -> str:
-        written = strong % text(written) if row.strong and written else text(written)
-        return indent(row.indent) + written if place == 0 else written
-
-    pairs = zip(table.rows, texts(table), strict=True)
-    return [[cell(row, place, written) for place, written in enumerate(line)] for row, line in pairs]
+    lines = []
+    for row, cells in zip(table.rows, texts(table), strict=True):
+        line = [strong % text(cell) if row.strong and cell else text(cell) for cell in cells]
+        line[0] = indent(row.indent) + line[0]
+        lines.append(line)
+    return lines
 
 
 def drawn(table: Table, text: Text, strong: str, form: str) -> str:

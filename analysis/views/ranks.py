@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -47,27 +48,32 @@ def ranks(
     Raises ReportError if some count a GPU's work and some a CPU's, or if none has steps but `per_step` asks for
     them.
     """
-    by_name = {
-        name: renamed(report, naming_for(detail, report)) for name, report in named_by_rank(ranked, detail).items()
-    }
-    stepless = [name for name, report in by_name.items() if per_step and not report.steps]
-    compared = {name: report for name, report in by_name.items() if name not in stepless}
+    compared: dict[str, Report] = {}
+    stepless = []
+    for name, report in named_by_rank(ranked, detail).items():
+        if per_step and not report.steps:
+            stepless.append(name)
+        else:
+            compared[name] = renamed(report, naming_for(detail, report))
     if not compared:
         raise ReportError(NO_STEPS)
     units = {report.provenance.unit_of_work: name for name, report in compared.items()}
     if len(units) > 1:
         some = " and ".join(f"{name} counts {unit} work" for unit, name in units.items())
         raise ReportError(f"{some}: their times cannot be compared. Rank the reports of each alone.")
-    reports = {name: divided(report) for name, report in compared.items()} if per_step else compared
-    added_up = merged(list(compared.values()), "all reports")
-    together = divided(added_up) if per_step else added_up
+    reports = compared
+    together = merged(list(compared.values()), "all reports")
+    if per_step:
+        reports = {name: divided(report) for name, report in compared.items()}
+        together = divided(together)
     differences = _different_runs(reports)
     of_job = None if differences else of_job
     tables = [] if of_job is None else [job_view.table(of_job.job), *fix_view.first(of_job.advice)]
     is_screen = bool(tables) and is_short and not detail.whole
     if not is_screen:
         tables += [_by_report(reports, together, summed=not differences), _spread(reports, detail.top)]
-        tables += [] if differences else [ranges_with_kernels(together, detail)]
+        if not differences:
+            tables.append(ranges_with_kernels(together, detail))
     else:
         tables.append(slowest(together))
     steps = sorted({report.steps for report in reports.values()})
@@ -104,33 +110,32 @@ def _different_runs(reports: dict[str, Report]) -> list[str]:
     """Describe how runs differ, by their marks; those of one run's ranks are equal."""
     facts = {name: headings.run_facts(report.provenance) for name, report in reports.items()}
     common = headings.common(list(facts.values()))
-    own_facts = {name: [fact for fact in run if fact not in common] for name, run in facts.items()}
-    texts = [f"{name}: {', '.join(words)}" for name, words in own_facts.items() if words]
+    texts = []
+    for name, of_run in facts.items():
+        if differing := [fact for fact in of_run if fact not in common]:
+            texts.append(f"{name}: {', '.join(differing)}")
     if not texts:
         return []
-    some = "; ".join(texts[:SOME]) + ("; …" if len(texts) > SOME else "")
-    return [f"These runs have different settings, so they are not added up ({some})."]
+    if len(texts) > SOME:
+        texts[SOME:] = ["…"]
+    return [f"These runs have different settings, so they are not added up ({'; '.join(texts)})."]
 
 
 def _by_report(reports: dict[str, Report], together: Report, *, summed: bool) -> Table:
     """Show a row per report, and if asked last their sum; per step that is the mean of a rank's step."""
+    phases = [phase for phase in PHASES if any(row.phase == phase and row.kernel_ns for row in together.phases)]
 
     def cells(report: Report) -> tuple[object, ...]:
-        kernel_ns = {
-            phase: time_of(row for row in kernels_of(report, (phase,)) if row.category != COMMUNICATION)
-            for phase in phases
-        }
-        work_ns = report.totals.work_ns - report.totals.excluded_ns
-        return *(kernel_ns.get(phase, 0) for phase in phases), sum(kernel_ns.values()), work_ns, report.steps
+        kernels = [row for row in kernels_of(report) if row.category != COMMUNICATION]
+        times = [time_of(row for row in kernels if row.phase == phase) for phase in phases]
+        return *times, sum(times), report.totals.work_ns - report.totals.excluded_ns, report.steps
 
-    phases = [phase for phase in PHASES if any(row.phase == phase and row.kernel_ns for row in together.phases)]
-    columns = headed(
-        "report", **{f"{phase}_ns": headings.phase(phase) for phase in phases}, kernel_ns="all kernel time"
-    )
-    columns += headed(work_ns="all work", steps="steps")
+    columns = headed("report", **{f"{phase}_ns": headings.phase(phase) for phase in phases})
+    columns += headed(kernel_ns="all kernel time", work_ns="all work", steps="steps")
     rows = [Row((name, *cells(report))) for name, report in reports.items()]
-    last = Row(("mean of all" if together.per_step else "all reports", *cells(together)), strong=True)
-    rows += [last] if summed else []
+    if summed:
+        name = "mean of all" if together.per_step else "all reports"
+        rows.append(Row((name, *cells(together)), strong=True))
     title = f"{headings.kernel_time(together)} of each report by phase, {{unit}} {_scope(together)}"
     on_cpu = together.provenance.unit_of_work == "CPU"
     caption = "" if on_cpu else "all work: with copies, memsets and CUDA graphs."
@@ -147,12 +152,11 @@ def _scope(report: Report) -> str:
 
 def _computed(report: Report) -> dict[tuple[Path, str], Number]:
     """Return the time of the kernels inside each range and phase that do not communicate, ns."""
-    times: dict[tuple[Path, str], Number] = {}
+    times: dict[tuple[Path, str], Number] = defaultdict(int)
     for row in kernels_of(report):
         if row.category != COMMUNICATION:
             for depth in range(1, len(row.path) + 1):
-                key = row.path[:depth], row.phase
-                times[key] = times.get(key, 0) + row.total_ns
+                times[row.path[:depth], row.phase] += row.total_ns
     return times
 
 
@@ -160,15 +164,16 @@ def _spread(reports: dict[str, Report], top: int) -> Table:
     """Rank ranges by their longest report; slow is the one that computed longest in the range."""
     times_by_range: dict[tuple[Path, str], dict[str, Number]] = {}
     for name, report in reports.items():
-        for (path, phase), time_ns in _computed(report).items():
-            times_by_range.setdefault((path, phase), {})[name] = time_ns
+        for key, time_ns in _computed(report).items():
+            of_range = times_by_range.setdefault(key, dict.fromkeys(reports, 0))
+            of_range[name] = time_ns
     ranked = sorted(times_by_range.items(), key=lambda item: -max(item[1].values()))
-    names, rows = list(reports), []
-    for (path, _), by_report in ranked[:top]:
-        times = [by_report.get(name, 0) for name in names]
-        low, high = min(times), max(times)
-        spread, slowest = high / low if low else None, names[times.index(high)]
-        rows.append(Row((label(path), low, median(times), high, spread, slowest)))
+    rows = []
+    for (path, _), of_range in ranked[:top]:
+        slowest = max(of_range, key=of_range.__getitem__)
+        low, high = min(of_range.values()), of_range[slowest]
+        spread = high / low if low else None
+        rows.append(Row((label(path), low, median(of_range.values()), high, spread, slowest)))
     columns = headed("range", min_ns="min", median_ns="median", max_ns="max")
     columns += (Column("spread", "max/min", "ratio"), Column("slowest", "slowest", "name"))
     title = f"Ranges: kernel time inside, across reports, {{unit}} {_scope(next(iter(reports.values())))}"
