@@ -44,8 +44,12 @@ def present(document: Document, *, width: int = 80, color: bool = False, full_na
     lines.
     """
     text = _drawn(document, width, color, full_names)
-    while document.lines and _lines(text, width) > document.lines and (shorter := _shorter(document)):
-        document, text = shorter, _drawn(shorter, width, color, full_names)
+    while document.lines and _lines(text, width) > document.lines:
+        shorter = _shorter(document)
+        if shorter is None:
+            break
+        document = shorter
+        text = _drawn(document, width, color, full_names)
     while document.lines and _lines(text, width) > document.lines and "\n\n" in text:
         before, _, behind = text.rpartition("\n\n")
         text = f"{before}\n{behind}"
@@ -85,17 +89,20 @@ def _drawn(document: Document, width: int, color: bool, full_names: bool) -> str
         highlight=False,
         legacy_windows=False,
     )
-    behind = [("\n".join(map(printable, document.accounting)), "dim")] if document.accounting else []
-    behind += [(f"Note: {printable(note)}", "yellow") for note in document.notes]
+    behind = []
+    if document.accounting:
+        behind.append(Text("\n".join(map(printable, document.accounting)), style="dim"))
+    behind += (Text(f"Note: {printable(note)}", style="yellow") for note in document.notes)
     heading = _on_one_line(document.heading, width) if document.lines else printable(document.heading)
     with console.capture() as capture:
         console.print(Text(heading, style="bold"))
         if document.verdict:
             console.print(Padding(Text(printable(document.verdict)), (1, 0, 0, 0)))
-        for table in filter(lambda table: table.rows or not document.lines, cell_text.for_people(document)):
-            _print_table(console, table, full_names)
-        for number, (text, style) in enumerate(behind):
-            console.print(Padding(Text(text, style=style), (int(number == 0), 0, 0, 0)))
+        for table in cell_text.for_people(document):
+            if table.rows or not document.lines:
+                _print_table(console, table, full_names)
+        for number, text in enumerate(behind):
+            console.print(Padding(text, (int(number == 0), 0, 0, 0)))
         if document.next:
             together = _commands(document.next, width)
             console.print(Text(together if behind else f"\n{together}", style="dim"), soft_wrap=True)
@@ -117,7 +124,8 @@ def _commands(commands: Iterable[str], width: int) -> str:
 def _on_one_line(heading: str, width: int) -> str:
     """Return a heading with its file's name cut such that all of it fits on a line, if that is enough."""
     file, dot, others = map(printable, heading.partition(" · "))
-    return fit(f"{fit(file, max(LEAST_FILE, width - cells(dot + others)))}{dot}{others}", width)
+    room = max(LEAST_FILE, width - cells(dot + others))
+    return fit(f"{fit(file, room)}{dot}{others}", width)
 
 
 def _print_table(console: Console, table: Table, full_names: bool) -> None:
@@ -151,9 +159,9 @@ def _print_table(console: Console, table: Table, full_names: bool) -> None:
         )
     lines = _with_names(table, texts, laid_out, max(0, width - laid_out.width), full_names)
     for row, line in zip(table.rows, lines, strict=True):
-        indents = [" " * (laid_out.indent * row.indent), *[""] * (len(line) - 1)]
-        texts_of_row = [Text(indent + printable(text)) for indent, text in zip(indents, line, strict=True)]
-        drawn.add_row(*texts_of_row, style="bold" if row.strong else "")
+        first, *others = map(printable, line)
+        indent = " " * (laid_out.indent * row.indent)
+        drawn.add_row(*map(Text, (indent + first, *others)), style="bold" if row.strong else "")
     console.width = max(width, laid_out.width)
     console.print(drawn)
     console.width = width
@@ -168,17 +176,22 @@ def _with_names(
 
     The classes of modules are written behind their names where there is room: `left` cells are free.
     """
-    columns = [list(column) for column in zip(*texts, strict=True)]
+    columns: list[Sequence[str]] = list(zip(*texts, strict=True))
     for place, room in laid_out.rooms.items() if columns else ():
         indents = [laid_out.indent * row.indent if place == 0 else 0 for row in table.rows]
-        names = columns[place] if full_names else shortened(columns[place], [room - used for used in indents])
+        names = columns[place]
+        if not full_names:
+            names = shortened(names, [room - indent for indent in indents])
         widest = room
-        for number, (row, name, indent) in enumerate(zip(table.rows, names, indents, strict=True)):
+        column = []
+        for row, name, indent in zip(table.rows, names, indents, strict=True):
             with_class = name + cell_text.behind(row.values[place])
             needed = indent + cells(with_class)
-            if needed <= room + left:
-                name, widest = with_class, max(widest, needed)
-            columns[place][number] = name
+            has_room = needed <= room + left
+            column.append(with_class if has_room else name)
+            if has_room:
+                widest = max(widest, needed)
+        columns[place] = column
         left -= widest - room
     return zip(*columns, strict=True)
 
@@ -193,7 +206,10 @@ def shortened(names: Sequence[str], rooms: Sequence[int]) -> list[str]:
     distinct = []
     for name, room, text in zip(names, rooms, cut, strict=True):
         mark = f"#{same[text][name]}" if len(same[text]) > 1 else ""
-        distinct.append(fit(name, room - len(mark)) + mark if room > len(mark) else fit(name, room))
+        if room > len(mark):
+            distinct.append(fit(name, room - len(mark)) + mark)
+        else:
+            distinct.append(fit(name, room))
     return distinct
 
 
@@ -233,17 +249,18 @@ def layout(table: Table, texts: Sequence[Sequence[str]], heads: Sequence[str], w
     are never cut, so a table can be too wide.
     """
     words = [head.replace(" ", "\n") for head in heads]
-    cell_widths = [max((len(line[place]) for line in texts), default=0) for place in range(len(heads))]
-    broken = [
-        word if len(head) > widest else head for head, word, widest in zip(heads, words, cell_widths, strict=True)
-    ]
+    broken = []
+    for place, head in enumerate(heads):
+        widest = max((len(line[place]) for line in texts), default=0)
+        broken.append(words[place] if len(head) > widest else head)
     ways = ((list(heads), 2), (broken, 2), (broken, 1), (words, 1))
     unbroken = [_with_least(table, texts, *way, least, width, width) for least in NAME_WIDTHS[:2] for way in ways]
     tried = [_with_least(table, texts, *way, least, width, PROSE) for least in NAME_WIDTHS for way in ways]
     for candidates in (unbroken, tried):
         fitting = [candidate for candidate in candidates if candidate.width <= width]
+        fitting.sort(key=lambda candidate: not candidate.cuts_no_name)
         if fitting:
-            return next((candidate for candidate in fitting if candidate.cuts_no_name), fitting[0])
+            return fitting[0]
     return tried[-1]
 
 
@@ -258,17 +275,21 @@ def _with_least(
 ) -> Layout:
     """Lay out a table: columns of names that need less than an even share leave the rest to the others."""
     head_widths = [max(map(cells, head.split("\n"))) for head in heads]
-    needed, least = list(head_widths), list(head_widths)
+    needed = list(head_widths)
+    least = list(head_widths)
     for row, line in zip(table.rows, texts, strict=True):
         for place, text in enumerate(line):
             before = indent * row.indent if place == 0 else 0
-            text_width = min(cells(text), prose) if table.columns[place].kind == "prose" else cells(text)
+            text_width = cells(text)
+            if table.columns[place].kind == "prose":
+                text_width = min(text_width, prose)
             needed[place] = max(needed[place], before + text_width)
             least[place] = max(least[place], before + min(text_width, least_name))
     names = [place for place, column in enumerate(table.columns) if column.kind == "name"]
     names_need = sum(needed[place] for place in names)
     fixed = GAP * (len(needed) - 1) + sum(needed) - names_need
-    left, rooms = width - fixed, {}
+    left = width - fixed
+    rooms: dict[int, int] = {}
     for served, place in enumerate(sorted(names, key=lambda place: needed[place])):
         rooms[place] = min(needed[place], max(least[place], left // (len(names) - served)))
         left -= rooms[place]

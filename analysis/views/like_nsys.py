@@ -48,10 +48,12 @@ def like_nsys(trace: Trace, detail: Detail = SHORT) -> Document:
         raise ReportError(NAMES_JOINED.format(joined))
     inside = work_in_ranges(trace)
     kernels = kernel_summary(inside)
-    source, draw = trace.provenance, _table if detail.whole else _grouped
-    own = headings.worded("the launching thread's own ranges", source)
-    heading, unit = f"{source.file}: counted as `nsys stats` does, by {own}", source.unit_of_work
+    source = trace.provenance
+    unit = source.unit_of_work
+    own_ranges = headings.worded("the launching thread's own ranges", source)
+    heading = f"{source.file}: counted as `nsys stats` does, by {own_ranges}"
     title = f"{unit} span of each range (projection), {{unit}} total"
+    draw = _table if detail.whole else _grouped
     tables = (
         draw("nvtx_kern_sum", "Kernels in each range, {unit} total", kernels, unit),
         _table("nvtx_gpu_proj_sum", title, projection_summary(inside), unit),
@@ -68,31 +70,34 @@ def work_in_ranges(trace: Trace) -> pd.DataFrame:
     Columns: work (position in Work), instance (position among the push/pop ranges), range and kernel (names), pid,
     tid, is_kernel, start_ns, end_ns, range_ns (the range's own duration).
     """
-    ranges, work, launches = trace.ranges.take(trace.ranges.style == PUSH_POP), trace.work, trace.launches
+    ranges = trace.ranges.take(trace.ranges.style == PUSH_POP)
+    work = trace.work
     launched = np.flatnonzero(work.launch >= 0)
-    call = work.launch[launched]
     nesting = Nesting(ranges)
-    node = nesting.containing(launches.take(call))
-    rows, instances = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
+    node = nesting.containing(trace.launches.take(work.launch[launched]))
+    rows = [np.empty(0, np.int64)]
+    instances = [np.empty(0, np.int32)]
     while len(held := np.flatnonzero(node >= 0)):
         rows.append(launched[held])
         instances.append(nesting.forest.range[node[held]])
         node = nesting.forest.above(node)
-    paired, instance = np.concatenate(rows), np.concatenate(instances)
-    names = np.array([*trace.names, ""], object)
-    range_names = [  # as nsys has them: `:range` in the default domain
-        f"{trace.domains[domain].name}:{trace.names[name]}"
-        for domain, name in zip(ranges.domain.tolist(), ranges.name_id.tolist(), strict=True)
-    ]
+    paired = np.concatenate(rows)
+    instance = np.concatenate(instances)
+    kernel_names = np.array([*trace.names, ""], object)
+    range_names = []  # as nsys has them: `:range` in the default domain
+    for domain, name in zip(ranges.domain.tolist(), ranges.name_id.tolist(), strict=True):
+        range_names.append(f"{trace.domains[domain].name}:{trace.names[name]}")
     thread = ranges.thread[instance]
+    process_ids = [trace.processes[source.process].process_id for source in trace.threads] or [0]
+    thread_ids = [source.thread_id for source in trace.threads] or [0]
     return pd.DataFrame(
         {
             "work": paired,
             "instance": instance,
             "range": np.array(range_names, object)[instance],
-            "pid": np.array([trace.processes[t.process].process_id for t in trace.threads] or [0])[thread],
-            "tid": np.array([t.thread_id for t in trace.threads] or [0])[thread],
-            "kernel": names[work.name_id[paired]],
+            "pid": np.array(process_ids)[thread],
+            "tid": np.array(thread_ids)[thread],
+            "kernel": kernel_names[work.name_id[paired]],
             "is_kernel": work.kind[paired] == KERNEL,
             "start_ns": work.start_ns[paired],
             "end_ns": work.end_ns[paired],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cache
 
 from ..document import Row, Table, headed
@@ -18,22 +19,23 @@ SMALLEST = 0.01
 def slowest(report: Report) -> Table:
     """Rank the ranges below those of steps and phases by the time of their own kernels, all phases together."""
     inside = _Inside(report)
-    times: dict[Path, dict[str, Number]] = {}
+    times: dict[Path, dict[str, Number]] = defaultdict(lambda: defaultdict(int))
     rows = [row for row in report.kernels if row.kind in RANKED]
     for row in rows:
         if path := inside.path_of(row):
-            of_path = times.setdefault(path, {})
-            of_path[row.phase] = of_path.get(row.phase, 0) + row.total_ns
-    ranked = sorted(times.items(), key=lambda item: (-sum(item[1].values()), item[0]))
-    phases = [phase for phase in PHASES if any(phase in of_path for _, of_path in ranked[:FIRST])]
-    phases = phases if len(phases) > 1 else []
-    common, total_ns = common_length(times), time_of(rows)
+            times[path][row.phase] += row.total_ns
+    longest = sorted(times, key=lambda path: (-sum(times[path].values()), path))[:FIRST]
+    phases = [phase for phase in PHASES if any(phase in times[path] for path in longest)]
+    if len(phases) == 1:
+        phases = []
+    common = common_length(times)
+    total_ns = time_of(rows)
     lines = []
-    for path, of_path in ranked[:FIRST]:
-        sum_ns = sum(of_path.values())
+    for path in longest:
+        sum_ns = sum(times[path].values())
         if sum_ns < SMALLEST * total_ns:
             break
-        cells = [of_path.get(phase, 0) for phase in phases]
+        cells = [times[path].get(phase, 0) for phase in phases]
         lines.append(Row((label(path, common), *cells, sum_ns, share(sum_ns, total_ns))))
     over_steps = "" if report.per_step or not report.counted_steps else f" {headings.scope(report)}"
     columns = headed(range=f"Slowest ranges, {graphs.counted_time(report)}, {{unit}}{over_steps}")
@@ -46,7 +48,8 @@ class _Inside:
     """Knows the ranges of a report that stand for steps and phases."""
 
     def __init__(self, report: Report) -> None:
-        self._is_step, self._phase_of = step_matcher(report.step), cache(phase_matcher(report.phase_names))
+        self._is_step = step_matcher(report.step)
+        self._phase_of = cache(phase_matcher(report.phase_names))
 
     def path_of(self, row: KernelRow) -> Path:
         """Return the path of a row below its step and phase; empty if that is all there is."""
