@@ -64,6 +64,6 @@ def reduced_summaries(paths: Sequence[Path], *, scheduler: str | None = None) ->
 
     if scheduler:
         ranked = rank_all(paths, read_one, scheduler=scheduler)
-        return reduced([(one.name, one.report or one.problem) for one in ranked])
+        return reduced([(rank.name, rank.report or rank.problem) for rank in ranked])
     with on_screen("reading summaries"):
         return reduced(read_all(paths))

@@ -126,30 +126,34 @@ class Ranks:
         `time_ns` sums durations in measured steps, in all where none has any; `waiting_ns` is what of them is
         waiting, and `bus_bytes_per_s` is of the rest.
         """
-        table, aligned = self.exchanges.columns, self.aligned
-        step, place = table["step"], table["place"]
+        table = self.exchanges.columns
+        step = table["step"]
+        place = table["place"]
         rows = np.flatnonzero(step >= 0) if len(self.span_ns) else np.arange(len(step))
-        paths, kinds = self.exchanges.names["path"], self.exchanges.names["collective"]
+        paths = self.exchanges.names["path"]
+        kinds = self.exchanges.names["collective"]
         codes, key = grouped(table["path"][rows].astype(np.int64) * len(kinds) + table["collective"][rows])
         shape = len(codes), len(self.ranks)
 
-        def summed(values: NDArray[Any], known: NDArray[np.bool_]) -> Floats:
-            sums, counted = np.zeros(shape), np.zeros(shape)
-            np.add.at(sums, (key, place[rows]), np.where(known, values, 0)[rows])
-            np.add.at(counted, (key, place[rows]), known[rows])
+        def summed(values: NDArray[Any], counts: Bools) -> Floats:
+            sums = np.zeros(shape)
+            counted = np.zeros(shape)
+            np.add.at(sums, (key, place[rows]), np.where(counts, values, 0)[rows])
+            np.add.at(counted, (key, place[rows]), counts[rows])
             return np.where(counted > 0, sums, np.nan)
 
         every = np.ones(len(step), np.bool_)
         duration_ns = table["end_ns"] - table["start_ns"]
-        waiting_ns = aligned.waiting_ns if aligned else np.full(len(step), -1)
-        carried, bus_bytes = table["message_bytes"], table["bus_bytes"]
+        waiting_ns = self.aligned.waiting_ns if self.aligned else np.full(len(step), -1)
+        carried = table["message_bytes"]
+        bus_bytes = table["bus_bytes"]
         sized = bus_bytes >= 0  # not NaN
         moving_ns = duration_ns - np.maximum(waiting_ns, 0)
         steps = np.maximum([rank.steps for rank in self.ranks], 1)
-        keys = [
-            (tuple(paths[code // len(kinds)].split(SEPARATOR)), kinds[code % len(kinds)])
-            for code in codes.tolist()
-        ]
+        keys = []
+        for code in codes.tolist():
+            path, kind = divmod(code, len(kinds))
+            keys.append((tuple(paths[path].split(SEPARATOR)), kinds[kind]))
         return keys, {
             "count": summed(every, every) / steps,
             "time_ns": summed(duration_ns, every) / steps,
@@ -172,12 +176,15 @@ class Ranks:
         late_ns = np.zeros(len(self.exchanges))
         if self.aligned is None:
             return late_ns
-        parts, waiting_ns = self._parts, self.aligned.waiting_ns
+        parts = self._parts
+        waiting_ns = self.aligned.waiting_ns
         order = np.lexsort((parts.start_ns, parts.rank, parts.group, parts.collective))
         order = order[waiting_ns[order] >= 0]
         key = np.stack([parts.collective[order], parts.group[order]])
         begins = np.flatnonzero((key[:, 1:] != key[:, :-1]).any(0)) + 1
-        for rows in (rows for rows in np.split(order, begins) if len(rows)):
+        for rows in np.split(order, begins):
+            if not len(rows):
+                continue
             in_turn = rows.reshape(len(np.unique(parts.rank[rows])), -1).T  # (collectives, ranks)
             earlier_ns = -waiting_ns[in_turn].astype(np.float64)
             lateness_ns = earlier_ns - np.median(earlier_ns, axis=1, keepdims=True)
@@ -187,7 +194,8 @@ class Ranks:
     @cached_property
     def present_and_expected(self) -> tuple[Int64s, Int64s]:
         """By exchange how many ranks of its group have summaries here, and how many it has; 0 where unknown."""
-        table, group_names = self.exchanges.columns, self.exchanges.names["group"]
+        table = self.exchanges.columns
+        group_names = self.exchanges.names["group"]
         group = table["group"].astype(np.int64)
         listed = np.array([listed_ranks(name) for name in group_names], np.int64)[group]
         expected = np.maximum(table["ranks"], np.where(listed > 0, listed, self.world_size))
@@ -202,8 +210,10 @@ class Ranks:
 
     @cached_property
     def _parts(self) -> Parts:
-        table, (present, expected) = self.exchanges.columns, self.present_and_expected
-        names, group = self.exchanges.names, table["group"].astype(np.int64)
+        table = self.exchanges.columns
+        names = self.exchanges.names
+        present, expected = self.present_and_expected
+        group = table["group"].astype(np.int64)
         unnamed = np.array([not name for name in names["group"]], np.bool_)[group]
         kind_numbers = [COLLECTIVES.index(kind) if kind in COLLECTIVES else -1 for kind in names["collective"]]
         return Parts(
@@ -222,8 +232,8 @@ def read_one(path: FilePath) -> tuple[Head, Tables]:
     head, groups = read_groups(path, columns)
     head.provenance = replace(head.provenance, counted=())  # the most of it, and not of ranks
     parts: dict[str, list[pa.Table]] = {table: [] for table in columns}
-    for table, of, rows in groups:
-        if of == (head.of if table in ("phases", "ranges") else ALL):
+    for table, kind, rows in groups:
+        if kind == (head.of if table in ("phases", "ranges") else ALL):
             parts[table].append(rows)
     separator, empty = arrow.binary([SEPARATOR, ""]).cast(pa.string())
     tables = {}
@@ -245,7 +255,7 @@ def read_all(paths: Sequence[FilePath]) -> Iterator[tuple[str, tuple[Head, Table
 
 def reduced(summaries: Iterable[tuple[str, tuple[Head, Tables] | str]]) -> Ranks:
     """Join summaries, in any order; raises ReportError if none can be read, or if they count different work."""
-    whole: list[tuple[str, Head, Tables]] = []
+    read: list[tuple[str, Head, Tables]] = []
     sources: dict[bytes, Provenance] = {}  # by their models, which are the same for most ranks
     problems = []
     for name, content in summaries:
@@ -256,33 +266,29 @@ def reduced(summaries: Iterable[tuple[str, tuple[Head, Tables] | str]]) -> Ranks
         source = head.provenance
         sources.setdefault(msgspec.json.encode((source.models, source.attributes)), source)
         head.provenance = replace(source, models={}, attributes={})
-        whole.append((name, head, tables))
-    if not whole:
+        read.append((name, head, tables))
+    if not read:
         raise ReportError(f"None of {len(problems)} summaries can be read. {problems[0] if problems else ''}")
-    if len({head.provenance.unit_of_work for _, head, _ in whole}) > 1:
+    if len({head.provenance.unit_of_work for _, head, _ in read}) > 1:
         raise ReportError("Some summaries count a GPU's work and some a CPU's: their times cannot be compared.")
-    whole.sort(key=lambda entry: (entry[1].rank, entry[0]))
-    heads = [head for _, head, _ in whole]
-    joined = {table: _joined([tables[table] for *_, tables in whole]) for table in TEXTS}
+    read.sort(key=lambda entry: (entry[1].rank, entry[0]))
+    heads = [head for _, head, _ in read]
+    joined = {table: _joined([tables[table] for *_, tables in read]) for table in TEXTS}
     steps = np.array([head.steps_of_a_rank for head in heads])
     phases, phase_ns = _matrix(joined["phases"], "kernel_ns", len(heads))
     ranges, range_ns = _matrix(joined["ranges"], "self_ns", len(heads))
     rows = joined["steps"].columns
-    step, place = rows["step"], rows["place"]
+    step = rows["step"]
+    place = rows["place"]
     is_whole = np.array([not phase for phase in joined["steps"].names["phase"]], np.bool_)[rows["phase"]]
     by_step = {}
     for name in NUMBERS["steps"][1:]:
         cells = np.full((int(steps.max()), len(heads)), np.nan)
-        known = is_whole & (step >= 0) & (step < steps[place]) & (rows[name] >= 0)
-        cells[step[known], place[known]] = rows[name][known]
+        counts = is_whole & (step >= 0) & (step < steps[place]) & (rows[name] >= 0)
+        cells[step[counts], place[counts]] = rows[name][counts]
         by_step[name] = cells
     return Ranks(
-        tuple(
-            Rank(
-                name.removesuffix(".parquet").removesuffix(".summary"), head.rank, head.host, head.steps_of_a_rank
-            )
-            for name, head, _ in whole
-        ),
+        tuple(_rank(name, head) for name, head, _ in read),
         replace(
             heads[0].provenance,
             models=agreed(source.models for source in sources.values()),
@@ -299,15 +305,22 @@ def reduced(summaries: Iterable[tuple[str, tuple[Head, Tables] | str]]) -> Ranks
     )
 
 
+def _rank(name: str, head: Head) -> Rank:
+    short_name = name.removesuffix(".parquet").removesuffix(".summary")
+    return Rank(short_name, head.rank, head.host, head.steps_of_a_rank)
+
+
 def _joined(parts: Sequence[pa.Table]) -> Joined:
     """Join the rows of a table of all ranks, in their order."""
     rows = pa.concat_tables(parts)
-    columns: dict[str, NDArray[Any]] = {"place": np.repeat(np.arange(len(parts)), [len(part) for part in parts])}
+    place = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    columns: dict[str, NDArray[Any]] = {"place": place}
     names: dict[str, list[str]] = {}
     for name in rows.column_names:
         column = rows[name].combine_chunks()
         if pa.types.is_dictionary(column.type):
-            names[name], column = column.dictionary.to_pylist(), column.indices
+            names[name] = column.dictionary.to_pylist()
+            column = column.indices
         elif column.null_count:
             column = column.fill_null(arrow.integer(-1).cast(column.type))
         columns[name] = arrow.to_numpy(column)
@@ -320,10 +333,10 @@ def _matrix(rows: Joined, column: str, ranks: int) -> tuple[list[tuple[str, ...]
     codes, row = grouped(np.ravel_multi_index([rows.columns[name] for name in rows.names], sizes))
     sums = np.zeros((len(codes), ranks), np.int64)
     np.add.at(sums, (row, rows.columns["place"]), rows.columns[column])
-    keys = [
-        tuple(names[number] for names, number in zip(rows.names.values(), numbers, strict=True))
-        for numbers in np.stack(np.unravel_index(codes, sizes), axis=1).tolist()
-    ]
+    keys = []
+    for numbers in np.stack(np.unravel_index(codes, sizes), axis=1).tolist():
+        texts = zip(rows.names.values(), numbers, strict=True)
+        keys.append(tuple(names[number] for names, number in texts))
     order = sorted(range(len(keys)), key=keys.__getitem__)
     return [keys[number] for number in order], sums[order]
 
