@@ -52,8 +52,12 @@ DIMENSIONS = {name: name for name in ("d_model", "d_ff", "layers", "heads")} | {
 def changed(model: Mapping[str, Any]) -> dict[str, int]:
     """Return the dimensions in a run's settings, or a row's cell, that its `size` does not have."""
     size = CONFIGS[model["size"]]
-    asked = {name: model.get(name) for name in DIMENSIONS}
-    return {name: value for name, value in asked.items() if value not in (None, getattr(size, DIMENSIONS[name]))}
+    changes = {}
+    for name, field in DIMENSIONS.items():
+        value = model.get(name)
+        if value not in (None, getattr(size, field)):
+            changes[name] = value
+    return changes
 
 
 def config_of(model: Mapping[str, Any]) -> ModelConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..errors import ReportError
@@ -40,7 +41,8 @@ def document(
     """
     names, answered = zip(*reports, strict=True)
     swept = sweep_of(names, answered, detail, times=times)
-    first, is_alone = swept.counted[0], len(reports) + len(problems) == 1
+    first = swept.counted[0]
+    is_alone = len(reports) + len(problems) == 1
     tables: list[Table] = []
     letters_of_lack: dict[tuple[str, str], list[str]] = {}
     for letter in letters:
@@ -49,12 +51,10 @@ def document(
             texts = (f"({letter}) {QUESTIONS[letter]}", answer.tables[0].lead)
             lead = " ".join(headings.worded(text, first.provenance) for text in texts if text)
             drawn = [replace(answer.tables[0], lead=headings.Worded(lead)), *answer.tables[1:]]
-            # A caption that the next table has too is left out.
-            captions = [*(table.caption for table in drawn[1:]), None]
-            tables += [
-                replace(table, caption="") if table.caption == later else table
-                for table, later in zip(drawn, captions, strict=True)
-            ]
+            for table, following in pairwise(drawn):
+                is_repeated = table.caption == following.caption
+                tables.append(replace(table, caption="") if is_repeated else table)
+            tables.append(drawn[-1])
         for lack in dict.fromkeys(answer.lacks):
             letters_of_lack.setdefault(lack, []).append(f"({letter})")
 
@@ -69,10 +69,8 @@ def document(
         names_of.setdefault(key, {})[name] = None
     about = []
     for (questions_text, sentence), of_reports in names_of.items():
-        listed = ", ".join(list(of_reports)[:NAMED])
-        listed += f" and {len(of_reports) - NAMED} more" if len(of_reports) > NAMED else ""
         of_all = len(of_reports) == len(swept.reports)
-        subject = " of ".join(filter(None, (questions_text, "" if of_all else listed)))
+        subject = " of ".join(filter(None, (questions_text, "" if of_all else _listed(list(of_reports)))))
         about.append(": ".join(filter(None, (subject, sentence))))
     if not tables:
         raise ReportError(" ".join(about))
@@ -85,15 +83,25 @@ def document(
     return headings.document(first.provenance, heading, [*tables, _sources(swept), _work(swept)], (), about)
 
 
+def _listed(names: Sequence[str]) -> str:
+    """Name some reports, of many the first."""
+    listed = ", ".join(names[:NAMED])
+    return f"{listed} and {len(names) - NAMED} more" if len(names) > NAMED else listed
+
+
 def _sources(swept: Sweep) -> Table:
     """Show which file each row is of, what recorded it where that differs, and how many steps it measured."""
-    named, (steps,) = headed("report"), headed("steps")
-    facts: dict[Column, Sequence[object]] = {} if named[0] in swept.columns else {named[0]: swept.names}
+    report_column, steps_column = headed("report", "steps")
+    facts: dict[Column, Sequence[object]] = {}
+    if report_column not in swept.columns:
+        facts[report_column] = swept.names
     gpus = [" + ".join(report.provenance.gpus) or None for report in swept.reports]
     tools = [report.provenance.tool or None for report in swept.reports]
-    facts |= {Column("gpu", "GPU", "name"): gpus} if len(set(gpus)) > 1 else {}
-    facts |= {Column("tool", "recorded by", "name"): tools} if len(set(tools)) > 1 else {}
-    facts[steps] = [report.steps for report in swept.reports]
+    if len(set(gpus)) > 1:
+        facts[Column("gpu", "GPU", "name")] = gpus
+    if len(set(tools)) > 1:
+        facts[Column("tool", "recorded by", "name")] = tools
+    facts[steps_column] = [report.steps for report in swept.reports]
     cells = zip(swept.cells, zip(*facts.values(), strict=True), strict=True)
     rows = tuple(Row((*identity, *of_report)) for identity, of_report in cells)
     return Table("reports", "Reports, and the steps measured in each", (*swept.columns, *facts), rows)
@@ -101,16 +109,17 @@ def _sources(swept: Sweep) -> Table:
 
 def _work(swept: Sweep) -> Table:
     """Show what part of each report's work was placed how; the shares sum to 100%."""
-    names = {
-        key: name for key, _, name in headings.ALL_PARTS if any(getattr(r.totals, key) for r in swept.counted)
-    }
-    shares = {key.replace("_ns", "_share"): key for key in names}
-    columns = headed(work_ns="work", **{column_key: f"{names[key]} %" for column_key, key in shares.items()})
+    parts = []
+    columns = headed(work_ns="work")
+    for key, _, name in headings.ALL_PARTS:
+        if any(getattr(report.totals, key) for report in swept.counted):
+            parts.append(key)
+            columns += headed(**{key.replace("_ns", "_share"): f"{name} %"})
 
     def cells(report: Answered) -> Cells:
-        work_ns = report.totals.work_ns
-        parts = {column: share(getattr(report.totals, key), work_ns) for column, key in shares.items()}
-        return {"work_ns": work_ns, **parts}
+        totals = report.totals
+        shares = {key.replace("_ns", "_share"): share(getattr(totals, key), totals.work_ns) for key in parts}
+        return {"work_ns": totals.work_ns, **shares}
 
     kind = headings.work(swept.counted[0])
     title = f"{kind} of each report and how it was placed, {{unit}} {swept.scope}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 
 from ..document import Column, Row, Table, headed
 from ..kernel_names.short import names_by_kernel
 from ..measures import attention_parts as attention
-from ..report import Number, Report, added
+from ..report import KernelRow, Number, Path, Report, added
 from ..support.units import counted, time_in_digits
 from ..views import headings
 from ..views.rows import kernels_of, longest_first, share
@@ -50,7 +50,8 @@ def longest(sweep: Sweep) -> Answer:
     names = names_by_kernel((row.kernel for row in longest_rows if row), sweep.detail.full_names)
 
     def cells(scope: str, report: Answered) -> Cells:
-        row, forward = longest_kernel(report, TOGETHER[scope]), longest_kernel(report, (FORWARD,))
+        row = longest_kernel(report, TOGETHER[scope])
+        forward = longest_kernel(report, (FORWARD,))
         if row is None or _missing(report, scope):
             return {}
         return {
@@ -59,43 +60,48 @@ def longest(sweep: Sweep) -> Answer:
             "made_of": report.formulas.get(scope, ""),
             "kernel_ns": row.total_ns,
             "share": share(row.total_ns, _time_ns(report, TOGETHER[scope])),
-            "same": None if forward is None else "yes" if forward.kernel == row.kernel else "no",
+            "same": forward and ("yes" if forward.kernel == row.kernel else "no"),
         }
 
     def columns(*scopes: str) -> tuple[Column, ...]:
         has_formula = any(report.formulas.get(scope) for scope in scopes for report in sweep.counted)
-        return (KERNEL, LAUNCHES, *(headed(made_of="made of") if has_formula else ()), TIME, SHARE)
+        made_of = headed(made_of="made of") if has_formula else ()
+        return (KERNEL, LAUNCHES, *made_of, TIME, SHARE)
 
     def table(scope: str) -> Table:
         scope_name = SCOPES[scope] if sweep.per_step or scope != "step" else "all work"
         title = f"(b) Slowest kernel in {scope_name}, {{unit}} {sweep.scope}"
-        same, phase = headed("same") if scope != FORWARD else (), scope if scope in PHASES else ""
-        of_scope = partial(cells, scope)
-        return sweep.table(f"b_{scope}", title, columns(scope) + same, of_scope, KERNEL_CAPTION, phase)
+        all_columns = columns(scope) if scope == FORWARD else (*columns(scope), *headed("same"))
+        phase = scope if scope in PHASES else ""
+        return sweep.table(f"b_{scope}", title, all_columns, partial(cells, scope), KERNEL_CAPTION, phase)
 
     answer = by_phase(sweep, _missing, table, scopes)
     if sweep.alone is None or not answer.tables:
         return answer
-    shown = {scope: of_scope for scope in scopes if (of_scope := cells(scope, sweep.alone))}
-    all_columns = (Column("of", "of", "name"), *columns(*shown), *(headed("same") if len(shown) > 1 else ()))
+    of_scopes = {scope: cells(scope, sweep.alone) for scope in scopes}
+    of_scopes = {scope: of_scope for scope, of_scope in of_scopes.items() if of_scope}
+    all_columns = (Column("of", "of", "name"), *columns(*of_scopes))
+    if len(of_scopes) > 1:
+        all_columns += headed("same")
     rows = []
-    for scope, of_scope in shown.items():
-        row = {**of_scope, "of": _called(sweep, scope)} | ({"same": ""} if scope == FORWARD else {})
+    for scope, of_scope in of_scopes.items():
+        row = {**of_scope, "of": _called(sweep, scope)}
+        if scope == FORWARD:
+            row["same"] = ""
         rows.append(Row(tuple(row.get(column.key) for column in all_columns)))
     title = f"(b) Slowest kernel, {{unit}} {sweep.scope}"
     of_alone = Table("b", title, all_columns, tuple(rows), KERNEL_CAPTION)
-    return Answer(led(_longest_sentence(sweep, sweep.alone, shown), [of_alone]), answer.lacks)
+    return Answer(led(_longest_sentence(sweep, sweep.alone, of_scopes), [of_alone]), answer.lacks)
 
 
 def _longest_sentence(sweep: Sweep, report: Answered, cells: Mapping[str, Cells]) -> str:
     """Name the longest kernel of the forward, and whether it is that of forward and backward together."""
     if FORWARD not in cells:
         return ""
-    figures = {
-        scope: f"{time_in_digits(of_scope['kernel_ns'])} ({percent(of_scope['share'])}), "
-        + headings.worded(counted(of_scope["launches"], "launch", "launches"), report.provenance)
-        for scope, of_scope in cells.items()
-    }
+    figures = {}
+    for scope, of_scope in cells.items():
+        launches = headings.worded(counted(of_scope["launches"], "launch", "launches"), report.provenance)
+        figures[scope] = f"{time_in_digits(of_scope['kernel_ns'])} ({percent(of_scope['share'])}), {launches}"
     most = f"In forward, {cells[FORWARD]['kernel']} takes the most time"
     sentence = f"{most}: {figures[FORWARD]}{sweep.each}"
     if both := cells.get("both"):
@@ -105,14 +111,17 @@ def _longest_sentence(sweep: Sweep, report: Answered, cells: Mapping[str, Cells]
 
 
 def _called(sweep: Sweep, scope: str) -> str:
-    return {"both": "forward + backward", "step": "step" if sweep.per_step else "all"}.get(scope, scope)
+    if scope == "step" and not sweep.per_step:
+        return "all"
+    return "forward + backward" if scope == "both" else scope
 
 
 def _missing(report: Answered, scope: str) -> str:
     """Return the reason that a scope lacks kernels: each of its phases needs some, and the whole step any."""
     if scope == "step":
         return "" if kernels_of(report) else "It has no kernels."
-    return next(filter(None, (no_kernels(report, phase) for phase in TOGETHER[scope])), "")
+    reasons = [no_kernels(report, phase) for phase in TOGETHER[scope]]
+    return next(filter(None, reasons), "")
 
 
 # (c): what takes time in the forward besides matrix products, by kind of kernel and by operation.
@@ -158,14 +167,16 @@ def besides_gemms(sweep: Sweep) -> Answer:
         return _shares(report, operations_of(report))
 
     ranked = _ranked(sweep, (FORWARD,))
-    kinds = by_phase(
-        sweep, no_kernels, lambda _: _categories(sweep, ranked, (FORWARD,), "c", FORWARD_TITLE), (FORWARD,)
-    )
+    of_forward = partial(_categories, sweep, ranked, (FORWARD,), "c", FORWARD_TITLE)
+    kinds = by_phase(sweep, no_kernels, lambda _: of_forward(), (FORWARD,))
     sentence = ""
     if sweep.alone and (of_alone := _shares(sweep.alone, _by_category(sweep.alone))):
         parts = [f"{name} {percent(of_alone[f'{name}_share'])}" for name in ranked[:CATEGORIES_SHOWN]]
         not_gemm = percent(1 - of_alone.get("gemm_share", 0))
-        sentence = f"{not_gemm} of forward's kernel time is not GEMM{': ' if parts else ''}{', '.join(parts)}."
+        sentence = f"{not_gemm} of forward's kernel time is not GEMM"
+        if parts:
+            sentence += f": {', '.join(parts)}"
+        sentence += "."
     tables = [*led(sentence, kinds.tables)]
     if ranked and len(sweep.reports) == 1:
         tables.append(_longest_besides_gemms(sweep))
@@ -187,7 +198,8 @@ def _longest_besides_gemms(sweep: Sweep) -> Table:
     report = sweep.reports[0]
     kernels = (row for row in kernels_of(report, (FORWARD,)) if row.category != "gemm")
     longest = longest_first(added(kernels, ("kernel", "category")))
-    longest = longest if sweep.detail.whole else longest[:KERNELS_SHOWN]
+    if not sweep.detail.whole:
+        longest = longest[:KERNELS_SHOWN]
     names = names_by_kernel((row.kernel for row in longest), sweep.detail.full_names)
     forward_ns = _time_ns(report, (FORWARD,))
     rows = [
@@ -207,20 +219,28 @@ def operations_of(report: Report) -> dict[str, Number]:
     """
     paths = {row.path for row in report.ranges if row.phase == FORWARD}
     layers = {path[:depth] for path in paths for depth, name in enumerate(path) if named(name) == NORM}
-    operations = {operation for path in paths for name in path if (operation := named(name))}
+    operations = {named(name) for path in paths for name in path} - {""}
     if not operations - {LOSS}:
         return {}
-    operations |= {CASTS, COPIES, REST, *([RESIDUAL] if layers else [])}
+    operations |= {CASTS, COPIES, REST}
+    if layers:
+        operations.add(RESIDUAL)
     sums: dict[str, Number] = dict.fromkeys(operations, 0)
-    for row in (row for row in kernels_of(report, (FORWARD,)) if row.category != "gemm"):
-        operation = next((operation for name in row.path if (operation := named(name))), "")
-        if not operation and row.category == "copy":
-            operation = CASTS if CAST.search(row.kernel) else COPIES
-        elif not operation:
-            is_layer = row.path in layers and not opens_phase(row.path[-1])
-            operation = RESIDUAL if is_layer and row.category == "elementwise" else REST
-        sums[operation] += row.total_ns
+    for row in kernels_of(report, (FORWARD,)):
+        if row.category != "gemm":
+            sums[_operation_of(row, layers)] += row.total_ns
     return sums
+
+
+def _operation_of(row: KernelRow, layers: Collection[Path]) -> str:
+    """Return the operation of a kernel that is no GEMM; `layers` are the ranges around norms."""
+    operations = list(filter(None, map(named, row.path)))
+    if operations:
+        return operations[0]
+    if row.category == "copy":
+        return CASTS if CAST.search(row.kernel) else COPIES
+    is_in_layer = row.path in layers and not opens_phase(row.path[-1])
+    return RESIDUAL if is_in_layer and row.category == "elementwise" else REST
 
 
 @lru_cache(maxsize=65_536)
@@ -253,7 +273,9 @@ def _categories(sweep: Sweep, ranked: Sequence[str], phases: Sequence[str], key:
         return _shares(report, by_category | {"other": other_ns, "rest": rest_ns}, phases)
 
     is_forward = tuple(phases) == (FORWARD,)
-    caption = f"{OF_FORWARD if is_forward else OF_ALL}.{' rest: ' + ', '.join(others) + '.' if others else ''}"
+    caption = f"{OF_FORWARD if is_forward else OF_ALL}."
+    if others:
+        caption += f" rest: {', '.join(others)}."
     return sweep.table(key, f"{title}, %, {sweep.scope}", columns, cells, caption, FORWARD if is_forward else "")
 
 
@@ -263,8 +285,8 @@ def _share_headings(names: Iterable[str]) -> dict[str, str]:
 
 def _shares(report: Answered, time_ns: Mapping[str, Number], phases: Sequence[str] = (FORWARD,)) -> Cells:
     """Return the shares of some phases' kernel time, by the keys of their columns; none where they have none."""
-    whole_ns = _time_ns(report, phases)
-    return {f"{name}_share": part_ns / whole_ns for name, part_ns in time_ns.items()} if whole_ns else {}
+    all_ns = _time_ns(report, phases)
+    return {f"{name}_share": part_ns / all_ns for name, part_ns in time_ns.items() if all_ns}
 
 
 def _time_ns(report: Answered, phases: Sequence[str]) -> Number:
@@ -301,12 +323,12 @@ def gemm_share(sweep: Sweep) -> Answer:
         sweep.table("d", title, shares, _gemms, of_what),
         sweep.table("d_launches", f"(d) GEMM launches, {sweep.scope}", launches, _gemms, helpers),
     ]
-    whole = "the whole step" if sweep.per_step else "all work"
+    all_work = "the whole step" if sweep.per_step else "all work"
     ranked = _ranked(sweep, PHASES)
     if ranked and any(_time_ns(report, PHASES) > _time_ns(report, (FORWARD,)) for report in sweep.counted):
-        title = f"(d) Kernel time of {whole} by kind of kernel"
+        title = f"(d) Kernel time of {all_work} by kind of kernel"
         tables.insert(1, _categories(sweep, ranked, PHASES, "d_kinds", title))
-    names = {FORWARD: "the forward", "step": whole}
+    names = {FORWARD: "the forward", "step": all_work}
     of_alone = _gemms(sweep.alone) if sweep.alone else {}
     parts = {name: of_alone.get(f"{key}_gemm_share") for key, name in names.items()}
     texts = [f"{percent(part)} of the kernel time of {name}" for name, part in parts.items() if part is not None]

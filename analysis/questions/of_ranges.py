@@ -58,12 +58,12 @@ def times(sweep: Sweep) -> Answer:
 
     sentences = []
     for phase in (FORWARD, BACKWARD):
-        if sweep.alone and (shown := cells(phase, sweep.alone)):
+        if sweep.alone and (of_phase := cells(phase, sweep.alone)):
             # A recording of a CPU has one clock, so the work's span on it says nothing new.
-            span = f"{time_in_digits(shown['span_ns'])} on the GPU's, and" if sweep.unit == "GPU" else "and"
+            span = f"{time_in_digits(of_phase['span_ns'])} on the GPU's, and" if sweep.unit == "GPU" else "and"
             sentences.append(
-                f"{phase} takes {time_in_digits(shown['cpu_ns'])}{sweep.each} on the CPU's clock, {span} has "
-                f"{time_in_digits(shown['kernel_ns'])} of kernel time"
+                f"{phase} takes {time_in_digits(of_phase['cpu_ns'])}{sweep.each} on the CPU's clock, {span} has "
+                f"{time_in_digits(of_phase['kernel_ns'])} of kernel time"
             )
     answer = by_phase(sweep, missing, table)
     against = by_phase(sweep, missing_run, partial(_against_timed, sweep)) if sweep.timed else Answer(())
@@ -115,16 +115,12 @@ def softmax(sweep: Sweep) -> Answer:
     }
     drawn = [phase for phase in (FORWARD, BACKWARD, OTHER) if phase in compared]
     tables = led(_softmax_sentence(sweep), [_softmax_table(sweep, phase) for phase in drawn])
-    asked = [
-        phase
-        for phase in (FORWARD, BACKWARD)
-        if drawn and not all(no_kernels(report, phase) for report in sweep.counted)
-    ]
-    lacks = lacking(sweep, _no_parts, asked or [FORWARD])
-    without_flops = (
-        (name, reason) for name, report in sweep.named for reason in attention.why_no_flops(report, report.parts)
-    )
-    return Answer(tables, (*lacks, *without_flops))
+    phases = (FORWARD, BACKWARD) if drawn else ()
+    expected = [phase for phase in phases if not all(no_kernels(report, phase) for report in sweep.counted)]
+    lacks = list(lacking(sweep, _no_parts, expected or [FORWARD]))
+    for name, report in sweep.named:
+        lacks += ((name, reason) for reason in attention.why_no_flops(report, report.parts))
+    return Answer(tables, tuple(lacks))
 
 
 def _softmax_sentence(sweep: Sweep) -> str:

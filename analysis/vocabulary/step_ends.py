@@ -11,15 +11,15 @@ NO_STEP = "No step boundary was found"
 
 
 def may_go_on(
-    name: str, updates: Mapping[str, Sequence[int]], given: Sequence[str], inside: Collection[str]
+    name: str, updates: Mapping[str, Sequence[int]], optimizers: Sequence[str], inside: Collection[str]
 ) -> bool:
     """Return whether another optimizer, yet to update (again), may turn out to end a step that this one has ended.
 
-    `updates`, `given` and `inside` are as in `ending_optimizer`.
+    `updates`, `optimizers` and `inside` are as in `ending_optimizer`.
     """
     moments = updates[name]
-    if given:
-        later = given[given.index(name) + 1 :] if name in given else ()
+    if optimizers:
+        later = optimizers[optimizers.index(name) + 1 :] if name in optimizers else ()
         updated = {*updates, *inside}
         return len(moments) == 1 and any(other not in updated for other in later)
     if len(moments) < 2:
