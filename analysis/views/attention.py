@@ -51,7 +51,8 @@ def view(subject: Subject) -> Document:
     """
     report = subject.report
     require_measured(report)
-    parts, notes = parts_of(report, subject.whole), list(report.notes)
+    parts = parts_of(report, subject.whole)
+    notes = list(report.notes)
     if not parts:
         parts = fused_of(report, subject.whole)
         notes.append(IS_FUSED)
@@ -64,11 +65,9 @@ def view(subject: Subject) -> Document:
         raise ReportError(IN_PHASES.format(requested, " and ".join(phases)))
     notes += why_no_flops(subject.whole, parts)
     phases_with_parts = {part.phase for part in parts}
-    notes += [
-        no_work(row.phase, "these ranges")
-        for row in report.phases
-        if row.gemm_kernels and row.phase in (FORWARD, BACKWARD) and row.phase not in phases_with_parts
-    ]
+    for row in report.phases:
+        if row.gemm_kernels and row.phase in {FORWARD, BACKWARD} - phases_with_parts:
+            notes.append(no_work(row.phase, "these ranges"))
     trees = _parts(report, parts)
     tables = map(_flat, trees) if subject.detail.whole else trees
     return headings.answer(report, [*tables, *_ratios(report, parts)], notes)
@@ -76,11 +75,15 @@ def view(subject: Subject) -> Document:
 
 def _flat(table: Table) -> Table:
     """Name each row's phase and level for a program; a phase's row without figures is left out."""
-    phase, rows, levels = "", [], []
+    phase = ""
+    rows = []
+    levels = []
     for row in table.rows:
-        phase = row.values[0] if row.strong else phase
-        if any(value != "" for value in row.values[1:]):
-            rows.append(Row((phase, "" if row.strong else row.values[0], *row.values[1:])))
+        name, *figures = row.values
+        if row.strong:
+            phase, name = name, ""
+        if any(value != "" for value in figures):
+            rows.append(Row((phase, name, *figures)))
             levels.append(LEVELS[row.indent])
     return with_levels(replace(table, columns=headed("phase") + table.columns, rows=tuple(rows)), levels)
 
@@ -89,7 +92,8 @@ def _parts(report: Report, parts: tuple[Part, ...]) -> list[Table]:
     """Show the time of each part, and if the report has FLOPs what it computes and moves, and how fast."""
 
     def cells(*added: Part) -> tuple[object, ...]:
-        kernel_ns, gemm_ns = sum(part.kernel_ns for part in added), sum(part.gemm_ns for part in added)
+        kernel_ns = sum(part.kernel_ns for part in added)
+        gemm_ns = sum(part.gemm_ns for part in added)
         kernels = sum(part.kernels for part in added)
         return kernel_ns, share(kernel_ns, phase_ns), gemm_ns, kernel_ns - gemm_ns, kernels
 
@@ -136,7 +140,8 @@ def _ratios(report: Report, parts: tuple[Part, ...]) -> tuple[Table, ...]:
     states_flops = any(row["flops_ratio"] is not None for row in rows)
     columns = headed("phase", softmax_ns="softmax", gemm_ns="GEMMs", softmax_to_gemms="softmax/GEMMs")
     columns += headed(matmul_ns="ranges", softmax_to_ranges="softmax/ranges")
-    columns += headed(flops_ratio="FLOPs GEMMs/softmax") if states_flops else ()
+    if states_flops:
+        columns += headed(flops_ratio="FLOPs GEMMs/softmax")
     title = f"Softmax against the two matmuls: kernel time, {{unit}} {headings.scope(report)}"
     lines = tuple(Row(tuple(row[column.key] for column in columns)) for row in rows)
     return (Table("ratios", title, columns, lines, RATIOS),)
@@ -163,8 +168,10 @@ def ratio(parts: Mapping[str, Part]) -> dict[str, Any]:
     """Return one phase's cells in the table of ratios by key; none where softmax or a matmul is missing."""
     if SOFTMAX not in parts or not all(name in parts for name in MATMULS):
         return {}
-    softmax, matmuls = parts[SOFTMAX], [parts[name] for name in MATMULS]
-    gemm_ns, range_ns = (sum(getattr(part, name) for part in matmuls) for name in ("gemm_ns", "kernel_ns"))
+    softmax = parts[SOFTMAX]
+    matmuls = [parts[name] for name in MATMULS]
+    gemm_ns = sum(part.gemm_ns for part in matmuls)
+    range_ns = sum(part.kernel_ns for part in matmuls)
     flops = None
     if softmax.flops and all(part.flops for part in matmuls):
         flops = sum(part.flops or 0 for part in matmuls) / softmax.flops

@@ -47,13 +47,13 @@ def counted(report: Report) -> Report:
 
     def with_graphs(row: RangeRow) -> RangeRow:
         of_range = inside[row.path, row.phase]
-        own = [graph for graph in of_range if (graph.path, graph.phase) == (row.path, row.phase)]
+        directly = [graph for graph in of_range if (graph.path, graph.phase) == (row.path, row.phase)]
         return replace(
             row,
             inclusive_ns=row.inclusive_ns + time_of(of_range),
             kernels=row.kernels + count_of(of_range),
-            self_ns=row.self_ns + time_of(own),
-            self_kernels=row.self_kernels + count_of(own),
+            self_ns=row.self_ns + time_of(directly),
+            self_kernels=row.self_kernels + count_of(directly),
         )
 
     def with_phase(row: PhaseRow) -> PhaseRow:

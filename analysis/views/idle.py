@@ -117,8 +117,8 @@ def _causes(account: Account) -> Iterator[Table]:
         columns += headed(idle_ns="idle", share="%")
         glosses = "; ".join(f"{cause}: {MEANING[cause]}" for cause in [*causes][:2])
         on_gpu = f" of {gpu.gpu}" if len(account.gpus) > 1 else ""
-        what = "Time outside of operators" if account.on_cpu else "Idle time"
-        title = f"{what}{on_gpu} by cause and phase, {{unit}} {_per(account)}"
+        idle_time = "Time outside of operators" if account.on_cpu else "Idle time"
+        title = f"{idle_time}{on_gpu} by cause and phase, {{unit}} {_per(account)}"
         caption = f"{glosses}." if number == 0 else ""
         step = "the step" if account.has_steps else "the time"
         yield Table("idle", title, columns, tuple(rows), f"% is of {step}. {caption}".strip())
@@ -135,15 +135,13 @@ def _row(
 
 def _by_cause(account: Account) -> Table:
     """Return a row for each GPU, cause and phase, for programs."""
-    rows = [
-        Row((gpu.gpu, cause, phase, ns, share(ns, gpu.total_own_ns / gpu.steps)))
-        for gpu in account.gpus
-        for cause, phases in _idle_by_cause(gpu).items()
-        for phase, ns in phases.items()
-    ]
-    return Table(
-        "idle", f"Idle time {_per(account)}", headed("gpu", "cause", "phase", "idle_ns", "share"), tuple(rows)
-    )
+    rows: list[Row] = []
+    for gpu in account.gpus:
+        own_ns = gpu.total_own_ns / gpu.steps
+        for cause, phases in _idle_by_cause(gpu).items():
+            rows += (Row((gpu.gpu, cause, phase, ns, share(ns, own_ns))) for phase, ns in phases.items())
+    columns = headed("gpu", "cause", "phase", "idle_ns", "share")
+    return Table("idle", f"Idle time {_per(account)}", columns, tuple(rows))
 
 
 def _limits(report: Report) -> Iterator[Table]:
@@ -209,14 +207,14 @@ def _places(subject: Subject, account: Account, places: list[IdlePlace]) -> Tabl
         Column("line", "line", seen_by="all" if has_lines and not has_functions else "programs"),
         *headed(idle_ns="idle", share="%", after="after"),
     )
-    what = "Time outside of operators" if account.on_cpu else "Idle time"
+    idle_time = "Time outside of operators" if account.on_cpu else "Idle time"
     per = f"{_per(account)}{_mean_of(account)}"
-    caption = f"% is of the {what[0].lower()}{what[1:]}. after: the call that waited for the GPU before."
+    caption = f"% is of the {idle_time[0].lower()}{idle_time[1:]}. after: the call that waited for the GPU before."
     caption = caption if any(place.after for place in places[: detail.top]) else caption.partition(" after")[0]
     columns = columns if "after" in caption or detail.whole else columns[:-1]
     rows = [row if len(columns) == len(row.values) else Row(row.values[:-1]) for row in rows]
     cut = more(places, detail.top, "row" if has_functions else "range")
-    return Table("places", f"{what} by range, {{unit}} {per}", columns, tuple(rows), caption + cut)
+    return Table("places", f"{idle_time} by range, {{unit}} {per}", columns, tuple(rows), caption + cut)
 
 
 def line_of(place: IdlePlace, *, whole: bool = False) -> str:

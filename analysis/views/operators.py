@@ -61,25 +61,32 @@ def steps_of(subject: Subject) -> int:
 def table(subject: Subject, rows: Sequence[OperatorRow], peak: Peak | None) -> Table:
     """Show operators with the time that is most above its bound first; one of unknown FLOPs could be all above."""
     ordered = sorted(rows, key=lambda row: -(_above_ns(row, peak, row.kernel_ns) or 0))
-    title = f"Operators, by time above {'the least possible' if peak else 'none'}, {{unit}}"
-    title = title if peak else "Operators by time, {unit}"
-    title = f"{title} {headings.scope(subject.report)}"
+    by = ", by time above the least possible" if peak else " by time"
+    title = f"Operators{by}, {{unit}} {headings.scope(subject.report)}"
     if subject.detail.whole:
         return Table("operators", title, EVERY_COLUMN, tuple(Row(_every_value(row, peak)) for row in ordered))
-    shown = [row for row in ordered if row.category != COMMUNICATION]
-    columns = [Column("name", "operator and sizes; where", "name"), *headed("calls", kernel_ns="time")]
-    columns += [Column("flops_per_s", "TFLOP/s", "ratio"), Column("bytes_per_s", "TB/s", "ratio")]
-    columns += [*headed(peak_share="% peak", above_ns="above")] if peak else []
-    lines, with_phase = [], len({row.phase for row in shown}) > 1
-    for row in shown[: subject.detail.top]:
+    computing = [row for row in ordered if row.category != COMMUNICATION]
+    columns = (
+        Column("name", "operator and sizes; where", "name"),
+        *headed("calls", kernel_ns="time"),
+        Column("flops_per_s", "TFLOP/s", "ratio"),
+        Column("bytes_per_s", "TB/s", "ratio"),
+    )
+    if peak:
+        columns += headed(peak_share="% peak", above_ns="above")
+    with_phase = len({row.phase for row in computing}) > 1
+    lines = []
+    for row in computing[: subject.detail.top]:
+        name = " ".join(filter(None, (short(row.operator), row.shape)))
         rates = (_tera(row.per_second(row.least_flops)), _tera(row.per_second(row.bytes)))
-        bound = (_peak_share(row, peak), _above_ns(row, peak, None)) if peak else ()
-        figures = (row.calls, row.kernel_ns, *rates, *bound)
-        lines.append(Row((" ".join(filter(None, (short(row.operator), row.shape))), *figures), strong=True))
+        figures: tuple[object, ...] = (row.calls, row.kernel_ns, *rates)
+        if peak:
+            figures += (_peak_share(row, peak), _above_ns(row, peak, None))
+        lines.append(Row((name, *figures), strong=True))
         if row.path or row.arithmetic:
             lines.append(Row((_place(row, with_phase=with_phase), *[""] * len(figures)), indent=1))
-    caption = (BOUND if peak else "") + more(shown, subject.detail.top, "row")
-    return Table("operators", title, tuple(columns), tuple(lines), caption.strip())
+    caption = (BOUND if peak else "") + more(computing, subject.detail.top, "row")
+    return Table("operators", title, columns, tuple(lines), caption.strip())
 
 
 EVERY_COLUMN = (
@@ -117,27 +124,18 @@ def _every_value(row: OperatorRow, peak: Peak | None) -> tuple[object, ...]:
 
 def with_kernels(subject: Subject) -> Table:
     """Show operators, longest first, and below each its kernels; programs get a row for each pair."""
-    report, detail = subject.report, subject.detail
-    kernels = kernels_by_operator(
-        WorkShapes(subject.attribution), steps=steps_of(subject), wanted=part_of(subject)
-    )
+    report = subject.report
+    detail = subject.detail
+    shapes = WorkShapes(subject.attribution)
+    kernels = kernels_by_operator(shapes, steps=steps_of(subject), wanted=part_of(subject))
     total_ns = sum(row.total_ns for row in kernels)
     if detail.whole:
         columns = headed("operator", "kernel", "category", "phase", "total_ns", "share", "count")
-        lines = [
-            Row(
-                (
-                    row.operator,
-                    row.kernel,
-                    row.category,
-                    row.phase,
-                    row.total_ns,
-                    share(row.total_ns, total_ns),
-                    row.count,
-                )
-            )
-            for row in kernels
-        ]
+        lines = []
+        for row in kernels:
+            part = share(row.total_ns, total_ns)
+            cells = (row.operator, row.kernel, row.category, row.phase, row.total_ns, part, row.count)
+            lines.append(Row(cells))
         return Table("operators", "operators and their kernels", columns, tuple(lines))
     under: defaultdict[str, dict[str, list[Number]]] = defaultdict(dict)
     for row in kernels:
@@ -145,13 +143,13 @@ def with_kernels(subject: Subject) -> Table:
         figures[0] += row.total_ns
         figures[1] += row.count
     ranked = sorted(under.items(), key=lambda entry: -sum(time for time, _ in entry[1].values()))
-    shown = {operator: _longest(launched) for operator, launched in ranked[: detail.top]}
-    names = names_by_kernel([kernel for launched in shown.values() for kernel in launched], detail.full_names)
+    longest = {operator: _longest(launched) for operator, launched in ranked[: detail.top]}
+    names = names_by_kernel([kernel for kernels in longest.values() for kernel in kernels], detail.full_names)
     lines = []
     for operator, launched in ranked[: detail.top]:
         time_ns, count = (sum(figures) for figures in zip(*launched.values(), strict=True))
         lines.append(Row((operator, time_ns, share(time_ns, total_ns), count), strong=True))
-        for kernel in shown[operator]:
+        for kernel in longest[operator]:
             time_ns, count = launched[kernel]
             lines.append(Row((names[kernel], time_ns, share(time_ns, total_ns), count), indent=1))
     title = f"Operators and the kernels that they launched, {{unit}} {headings.scope(report)}"
@@ -174,9 +172,14 @@ def short(operator: str) -> str:
 
 def _place(row: OperatorRow, *, with_phase: bool) -> Shown:
     """Return an operator's type and module, with its phase, and whether it is computed again there."""
-    facts = [row.arithmetic, *[headings.phase(row.phase)] * with_phase, *["again"] * row.recompute]
     place = label(row.path[-PLACES:]) if row.path else Shown("")
-    return Shown(", ".join(filter(None, (*facts, place))), place.path)
+    facts = (
+        row.arithmetic,
+        headings.phase(row.phase) if with_phase else "",
+        "again" if row.recompute else "",
+        place,
+    )
+    return Shown(", ".join(filter(None, facts)), place.path)
 
 
 def _tera(value: float | None) -> float | None:
@@ -208,10 +211,12 @@ def notes(subject: Subject, rows: Sequence[OperatorRow]) -> Iterator[str]:
 
 def _largest(rows: Iterable[OperatorRow], total_ns: Number) -> str:
     """Name the operators with the most time, and their shares."""
-    by_operator: dict[str, Number] = {}
+    by_operator: dict[str, Number] = defaultdict(int)
     for row in rows:
         name = "no operator launched it" if row.operator == NO_OPERATOR else row.operator
-        by_operator[name] = by_operator.get(name, 0) + row.kernel_ns
-    ranked = sorted(by_operator.items(), key=lambda entry: -entry[1])
-    named = [f"{name} {share_text(time_ns / total_ns)}" for name, time_ns in ranked[:MOST_NAMED]]
-    return ", ".join(named) + (", …" if len(ranked) > MOST_NAMED else "")
+        by_operator[name] += row.kernel_ns
+    ranked = sorted(by_operator, key=lambda name: -by_operator[name])
+    texts = [f"{name} {share_text(by_operator[name] / total_ns)}" for name in ranked[:MOST_NAMED]]
+    if len(ranked) > MOST_NAMED:
+        texts.append("…")
+    return ", ".join(texts)
