@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution
-from ..support.small_numbers import bounds, grouped_rows, rows_of_each
+from ..support.small_numbers import bounds, grouped_rows, looked_up, rows_of_each
 from ..trace import GRAPH, KERNEL, Bools, Int32s, Int64s, Launches, marked
 from ..vocabulary.calls import COPY, KERNEL_LAUNCH, LOADING, NO_KIND, SYNCHRONIZATION
 
@@ -38,7 +38,7 @@ class NearCalls:
         if lines is None:
             return np.full(len(calls), -1, np.int32)
         line_of_call = lines.before_launch if before else lines.of_launch
-        return np.append(line_of_call, np.int32(-1))[calls]
+        return looked_up(line_of_call, calls, -1)
 
     @cached_property
     def kinds(self) -> NDArray[np.uint8]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..kernel_names.categories import MEANINGS, categorize
-from ..support.small_numbers import NEVER, distinct, grouped_rows, summed
+from ..support.small_numbers import NEVER, distinct, grouped_rows, looked_up, sorted_by, summed
 from ..trace import GRAPH, KERNEL, Columns, Int8s, Int32s, Int64s, Trace, Work
 from ..vocabulary import OTHER, PHASES
 from .cpu import outside_operators, program_thread
@@ -104,7 +104,7 @@ def cells_of(
     gaps: list[Gaps] = []
     for gpu, process in enumerate(gpus.processes):
         rows = np.flatnonzero(gpus.of_work == gpu)
-        rows = rows[np.argsort(work.start_ns[rows], kind="stable")]
+        rows = sorted_by(rows, work.start_ns)
         of_process = [loop for loop in steps.loops if loop.process == process]
         of_gpu = [_Timeline(work, rows, gpu, loop.pieces.in_steps()) for loop in of_process]
         of_gpu = [timeline for timeline in of_gpu if timeline.rows.size]
@@ -221,7 +221,7 @@ def _idle_cells(attribution: Attribution, paths: Paths, idle: Idle, timeline: _T
     idle = idle.take(owner)
     after = idle.exposed_by.astype(np.int64)
     if calls is not None:
-        after = np.append(calls.of_launch.astype(np.int64), -1)[idle.exposed_by]
+        after = looked_up(calls.of_launch.astype(np.int64), idle.exposed_by, -1)
     phase_of_node = np.append(attribution.node_phase, np.int8(_NO_PHASE))
     return _added_up(
         row=timeline.pieces.row[piece],

@@ -13,7 +13,7 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..support.layers import Layers
-from ..support.small_numbers import each_row, grouped_rows, summed
+from ..support.small_numbers import each_row, grouped_rows, looked_up, sorted_by, summed
 from ..trace import Columns, Int8s, Int32s, Int64s
 from ..vocabulary.loading import loads_data, waits
 from .in_turn import logical_threads
@@ -79,12 +79,12 @@ def outside_operators(attribution: Attribution, paths: Paths, thread: int, windo
     edges_ns = np.unique(np.concatenate(cuts_ns))
     piece, start_ns, end_ns = cut_at(edges_ns, start_ns[is_free], end_ns[is_free])
     place = Layers(open_ranges.start_ns, open_ranges.end_ns).innermost(start_ns)
-    node = np.append(attribution.home[is_open], np.int32(-1))[place]
-    closes_ns = np.append(open_ranges.end_ns, windows.end_ns.max(initial=0))[place]
+    node = looked_up(attribution.home[is_open], place, -1)
+    closes_ns = looked_up(open_ranges.end_ns, place, windows.end_ns.max(initial=0))
     function = np.full(len(start_ns), -1, np.int32)
     if running is not None:
         place = Layers(running.start_ns, running.end_ns).innermost(start_ns)
-        function = np.append(running.name_id, np.int32(-1))[place]
+        function = looked_up(running.name_id, place, -1)
     cause = _causes(attribution, paths, node, function)
     line = _lines_before(attribution, thread, start_ns, end_ns, closes_ns)
     return Outside(window[is_free][piece], cause, node, function, line, start_ns, end_ns)
@@ -103,11 +103,11 @@ def _lines_before(
     if lines is None:
         return np.full(len(start_ns), -1, np.int32)
     rows = np.flatnonzero(np.isin(launches.thread, _in_turn(attribution, thread)))
-    rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
+    rows = sorted_by(rows, launches.start_ns)
     following = np.searchsorted(launches.start_ns[rows], start_ns, "right")
-    call = np.append(rows, -1)[following]
-    before: Int32s = np.append(lines.before_launch, np.int32(-1))[call]
-    is_true = closes_ns >= np.append(launches.start_ns[rows], np.iinfo(np.int64).max)[following]
+    call = looked_up(rows, following, -1)
+    before: Int32s = looked_up(lines.before_launch, call, -1)
+    is_true = closes_ns >= looked_up(launches.start_ns[rows], following, np.iinfo(np.int64).max)
     by_length = np.lexsort((end_ns - start_ns, following))
     is_true[by_length[np.flatnonzero(np.diff(following[by_length], append=-1))]] = True
     return np.where(is_true, before, np.int32(-1))

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution
-from ..support.small_numbers import rows_of_each
+from ..support.small_numbers import looked_up, rows_of_each, sorted_by
 from ..trace import GRAPH, KERNEL, Columns, Int8s, Int32s, Int64s, Trace, marked
 from ..vocabulary.calls import (
     ALLOCATION,
@@ -142,7 +142,7 @@ def _deciding(trace: Trace, gaps: Gaps, gpu_of_work: Int32s) -> Int64s:
     """Return the work that decides on each gap: the next one by a thread that launches kernels on its GPU."""
     work = trace.work
     decides = gaps.next.astype(np.int64)
-    thread_of_work = np.append(trace.launches.thread, np.int32(-1))[work.launch]
+    thread_of_work = looked_up(trace.launches.thread, work.launch, -1)
     computes = (work.kind == KERNEL) | (work.kind == GRAPH)
     for (gpu,), of_gpu in rows_of_each(gaps.gpu):
         on_gpu = gpu_of_work == gpu
@@ -154,7 +154,7 @@ def _deciding(trace: Trace, gaps: Gaps, gpu_of_work: Int32s) -> Int64s:
         if not len(passed):
             continue
         rows = np.flatnonzero(on_gpu & np.isin(thread_of_work, drivers))
-        rows = rows[np.argsort(work.start_ns[rows], kind="stable")]
+        rows = sorted_by(rows, work.start_ns)
         place = np.searchsorted(work.start_ns[rows], gaps.end_ns[passed], "left")
         later = place < len(rows)
         decides[passed[later]] = rows[place[later]]
@@ -187,9 +187,9 @@ class _Causes:
         self.calls = NearCalls(host.attribution, near)
         launches = self.trace.launches
         call = self.trace.work.launch[decides]
-        self.thread = np.append(launches.thread, np.int32(-1))[call]
+        self.thread = looked_up(launches.thread, call, -1)
         self.known = (call >= 0) & self.trace.launch_times_known
-        returned = np.append(launches.end_ns, 0)[call]
+        returned = looked_up(launches.end_ns, call, 0)
         returned_in_gap = np.clip(returned, gaps.start_ns, gaps.end_ns)
         # Up to here the deciding launch had not returned.
         self.cut = np.where(self.known, returned_in_gap, gaps.end_ns)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..attribution.causes import HOW, Attribution
 from ..support.layers import Layers
-from ..support.small_numbers import distinct, each_row, grouped_rows, ordered
+from ..support.small_numbers import distinct, each_row, grouped_rows, looked_up, ordered, sorted_by
 from ..trace import Int32s, Int64s, Spots, Trace
 from ..vocabulary.calls import ALLOCATION, CALL_KINDS, COPY, LOADING, NO_KIND, QUERY, SYNCHRONIZATION
 from ..vocabulary.loading import loads_data
@@ -74,28 +74,28 @@ class LogicalThread:
 
     def kinds_at(self, at_ns: Int64s) -> NDArray[np.uint8]:
         """Return the kind of the innermost call then open, of the launching thread first; NO_KIND for none."""
-        return np.append(self.near.kinds, np.uint8(NO_KIND))[_innermost(self.launches, self.calls, at_ns)]
+        return looked_up(self.near.kinds, _innermost(self.launches, self.calls, at_ns), NO_KIND)
 
     def nodes_at(self, at_ns: Int64s) -> Int32s:
         """Return the node of the innermost range then open, of the launching thread first; -1 for none."""
         attribution = self.attribution
-        return np.append(attribution.home, np.int32(-1))[_innermost(attribution.ranges, self.ranges, at_ns)]
+        return looked_up(attribution.home, _innermost(attribution.ranges, self.ranges, at_ns), -1)
 
     def functions_at(self, at_ns: Int64s) -> Int32s:
         """Return the name of the innermost Python function then running, of the launching thread first; -1."""
         frames = self.trace.frames
         if frames is None:
             return np.full(len(at_ns), -1, np.int32)
-        return np.append(frames.name_id, np.int32(-1))[_innermost(frames, self.frames, at_ns)]
+        return looked_up(frames.name_id, _innermost(frames, self.frames, at_ns), -1)
 
     def lines_at(self, at_ns: Int64s) -> Int32s:
         """Return where the program then was: at the innermost call then open, else where it is before the next."""
         near = self.near
         if self.attribution.lines is None:
             return np.full(len(at_ns), -1, np.int32)
-        rows = self.all_calls[np.argsort(self.launches.start_ns[self.all_calls], kind="stable")]
+        rows = sorted_by(self.all_calls, self.launches.start_ns)
         following = np.searchsorted(self.launches.start_ns[rows], at_ns, "right")
-        line = near.lines_of(np.append(rows + near.first, -1)[following], before=True)
+        line = near.lines_of(looked_up(rows + near.first, following, -1), before=True)
         call = _innermost(self.launches, self.calls, at_ns)
         return np.where(call >= 0, near.lines_of(call + near.first), line)
 
@@ -104,7 +104,7 @@ class LogicalThread:
         overhead = self.trace.overhead
         if overhead is None:
             return np.full(len(at_ns), -1, np.int64)
-        return np.append(overhead.loads.astype(np.int64), -1)[_innermost(overhead, [self.overhead], at_ns)]
+        return looked_up(overhead.loads.astype(np.int64), _innermost(overhead, [self.overhead], at_ns), -1)
 
     def stretch(self, at_ns: Int64s) -> tuple[Int64s, Int64s]:
         """Return how long the threads were between the calls that caused work around each moment, and since when.
@@ -118,8 +118,8 @@ class LogicalThread:
         ends = np.sort(launches.end_ns[working])
         before = np.searchsorted(ends, at_ns, "right") - 1
         after = np.searchsorted(starts, at_ns, "left")
-        last_ns = np.append(ends, _LONG_AGO)[before]
-        following_ns = np.append(starts, _NEVER)[after]
+        last_ns = looked_up(ends, before, _LONG_AGO)
+        following_ns = looked_up(starts, after, _NEVER)
         others = calls[_TAKEN_OUT[self.near.kinds[calls]]]
         taken_out = union(launches.start_ns[others], launches.end_ns[others])
         is_between = (before >= 0) & (after < len(starts))
@@ -133,12 +133,12 @@ class LogicalThread:
         """Return the last call that waited for the GPU, if it ended after the last launch; else -1."""
         launches = self.launches
         rows = self.all_calls[self.near.waits[self.all_calls]]
-        rows = rows[np.argsort(launches.end_ns[rows], kind="stable")]
+        rows = sorted_by(rows, launches.end_ns)
         ends = launches.end_ns[rows]
         before = np.searchsorted(ends, at_ns, "right") - 1
-        ended_ns = np.append(ends, _LONG_AGO)[before]
+        ended_ns = looked_up(ends, before, _LONG_AGO)
         is_last = (before >= 0) & (ended_ns >= last_launch_ns)
-        call = np.append(rows + self.near.first, -1)[before]
+        call = looked_up(rows + self.near.first, before, -1)
         return np.where(is_last, call, -1)
 
 

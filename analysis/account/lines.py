@@ -6,7 +6,7 @@ import numpy as np
 
 from ..attribution.places import Attribution
 from ..report.account import LineTime
-from ..support.small_numbers import each_row, grouped_rows, summed
+from ..support.small_numbers import each_row, grouped_rows, looked_up, summed
 from ..trace import Int32s, Int64s, Line
 
 #: Lines are shown if they are known for this share of the time; and how many.
@@ -35,7 +35,7 @@ def lines_of_host(
     lines = attribution.lines
     if lines is None:
         return ()
-    of_calls = np.append(lines.of_launch, np.int32(-1))[calls]
+    of_calls = looked_up(lines.of_launch, calls, -1)
     of_pauses = lines.before_launch[pauses]
     return longest_lines(attribution, np.concatenate([of_calls, of_pauses]), ns, most=most)
 

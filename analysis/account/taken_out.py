@@ -8,7 +8,7 @@ import numpy as np
 
 from ..attribution.causes import Attribution
 from ..attribution.steps import nodes_in
-from ..support.small_numbers import ordered
+from ..support.small_numbers import looked_up, ordered, sorted_by
 from ..trace import Bools
 from .intervals import Intervals, union
 
@@ -37,10 +37,10 @@ def evaluation_and_warm_up(
     work = attribution.trace.work
     of_process = (work.process == process) & (work.end_ns > loop.start_ns[0])
     rows = np.flatnonzero(of_process & (work.start_ns < loop.end_ns[-1]))
-    rows = rows[np.argsort(work.start_ns[rows], kind="stable")]
+    rows = sorted_by(rows, work.start_ns)
     node = attribution.node[rows]
-    kind = np.where(np.append(warms_up, False)[node], WARM_UP, WINDOW)
-    kind[np.append(evaluates, False)[node]] = EVALUATION
+    kind = np.where(looked_up(warms_up, node, False), WARM_UP, WINDOW)
+    kind[looked_up(evaluates, node, False)] = EVALUATION
     reach_ns = np.maximum.accumulate(work.end_ns[rows])
     before_ns = np.concatenate([[BEFORE_ALL], reach_ns[:-1]])[: len(rows)]
     for number in (EVALUATION, WARM_UP):

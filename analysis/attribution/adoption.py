@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..moments import Clock
-from ..support.small_numbers import bounds, grouped, grouped_rows
+from ..support.small_numbers import bounds, grouped, grouped_rows, looked_up
 from ..support.threads import at_once, positions
 from ..trace import Bools, Columns, Int32s, Int64s, Spots, Trace, marked
 from .nesting import Nesting
@@ -167,7 +167,7 @@ class Adoption:
         burst_of_call = burst[len(thread) :]
         bursts, burst_of_row = grouped(burst[: len(thread)])
         place = np.searchsorted(bursts, burst_of_call)
-        in_bursts = np.append(bursts, -1)[place] == burst_of_call
+        in_bursts = looked_up(bursts, place, -1) == burst_of_call
         return call[in_bursts], place[in_bursts], burst_of_row
 
     def _waiting(self, spots: Spots) -> Iterator[Watched]:
@@ -397,7 +397,7 @@ class _Turns:
 def _none_within(times_ns: Int64s, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Bools]:
     """Return how many of some times in order are before each interval, and whether none is in it."""
     before = positions(times_ns, start_ns, "left")
-    beyond = np.append(times_ns, 2**63 - 1)[before] > end_ns
+    beyond = looked_up(times_ns, before, 2**63 - 1) > end_ns
     if (end_ns < start_ns).any():  # as damaged calls do; then none may be between the two
         beyond &= np.append(BEFORE_ALL, times_ns)[before] <= end_ns
     return before, beyond

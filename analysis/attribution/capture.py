@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..support.small_numbers import each_row, grouped_rows
+from ..support.small_numbers import each_row, grouped_rows, looked_up
 from ..trace import Bools, Captures, Int32s, Ranges, Spots, marked
 from .forest import Forest
 from .nesting import Nesting
@@ -27,7 +27,7 @@ def below_launches(
     forest = nesting.forest
     title = ranges.name_id
     created = nesting.containing(Spots(captures.at_ns, captures.at_ns, captures.thread))
-    created = np.where(eligible, np.append(created, np.int32(-1))[captures.of_work], np.int32(-1))
+    created = np.where(eligible, looked_up(created, captures.of_work, -1), np.int32(-1))
     rows = np.flatnonzero(created >= 0)
     before = len(forest)
     ends = of_titles(facts.turns, ranges)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import ReportError
 from ..readers.columns import Names
-from ..support.small_numbers import grouped_rows, rows_of_each
+from ..support.small_numbers import grouped_rows, looked_up, rows_of_each
 from ..trace import KERNEL, Int64s, Lines, Trace, marked, range_order
 from .places import Attribution
 
@@ -63,7 +63,7 @@ def named_by_line(attribution: Attribution) -> Attribution:
     number = Names(trace.names)
     called = [number(source.lines[0].called) for source in lines.sources]
     name_of_line = np.array([*called, number(UNKNOWN_LINE)], np.int32)
-    line_of_work = np.append(lines.of_launch, np.int32(UNKNOWN))[trace.work.launch]
+    line_of_work = looked_up(lines.of_launch, trace.work.launch, UNKNOWN)
     is_kernel = trace.work.kind == KERNEL
     name_id = np.where(is_kernel, name_of_line[line_of_work], trace.work.name_id)
     work = replace(trace.work, name_id=name_id)
@@ -90,9 +90,9 @@ def _kinds(attribution: Attribution, begun_ns: Int64s) -> Int64s:
     following = np.where(works, np.arange(count), count)
     following = np.minimum.accumulate(following[::-1])[::-1]
     thread = launches.thread[order]
-    is_same_thread = np.append(thread, -1)[following] == thread
+    is_same_thread = looked_up(thread, following, -1) == thread
     place_of_next = np.where(is_same_thread, following, count)
-    next_working = np.append(order, -1)[place_of_next]
+    next_working = looked_up(order, place_of_next, -1)
     idle = order[~works]
     from_next = next_working[~works]
     last = from_next < 0
@@ -116,7 +116,7 @@ def _first_in_step(trace: Trace, begun_ns: Int64s, calls: Int64s, working: Int64
     for (number,), rows in rows_of_each(thread[calls]):
         of_thread = working[thread[working] == number]
         place = np.searchsorted(start_ns[of_thread], begun_ns[np.maximum(step[rows], 0)])
-        first[rows] = np.append(of_thread, UNKNOWN)[place]
+        first[rows] = looked_up(of_thread, place, UNKNOWN)
     return first
 
 

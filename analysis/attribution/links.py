@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..moments import Clock, Moments
-from ..support.small_numbers import grouped_rows
+from ..support.small_numbers import grouped_rows, looked_up
 from ..trace import PUSH_POP, Bools, Int32s, Int64s, Ranges, Spots, marked
 from ..vocabulary import ENGINE_OPERATOR
 from .nesting import Nesting
@@ -231,7 +231,7 @@ def _with_childs_number(nodes: Ranges, names: list[str], nesting: Nesting) -> In
         is_child = engine[name_id] & (child_name[name_id] == nodes.name_id[child])
         np.minimum.at(first_child, row[is_child], child[is_child])
         outer = nesting.forest.above(outer)
-    return np.where(first_child < len(nodes), np.append(nodes.seq, -1)[first_child], nodes.seq)
+    return np.where(first_child < len(nodes), looked_up(nodes.seq, first_child, -1), nodes.seq)
 
 
 class Makers:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..moments import NEVER, Clock, Moments
+from ..support.small_numbers import looked_up
 from ..trace import (
     GRADIENT,
     MODEL_BACKWARD,
@@ -115,7 +116,7 @@ def _by_category(facts: NameFacts, ranges: Ranges) -> Int8s:
 def _following(times_ns: Int64s, at_ns: Int64s) -> Int64s:
     """Return the first of some times at or after each moment, NEVER for none, ns: int64 (moments,)."""
     in_order_ns = np.sort(times_ns)
-    return np.append(in_order_ns, NEVER)[np.searchsorted(in_order_ns, at_ns)]
+    return looked_up(in_order_ns, np.searchsorted(in_order_ns, at_ns), NEVER)
 
 
 class Unnamed:

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..report.evidence import NAMED, NONE, StepEvidence
-from ..support.small_numbers import rows_of_each
+from ..support.small_numbers import rows_of_each, sorted_by
 from ..trace import Bools, Int64s, Ranges, working_calls
 from ..vocabulary.step_ends import warm_up_steps
 from .evidence import calls_as_steps, evidence_of, updates_every
@@ -44,7 +44,7 @@ def with_steps(attribution: Attribution, updates: Bools, copying_threads: frozen
         rows = rows[:0]
     ranges = attribution.ranges
     process_of_thread = attribution.trace.process_of_thread()
-    rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
+    rows = sorted_by(rows, ranges.start_ns)
     process = process_of_thread[ranges.thread[rows]]
     start_ns = ranges.start_ns[rows]
     warm_up = attribution.warm_up[attribution.home[rows]]
@@ -112,7 +112,7 @@ def _facts_of_updates(attribution: Attribution, updates: Bools) -> Iterator[Trai
     """Yield each process's facts on training from the ranges that are an optimizer's update."""
     ranges = attribution.ranges
     rows = np.flatnonzero(of_titles(updates, ranges) & (attribution.home >= 0))
-    rows = rows[np.argsort(ranges.end_ns[rows], kind="stable")]
+    rows = sorted_by(rows, ranges.end_ns)
     end_ns = ranges.end_ns[rows]
     process_of_thread = attribution.trace.process_of_thread()
     for (process,), of_process in rows_of_each(process_of_thread[ranges.thread[rows]]):

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..support.small_numbers import rows_of_each
+from ..support.small_numbers import looked_up, rows_of_each
 from ..trace import NO_CATEGORY, PUSH_POP, Bools, Int32s, Int64s, Ranges, Spots, Thread, Trace, Work
 from ..vocabulary import OTHER, PHASES
 from .forest import Forest
@@ -131,7 +131,7 @@ def placed_in_windows(attribution: Attribution, windows: dict[int, Windows]) -> 
     for nodes in old_forest.by_depth()[1:]:
         spanning[nodes] &= spanning[old_forest.parent[nodes]]
     node_owner = timeline.owner[first_segment[old_forest.range]]
-    is_top = np.append(spanning, True)[old_forest.parent] & ~spanning
+    is_top = looked_up(spanning, old_forest.parent, True) & ~spanning
     moved = np.flatnonzero(is_top & (node_owner >= 0))
 
     how = attribution.how.copy()
@@ -146,10 +146,10 @@ def placed_in_windows(attribution: Attribution, windows: dict[int, Windows]) -> 
     copies = _Copies(forest, spanning, owner_node, copied, copied_for)
     forest.parent[moved] = copies.of(above, node_owner[moved])
     original = np.concatenate([np.arange(len(old_forest)), np.full(len(owners), -1), copies.original])
-    phase = np.append(attribution.node_phase, np.int8(PHASES.index(OTHER)))[original]
-    warm_up = np.append(attribution.warm_up, False)[original]
-    recompute = np.append(attribution.recompute, False)[original]
-    linked = np.append(attribution.linked, False)[original]
+    phase = looked_up(attribution.node_phase, original, PHASES.index(OTHER))
+    warm_up = looked_up(attribution.warm_up, original, False)
+    recompute = looked_up(attribution.recompute, original, False)
+    linked = looked_up(attribution.linked, original, False)
     warm_up[owner_node] = is_warm_up
     evaluation = np.zeros(len(forest), np.bool_)
     evaluation[owner_node] = ~is_step

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..support.small_numbers import counted, distinct
+from ..support.small_numbers import counted, distinct, looked_up
 from ..trace import MODEL_BACKWARD, PUSH_POP, Bools, Int32s, Int64s, Ranges, Spots, Trace, marked, working_calls
 from ..vocabulary import AUTOGRAD_THREADS, ENGINE_OPERATOR, NCCL_RANGES, WORKER_THREADS
 from .nesting import Nesting
@@ -131,7 +131,7 @@ class ThreadFacts:
             return np.full(len(spots), -1), engine
         nesting = Nesting(engine)
         node = nesting.containing(spots)
-        position = np.append(nesting.forest.range, -1)[node]
+        position = looked_up(nesting.forest.range, node, -1)
         return position.astype(np.int64), engine
 
     @cached_property

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import UsageError
 from ..moments import NEVER
-from ..support.small_numbers import distinct, each_row, grouped, rows_of_each
+from ..support.small_numbers import distinct, each_row, grouped, rows_of_each, sorted_by
 from ..trace import (
     MODEL_FORWARD,
     NO_CATEGORY,
@@ -169,7 +169,7 @@ def with_phases_once(trace: Trace, facts: NameFacts, ranges: Ranges) -> Ranges:
         if number not in programs:
             continue
         program = programs[number]
-        program = program[np.argsort(ranges.start_ns[program], kind="stable")]
+        program = sorted_by(program, ranges.start_ns)
         reach_ns = np.maximum.accumulate(ranges.end_ns[program])
         is_outermost = np.append(True, ranges.start_ns[program][1:] >= reach_ns[:-1])
         program = program[is_outermost]

@@ -24,6 +24,7 @@ from ..summary import caveats
 from ..summary.caveats import by_arithmetic, launches_by_arithmetic
 from ..summary.impossible import of_times
 from ..support.findings import Finding
+from ..support.small_numbers import looked_up
 from ..support.units import counted, share_text, time_text
 from ..trace import GRAPH, KERNEL, Trace, marked
 from ..views.headings import MUCH_OTHER, kernel_time_in_text, share_of_other, worded
@@ -319,7 +320,7 @@ def _dropped_kernels(patient: Patient) -> Iterator[Finding]:
         yield Finding("problem", f"{have} a time of zero", remedy)
     if impossible := of_times(patient.trace):
         yield Finding("problem", impossible, "record again, with a newer PyTorch if there is one")
-    launch_ns = np.append(launches.start_ns, 0)[work.launch]
+    launch_ns = looked_up(launches.start_ns, work.launch, 0)
     early = is_launched & ~without_time & (work.start_ns < launch_ns - EARLIER_BY_NS)
     if early.any():
         most = time_text(int((launch_ns - work.start_ns)[early].max()))

@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..attribution.causes import Attribution
+from ..support.small_numbers import looked_up
 from ..trace import MODEL_BACKWARD, MODEL_FORWARD
 from ..vocabulary import PHASES
 from .spans import NAMES, Extents, kinds_of
@@ -119,7 +118,7 @@ def prices(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Pric
     counted = (home >= 0) & ~attribution.left_out(include_warm_up=include_warm_up)[home]
     by_phase: dict[str, Price] = {}
     for number, phase in enumerate(PHASES):
-        of_phase = counted & (np.append(attribution.node_phase, -1)[home] == number)
+        of_phase = counted & (looked_up(attribution.node_phase, home, -1) == number)
         counts = {category: int((of_phase & (ranges.category == category)).sum()) for category in PRICE_NS}
         if any(counts.values()):
             cost = sum(PRICE_NS[category] * count for category, count in counts.items())

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ..support.small_numbers import looked_up
 from ..support.units import count_text, mib_text, time_in_digits
 from ..trace import Int64s, marked
 from ..vocabulary import BACKWARD, FORWARD
@@ -46,7 +47,7 @@ def copied_results(subject: FixSubject) -> Int64s:
 def following_calls(subject: FixSubject, rows: Int64s) -> Int64s:
     """Return the calls after the copies, and after the waits for them: the host's time before is the program's."""
     after = subject.work.call[rows] + 1
-    waits = np.append(subject.host.kind, 0)[after] == SYNCHRONIZES
+    waits = looked_up(subject.host.kind, after, 0) == SYNCHRONIZES
     following = np.where(waits, after + 1, after)
     return following[following < len(subject.host.row)]
 

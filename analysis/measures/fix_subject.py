@@ -17,7 +17,7 @@ from ..account.intervals import union
 from ..account.lines import lines_of_host
 from ..attribution.causes import Attribution
 from ..support.layers import Layers
-from ..support.small_numbers import distinct, rows_of_each
+from ..support.small_numbers import distinct, looked_up, rows_of_each
 from ..trace import Bools, Int32s, Int64s, fitting, marked
 from ..vocabulary import BACKWARD, SETTING_HOOKS
 from .gpu_subject import GpuSubject
@@ -78,7 +78,7 @@ class FixSubject(GpuSubject):
             open_ranges = np.flatnonzero(near & (ranges.thread == number))
             layers = Layers(ranges.start_ns[open_ranges], ranges.end_ns[open_ranges])
             innermost = layers.innermost(at_ns[rows])
-            node[rows] = np.append(home[open_ranges], np.int32(-1))[innermost]
+            node[rows] = looked_up(home[open_ranges], innermost, -1)
         following = np.minimum(np.searchsorted(self.work.call, calls), len(self.work.call) - 1)
         return np.where(node >= 0, node, self.node[following])
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..kernel_names.arithmetic import arithmetic_of, is_fp32_convolution
-from ..support.small_numbers import distinct, rows_of_each
+from ..support.small_numbers import distinct, looked_up, rows_of_each
 from ..support.units import count_text, share_text
 from ..trace import Bools
 from ..vocabulary import BACKWARD, FORWARD, PHASES
@@ -224,7 +224,7 @@ def score_kernels(subject: GpuSubject) -> Bools:
 
 def recompute(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     """Find forward work that backward computes again, though memory has room for what it would have to keep."""
-    again = np.append(subject.attribution.recompute, False)[subject.node]
+    again = looked_up(subject.attribution.recompute, subject.node, False)
     if not again.any():
         return
     share = share_text(subject.time_ns(again) / subject.time_ns(np.ones_like(again)), 0)
@@ -251,7 +251,7 @@ def kept_bytes(subject: GpuSubject, again: Bools) -> float | None:
         begin_ns = work.start_ns[subject.row].min()
         end_ns = work.end_ns[subject.row].max()
         in_steps = (table.at_ns >= begin_ns) & (table.at_ns <= end_ns)
-        is_again = np.append(attribution.recompute, False)[attribution.memory_node]
+        is_again = looked_up(attribution.recompute, attribution.memory_node, False)
         return max(float(table.bytes[in_steps & is_again].sum()), 0.0) / subject.steps
     if subject.peak is None:
         return None

@@ -30,7 +30,7 @@ from ..kernel_names.short import number_type
 from ..operators import Cost, OperatorCall, call_of_text, cost_of
 from ..readers.columns import Interner
 from ..report import Number, Path, quotient
-from ..support.small_numbers import distinct, each_row, grouped_rows, summed
+from ..support.small_numbers import distinct, each_row, grouped_rows, looked_up, summed
 from ..trace import BETWEEN_TEXTS, KERNEL, Bools, Int32s, Int64s, Trace
 from ..vocabulary import PHASES
 from ..vocabulary.modules import Naming
@@ -126,10 +126,10 @@ class WorkShapes:
         self.trace = trace
         around = launchers(trace, attribution.facts)
         launch = trace.work.launch
-        self.instance: Int32s = np.append(around.operator, NOBODY)[launch].astype(np.int32)
+        self.instance: Int32s = looked_up(around.operator, launch, NOBODY).astype(np.int32)
         self.operators = around.ranges
-        counted = np.append(around.counted, NOBODY)[launch]
-        self.call: Int32s = np.append(_recorded_calls(trace, around), NOBODY)[counted].astype(np.int32)
+        counted = looked_up(around.counted, launch, NOBODY)
+        self.call: Int32s = looked_up(_recorded_calls(trace, around), counted, NOBODY).astype(np.int32)
 
     @cached_property
     def calls(self) -> list[OperatorCall | None]:
@@ -205,13 +205,13 @@ def operator_rows(
     names = [number(naming(path)) for path in paths.names]
     node = attribution.node[_first_of_instances(shapes, kernels)]
     instance = shapes.instance[kernels]
-    operator = np.append(shapes.operators.name_id, NOBODY)[instance]
+    operator = looked_up(shapes.operators.name_id, instance, NOBODY)
     columns = (
         operator,
         shapes.call[kernels],
         np.array(names)[paths.names_of_node[node]],
         attribution.phase[kernels],
-        np.append(attribution.recompute, False)[node].astype(np.int8),
+        looked_up(attribution.recompute, node, False).astype(np.int8),
     )
     groups, group = grouped_rows(*columns)
     count = len(groups[0])
@@ -266,7 +266,7 @@ def kernels_by_operator(
     kernels = np.flatnonzero(work.kind == KERNEL)
     if wanted is not None:
         kernels = kernels[_are_wanted(shapes, Paths(attribution), kernels, wanted)]
-    operator = np.append(shapes.operators.name_id, NOBODY)[shapes.instance[kernels]]
+    operator = looked_up(shapes.operators.name_id, shapes.instance[kernels], NOBODY)
     groups, group = grouped_rows(operator, work.name_id[kernels], attribution.phase[kernels])
     total_ns = summed(group, work.duration_ns[kernels], len(groups[0])).tolist()
     count = np.bincount(group, minlength=len(groups[0])).tolist()

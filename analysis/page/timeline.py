@@ -26,9 +26,9 @@ from ..account.gaps import gaps_between, within
 from ..account.idle import CAUSES, Pieces, pieces_of
 from ..account.intervals import Intervals, cut_at
 from ..support.layers import Layers
-from ..support.small_numbers import distinct, grouped_rows
+from ..support.small_numbers import distinct, grouped_rows, looked_up, sorted_by
 from ..support.text import fit
-from ..trace import Bools, Int32s, Int64s, Spots
+from ..trace import Bools, CallNames, Int32s, Int64s, Spots
 from ..views.headings import phase as phase_called
 from ..views.rows import label
 from ..vocabulary import PHASES
@@ -44,9 +44,13 @@ def timeline(partition: Partition, rows: WorkRows, tree: PathTree) -> dict[str, 
     drawn = _Drawn(partition, rows, tree)
     if not len(drawn.positions):
         return {"lanes": []}
-    lanes = [*drawn.streams(), *(drawn.outside_operators() if partition.on_cpu else drawn.idle())]
-    if not partition.on_cpu:
-        lanes += [lane for thread in drawn.threads() for lane in drawn.of_thread(thread)]
+    lanes = list(drawn.streams())
+    if partition.on_cpu:
+        lanes += drawn.outside_operators()
+    else:
+        lanes += drawn.idle()
+        for thread in drawn.threads():
+            lanes += drawn.of_thread(thread)
     return {
         "lanes": lanes,
         "step": drawn.number if partition.has_steps else None,
@@ -67,7 +71,8 @@ def _median_step(partition: Partition) -> tuple[int, int, int]:
     pieces = partition.steps.loops[partition.main_loop].pieces.in_steps()
     pieces = pieces.take(pieces.row == row)
     begin_ns = int(pieces.start_ns.min(initial=table.end_ns[row]))  # a step that takes no time has no pieces
-    return int(table.number[row]), begin_ns, int(pieces.end_ns.max(initial=begin_ns))
+    end_ns = int(pieces.end_ns.max(initial=begin_ns))
+    return int(table.number[row]), begin_ns, end_ns
 
 
 class _Drawn:
@@ -113,8 +118,7 @@ class _Drawn:
         self.stream_count = len(names)
         busiest = np.argsort(-np.bincount(stream), kind="stable")[:MAX_STREAMS]
         for number in np.sort(busiest).tolist():
-            chosen = np.flatnonzero(stream == number)
-            chosen = chosen[np.argsort(work.start_ns[chosen], kind="stable")]
+            chosen = _by_time(work.start_ns, stream == number)
             columns = {"row": self.rows.of_work[self.positions[chosen]] + 1}
             columns |= self._launched(work.launch[chosen])
             times_ns = work.start_ns[chosen], work.end_ns[chosen]
@@ -122,38 +126,38 @@ class _Drawn:
 
     def _stream_names(self, process: Int32s, device: Int32s, stream: Int64s) -> list[str]:
         """Return the name of each stream: on a CPU a thread, and with its process if there are several."""
-        several = len(distinct(process)) > 1
+        has_processes = len(distinct(process)) > 1
         names = []
-        for place, gpu, number in zip(process.tolist(), device.tolist(), stream.tolist(), strict=True):
+        for number, gpu, place in zip(stream.tolist(), device.tolist(), process.tolist(), strict=True):
             name = f"thread {number}" if self.on_cpu else f"GPU {gpu} · stream {number}"
-            names.append(f"process {place} · {name}" if several else name)
+            names.append(f"process {place} · {name}" if has_processes else name)
         return names
 
     def _launched(self, launch: Int32s) -> dict[str, NDArray[Any]]:
         """Return when the CPU launched some work, and at which line; 0 where that is unknown."""
-        launches, lines = self.attribution.trace.launches, self.attribution.lines
-        launched_ns = np.append(launches.start_ns, self.from_ns)[launch]
-        columns: dict[str, NDArray[Any]] = {
-            "launch": np.where(launch >= 0, np.maximum(self.ticks(launched_ns), 1), 0)
-        }
+        launched_ns = looked_up(self.attribution.trace.launches.start_ns, launch, self.from_ns)
+        ticks = np.maximum(self.ticks(launched_ns), 1)
+        columns: dict[str, NDArray[Any]] = {"launch": np.where(launch >= 0, ticks, 0)}
+        lines = self.attribution.lines
         if lines:
-            columns["line"] = np.append(lines.of_launch, np.int32(-1))[launch] + 1
+            columns["line"] = looked_up(lines.of_launch, launch, -1) + 1
         return columns
 
     def idle(self) -> Iterator[dict[str, Any]]:
         """Yield the gaps of each GPU by cause."""
-        work, gpus = self.attribution.trace.work, Gpus(self.attribution.trace)
+        work = self.attribution.trace.work
+        gpus = Gpus(self.attribution.trace)
         for gpu in distinct(gpus.of_work[self.positions]).tolist():
             of_gpu = np.flatnonzero(gpus.of_work == gpu)
             gaps = within(gaps_between(work, of_gpu, gpu, self.from_ns), self.window)
             if not len(gaps):
                 continue
             pieces = Pieces.joined([*pieces_of(self.attribution, gaps, gpus.of_work)])
-            pieces = pieces.take((pieces.end_ns > self.from_ns) & (pieces.start_ns < self.until_ns))
-            pieces = pieces.take(np.argsort(pieces.start_ns, kind="stable"))
-            of_gpu = of_gpu[np.argsort(work.start_ns[of_gpu], kind="stable")]
+            is_near = (pieces.end_ns > self.from_ns) & (pieces.start_ns < self.until_ns)
+            pieces = pieces.take(_by_time(pieces.start_ns, is_near))
+            of_gpu = _by_time(work.start_ns, gpus.of_work == gpu)
             following = np.searchsorted(work.start_ns[of_gpu], pieces.end_ns)
-            row = np.append(self.rows.of_work[of_gpu], -1)[following] + 1
+            row = looked_up(self.rows.of_work[of_gpu], following, -1) + 1
             yield self._idle_lane(f"{gpus.names[gpu]} idle", pieces, CAUSES, row)
 
     def _idle_lane(
@@ -166,28 +170,23 @@ class _Drawn:
     def _where(self, pieces: Pieces | Outside) -> Iterator[str]:
         """Yield in which range, function and line the CPU was in each piece, and after which call that waited."""
         trace = self.attribution.trace
-        paths = self.paths
-        lines = [f"at {called}" for called in self.lines]
-        calls = trace.calls
-        after = np.full(len(pieces), -1)
-        called: list[str] = []
-        if calls and isinstance(pieces, Pieces):
-            after = np.append(calls.of_launch.astype(np.int64), -1)[pieces.exposed_by]
-            called = [f"after {plain_name(calls.names, number)}" for number in range(len(calls.names))]
-        place = paths.names_of_node[pieces.node].tolist()
-        labels = {number: label(self.tree.apart(paths.names[number])) for number in set(place)}
-        columns = (
+        place = self.paths.names_of_node[pieces.node].tolist()
+        labels = {number: label(self.tree.apart(self.paths.names[number])) for number in set(place)}
+        columns = [
             [labels[number] for number in place],
             _named(trace.frame_names, pieces.function),
-            _named(lines, pieces.line),
-            _named(called, after),
-        )
+            _named([f"at {called}" for called in self.lines], pieces.line),
+        ]
+        if trace.calls and isinstance(pieces, Pieces):
+            after = looked_up(trace.calls.of_launch.astype(np.int64), pieces.exposed_by, -1)
+            columns.append(_named([f"after {name}" for name in _call_names(trace.calls)], after))
         for parts in zip(*columns, strict=True):
             yield fit(", ".join(filter(None, parts)), LONGEST_KERNEL)
 
     def outside_operators(self) -> Iterator[dict[str, Any]]:
         """Yield the time of the program on a CPU while it runs no operator."""
-        attribution, trace = self.attribution, self.attribution.trace
+        attribution = self.attribution
+        trace = attribution.trace
         process = int(trace.work.process[self.positions[0]])
         steps = attribution.steps.range
         of_process = trace.process_of_thread()[attribution.ranges.thread[steps]] == process
@@ -203,23 +202,24 @@ class _Drawn:
         thread = trace.launches.thread[calls[calls >= 0]]
         if not len(thread) or not trace.launch_times_known:
             return []
-        most = np.argsort(-np.bincount(thread), kind="stable")[:MAX_THREADS]
-        return sorted((int(number) for number in most if (thread == number).any()), key=thread.tolist().index)
+        busiest = np.argsort(-np.bincount(thread), kind="stable")[:MAX_THREADS].tolist()
+        in_order = thread.tolist()
+        return sorted(set(busiest) & set(in_order), key=in_order.index)
 
     def of_thread(self, thread: int) -> Iterator[dict[str, Any]]:
         """Yield a thread's ranges, then its calls."""
-        trace, calls = self.attribution.trace, self.attribution.trace.launches
-        name = fit(trace.threads[thread].name or f"thread {trace.threads[thread].thread_id}", LONGEST_RANGE)
+        trace = self.attribution.trace
+        calls = trace.launches
+        source = trace.threads[thread]
+        name = fit(source.name or f"thread {source.thread_id}", LONGEST_RANGE)
         yield from self._ranges(thread, name)
-        chosen = np.flatnonzero(self._is_near(calls, thread))
+        chosen = _by_time(calls.start_ns, self._is_near(calls, thread))
         if trace.calls is None or not len(chosen):
             return
-        chosen = chosen[np.argsort(calls.start_ns[chosen], kind="stable")]
-        called = trace.calls.of_launch[chosen].astype(np.int64)
-        names = [plain_name(trace.calls.names, number) for number in range(len(trace.calls.names))]
         kinds = self.numbers([kind or NO_KIND for kind in CALL_KINDS])
+        names = self.numbers([fit(text, LONGEST_RANGE) for text in _call_names(trace.calls)])
         columns = {
-            "text": self.numbers([fit(text, LONGEST_RANGE) for text in names])[called],
+            "text": names[trace.calls.of_launch[chosen].astype(np.int64)],
             "tone": kinds[trace.calls.kinds[chosen]],
         }
         times_ns = calls.start_ns[chosen], calls.end_ns[chosen]
@@ -233,20 +233,19 @@ class _Drawn:
 
     def _ranges(self, thread: int, name: str) -> Iterator[dict[str, Any]]:
         """Yield the innermost range of the thread at each moment; the page draws those around them above."""
-        attribution, ranges = self.attribution, self.attribution.ranges
+        attribution = self.attribution
+        ranges = attribution.ranges
         chosen = np.flatnonzero(self._is_near(ranges, thread) & (attribution.home >= 0))
         if not len(chosen):
             return
         times_ns = ranges.start_ns[chosen], ranges.end_ns[chosen]
-        window = self.window
         edges_ns = np.unique(np.concatenate(times_ns))
-        _, start_ns, end_ns = cut_at(edges_ns, window.start_ns, window.end_ns)
+        _, start_ns, end_ns = cut_at(edges_ns, self.window.start_ns, self.window.end_ns)
         place = Layers(*times_ns).innermost(start_ns)
         is_inside = place >= 0
         node = attribution.home[chosen[place[is_inside]]]
-        paths = self.paths
-        number = paths.names_of_node[node]
-        places = {path: self.tree.number(paths.names[path]) + 1 for path in distinct(number).tolist()}
+        number = self.paths.names_of_node[node]
+        places = {path: self.tree.number(self.paths.names[path]) + 1 for path in distinct(number).tolist()}
         phases = self.numbers([phase_called(phase) for phase in PHASES])
         columns = {
             "path": np.array([places[path] for path in number.tolist()], np.int64),
@@ -278,11 +277,24 @@ class _Drawn:
         boxes = {
             "start": self.ticks(start_ns[first]),
             "end": self.ticks(np.maximum.reduceat(end_ns, first)),
-            **{column: values[longest] for column, values in columns.items()},
         }
+        boxes |= {column: values[longest] for column, values in columns.items()}
         if len(first) < len(box):
             boxes["count"] = np.bincount(box)
-        return {"label": name, "kind": kind} | {column: packed(values) for column, values in boxes.items()}
+        lane: dict[str, Any] = {"label": name, "kind": kind}
+        for column, values in boxes.items():
+            lane[column] = packed(values)
+        return lane
+
+
+def _by_time(start_ns: Int64s, chosen: Bools) -> Int64s:
+    """Return the positions of what was chosen, in the order of its begins."""
+    places = np.flatnonzero(chosen)
+    return sorted_by(places, start_ns)
+
+
+def _call_names(calls: CallNames) -> list[str]:
+    return [plain_name(calls.names, number) for number in range(len(calls.names))]
 
 
 def _named(names: Sequence[str], numbers: NDArray[Any]) -> list[str]:

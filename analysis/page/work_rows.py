@@ -22,7 +22,7 @@ from ..kernel_names.short import distinct_short_names
 from ..measures.fix_list import Fix
 from ..report.account import COMMUNICATION, COMPUTE, COPY, OPERATORS
 from ..summary.selection import naming_of
-from ..support.small_numbers import bounds, grouped_rows, summed
+from ..support.small_numbers import bounds, grouped_rows, looked_up, summed
 from ..support.text import fit
 from ..trace import GRAPH, KERNEL, Int32s, Int64s, Path
 from ..views import graphs, headings
@@ -63,9 +63,8 @@ class PathTree:
         """Return the number of a path of recorded names."""
         if path not in self._of_path:
             node = joined = -1
-            for name, joined_name in zip(
-                path_texts(self.apart(path)), path_texts(self.together(path)), strict=True
-            ):
+            texts = path_texts(self.apart(path)), path_texts(self.together(path))
+            for name, joined_name in zip(*texts, strict=True):
                 joined = self._inside(joined, joined_name)
                 node = self._inside(node, name, joined)
             self._of_path[path] = node
@@ -127,7 +126,8 @@ class _Groups:
 
     @classmethod
     def of(cls, attribution: Attribution, pieces: Int64s) -> _Groups:
-        trace, paths = attribution.trace, Paths(attribution)
+        trace = attribution.trace
+        paths = Paths(attribution)
         work = trace.work
         duration_ns = work.duration_ns[pieces]
         place = paths.names_of_node[attribution.node[pieces]].astype(np.int64) + 1
@@ -151,15 +151,17 @@ def work_rows(attribution: Attribution, tree: PathTree, *, include_warm_up: bool
 
     Beyond `MAX_ROWS`, those of a phase and category are added up, so that sums hold.
     """
-    warm_up = np.append(attribution.warm_up, False)[attribution.node]
+    warm_up = looked_up(attribution.warm_up, attribution.node, False)
     groups = _Groups.of(attribution, np.flatnonzero(~warm_up | include_warm_up))
     kinds = _Kinds(groups, attribution)
     row_of_group, merged = _merged(len(groups), kinds)
     row = row_of_group[groups.group]
     count = min(len(groups), MAX_ROWS) + len(merged)
-    texts = [*_kernel_texts(groups.name[:MAX_ROWS]), *((f"{many:,} more", "") for many in merged)]
+    texts = _kernel_texts(groups.name[:MAX_ROWS])
+    texts += ((f"{many:,} more", "") for many in merged)
     kernels = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    nodes = [*map(tree.number, groups.path[:MAX_ROWS]), *(tree.number((SHORTER,)) for _ in merged)]
+    nodes = [tree.number(path) for path in groups.path[:MAX_ROWS]]
+    nodes += (tree.number((SHORTER,)) for _ in merged)
     shortest_ns, longest_ns = bounds(row, groups.duration_ns, groups.duration_ns, count)
     columns = {
         "kernel": np.array([kernels[text] for text in texts], np.int64),
@@ -171,12 +173,13 @@ def work_rows(attribution: Attribution, tree: PathTree, *, include_warm_up: bool
     }
     of_work = np.full(len(attribution.of_all_work.trace.work), -1, np.int64)
     of_work[attribution.rows_of_all[groups.pieces]] = row
-    step_of_node = step_of_nodes(attribution, include_warm_up=include_warm_up)
+    step = step_of_nodes(attribution, include_warm_up=include_warm_up)[attribution.node[groups.pieces]]
     steps = step_numbers(attribution, include_warm_up=include_warm_up)
     data: dict[str, Any] = {name: packed(values) for name, values in columns.items()}
-    data |= kinds.as_json(np.unique(row_of_group, return_index=True)[1])
+    _, first_groups = np.unique(row_of_group, return_index=True)
+    data |= kinds.as_json(first_groups)
     data["kernels"] = list(kernels)
-    data["steps"] = _in_steps(steps, row, step_of_node[attribution.node[groups.pieces]], groups.duration_ns)
+    data["steps"] = _in_steps(steps, row, step, groups.duration_ns)
     return WorkRows(of_work, groups.path[:MAX_ROWS], int(groups.duration_ns.sum()), data)
 
 
@@ -243,18 +246,19 @@ def part_key(kind: str, detail: str) -> str:
 
 def path_texts(path: Path) -> list[str]:
     """Return a path's names for a page; work outside all ranges has a word of its own."""
-    return [
-        JOINED + fit(name.joined, LONGEST_RANGE)
-        if isinstance(name, ModuleName) and name.joined
-        else fit(label((name,)), LONGEST_RANGE)
-        for name in path
-    ] or [NOWHERE]
+    texts = []
+    for name in path:
+        if isinstance(name, ModuleName) and name.joined:
+            texts.append(JOINED + fit(name.joined, LONGEST_RANGE))
+        else:
+            texts.append(fit(label((name,)), LONGEST_RANGE))
+    return texts or [NOWHERE]
 
 
 def _kernel_texts(names: Iterable[str]) -> list[tuple[str, str]]:
     """Return each kernel's short name, distinct among these, and its full one."""
     names = list(names)
-    return [
-        (text or fit(name, LONGEST_RANGE), fit(name, LONGEST_KERNEL))
-        for name, text in zip(names, distinct_short_names(names), strict=True)
-    ]
+    texts = []
+    for name, short_name in zip(names, distinct_short_names(names), strict=True):
+        texts.append((short_name or fit(name, LONGEST_RANGE), fit(name, LONGEST_KERNEL)))
+    return texts

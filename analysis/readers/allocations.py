@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from ..support.small_numbers import looked_up
 from ..trace import Allocations, Int64s, Launches
 from .columns import Columns
 from .launches import RowsById
@@ -46,7 +47,7 @@ def allocations(
     thread = table.codes["thread"].numbered(lambda tid: thread_number(tid) if tid else -1)
     column = table.numbers
     launches, keys = calls
-    caller = np.append(launches.thread, np.int32(-1))[keys.find(process, column["correlation"])]
+    caller = looked_up(launches.thread, keys.find(process, column["correlation"]), -1)
     return Allocations(
         at_ns=column["start"],
         thread=np.where(thread < 0, caller, thread).astype(np.int32),

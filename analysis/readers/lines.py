@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..support.layers import Layers
-from ..support.small_numbers import each_row, rows_of_each
+from ..support.small_numbers import each_row, looked_up, rows_of_each, sorted_by
 from ..trace import Bools, Frames, Int32s, Int64s, Launches, Line, Lines, Source, Spots
 from .columns import Interner
 from .marks import MOST_LINES, LinesMark
@@ -114,7 +114,7 @@ class _Log:
                 logged[number] = thread_id
         in_span = (launches.start_ns >= begin_ns) & (launches.start_ns < end_ns)
         rows = np.flatnonzero(in_span & np.isin(launches.thread, [*logged]))
-        rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
+        rows = sorted_by(rows, launches.start_ns)
         if not len(rows):
             return of_launch, before_launch
         # Behind the last call, the first one follows.
@@ -148,7 +148,7 @@ class _Log:
 def _at(at_ns: Int64s, source: Int32s, moments_ns: Int64s) -> Int32s:
     """Return where a thread was at each moment."""
     row = np.searchsorted(at_ns, moments_ns, "right") - 1
-    return np.append(source, np.int32(NOWHERE))[row]
+    return looked_up(source, row, NOWHERE)
 
 
 def _longest(at_ns: Int64s, source: Int32s, since_ns: Int64s, until_ns: Int64s) -> tuple[Int32s, Int64s]:
@@ -174,7 +174,7 @@ def _longest(at_ns: Int64s, source: Int32s, since_ns: Int64s, until_ns: Int64s) 
         longer_rows = rows[is_longer]
         best[longer_rows] = place[is_longer]
         best_ns[longer_rows] = stay_ns[is_longer]
-    return np.append(source, np.int32(NOWHERE))[best], best_ns
+    return looked_up(source, best, NOWHERE), best_ns
 
 
 def _greatest(values: Int64s, begin: Int64s, end: Int64s) -> Int64s:
@@ -226,7 +226,7 @@ def stack_lines(
     nodes = np.flatnonzero(operators.is_node & is_numbered)
     makers = np.flatnonzero(~operators.is_node & is_numbered)
     # Of several operators with one number, the last made the node.
-    makers = makers[np.argsort(operators.spots.start_ns[makers], kind="stable")]
+    makers = sorted_by(makers, operators.spots.start_ns)
     maker_of_number = dict(each_row(operators.sequence[makers], makers))
     maker_of_node = [maker_of_number.get(number, -1) for number in operators.sequence[nodes].tolist()]
     operator_of_node = np.array([*maker_of_node, -1], np.int64)
@@ -262,7 +262,7 @@ def _middle_of_pauses(launches: Launches) -> Int64s:
     """Return the moment in the middle between the end of the thread's calls before and each call, ns."""
     middle_ns = launches.start_ns.copy()
     for _, rows in rows_of_each(launches.thread):
-        rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
+        rows = sorted_by(rows, launches.start_ns)
         ended_ns = np.maximum.accumulate(launches.end_ns[rows])[:-1]
         later = rows[1:]
         pause_ns = np.maximum(launches.start_ns[later] - ended_ns, 0)
@@ -301,5 +301,5 @@ class _Innermost:
         for (number,), rows in rows_of_each(thread):
             if number in self._layers:
                 positions, layers = self._layers[number]
-                innermost[rows] = np.append(positions, -1)[layers.innermost(moments_ns[rows])]
+                innermost[rows] = looked_up(positions, layers.innermost(moments_ns[rows]), -1)
         return innermost

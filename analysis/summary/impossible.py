@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..support.small_numbers import looked_up
 from ..support.units import counted, time_text
 from ..trace import KERNEL, Int64s, Trace, Work
 
@@ -32,7 +33,7 @@ def of_times(trace: Trace) -> str:
 def _beyond_the_next(work: Work) -> tuple[Int64s, Int64s]:
     """Return the kernels that outlast the next of their stream, and by how much, ns; of calls with one kernel."""
     launched = np.bincount(work.launch[work.launch >= 0], minlength=1)
-    is_alone = (work.launch >= 0) & (np.append(launched, 0)[work.launch] == 1)
+    is_alone = (work.launch >= 0) & (looked_up(launched, work.launch, 0) == 1)
     rows = np.flatnonzero(is_alone & (work.kind == KERNEL))
     stream = (work.process[rows], work.device_id[rows], work.stream_id[rows])
     order = np.lexsort((work.start_ns[rows], *stream))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+Scalar = TypeVar("Scalar", bound=np.generic)
 # A table by value may have this many entries for each number, and this many for few of them.
 PER_NUMBER, FEW = 4, 1 << 16
 #: Later than any time: the lowest value of no rows, and the highest with a minus.
@@ -37,6 +38,17 @@ def ordered(values: NDArray[Any]) -> NDArray[Any]:
         return values
     distinct_values: NDArray[Any] = values[np.append(True, values[1:] != values[:-1])]
     return distinct_values
+
+
+def sorted_by(rows: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.int64]:
+    """Return some rows in the order of their values; rows with equal ones stay in their order."""
+    return rows[np.argsort(values[rows], kind="stable")]
+
+
+def looked_up(values: NDArray[Scalar], positions: NDArray[Any], otherwise: object) -> NDArray[Scalar]:
+    """Return the values (n,) at some positions, and `otherwise`, in the values' type, at -1 and at n."""
+    values_there: NDArray[Scalar] = np.append(values, np.array(otherwise, values.dtype))[positions]
+    return values_there
 
 
 def medians(values: NDArray[Any]) -> NDArray[np.float64]:

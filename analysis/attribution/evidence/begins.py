@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...support.small_numbers import grouped_rows, median_of_each
+from ...support.small_numbers import grouped_rows, median_of_each, sorted_by
 from ...trace import Columns, Int64s
 from .anchors import LONG, runs_of
 from .arrays import first_of_each, middle, stretches, within
@@ -109,9 +109,9 @@ class _Begins:
         pause_ns = median_of_each(number, self.sequence.pause_ns[single.position], len(times))
         periods = max(len(self.begin) - 1, 1)  # the last may be cut off
         often = np.flatnonzero(times >= ONCE * periods)
-        longest = often[np.argsort(-pause_ns[often], kind="stable")]
+        longest = sorted_by(often, -pause_ns)
         first = single.position[first_of_each(times)]
-        by_place = often[np.argsort(first[often], kind="stable")]
+        by_place = sorted_by(often, first)
         step = max(len(often) // SPREAD_TRIED, 1)
         chosen = [*longest[:LONGEST_TRIED].tolist(), *by_place[::step].tolist()]
         for place in dict.fromkeys(chosen):

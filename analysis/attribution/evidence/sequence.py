@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...kernel_names.categories import classify
-from ...support.small_numbers import grouped, grouped_rows, median_of_each
+from ...support.small_numbers import grouped, grouped_rows, median_of_each, sorted_by
 from ...trace import GRAPH, KERNEL, MEMCPY, Bools, Int64s, Spots, Trace, Work
 from ...vocabulary.calls import SYNCHRONIZATION
 from .arrays import Floats, reach_before
@@ -62,7 +62,7 @@ def sequence_of(trace: Trace, rows: Int64s) -> Sequence:
     on_host = bool(trace.launch_times_known and len(rows) and is_launched.mean() > MOST_LAUNCHED)
     if on_host:
         rows = rows[is_launched]
-    rows = rows[np.argsort(work.start_ns[rows], kind="stable")]
+    rows = sorted_by(rows, work.start_ns)
     times: Spots | Work = work.take(rows)
     if on_host:
         launched = trace.launches.take(work.launch[rows])

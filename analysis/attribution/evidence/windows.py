@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...support.small_numbers import looked_up
 from ...trace import Int64s, Spots, Trace, Work
 from ..step_decisions import Windows
 from .arrays import first_of_each, reach_before, stretches
@@ -40,7 +41,7 @@ def windows_of(subject: Subject, finding: Finding) -> Windows:
     last_ns = work.last_ns
     start_ns = _starts(sequence, periods.begin, work)
     next_ns = np.append(start_ns[1:], last_ns)
-    following_ns = np.append(sequence.start_ns, last_ns + 1)[periods.end]
+    following_ns = looked_up(sequence.start_ns, periods.end, last_ns + 1)
     end_ns = np.minimum(following_ns - 1, next_ns)
     is_followed = periods.end[:-1] == periods.begin[1:]
     end_ns[:-1] = np.where(is_followed, next_ns[:-1], end_ns[:-1])

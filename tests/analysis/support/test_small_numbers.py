@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nvtx_kernels.analysis.support.small_numbers import FEW, counted, distinct, grouped, grouped_rows, rows_of_each
+from nvtx_kernels.analysis.support.small_numbers import (
+    FEW,
+    counted,
+    distinct,
+    grouped,
+    grouped_rows,
+    looked_up,
+    rows_of_each,
+    sorted_by,
+)
 
 NUMBERS = st.one_of(st.integers(0, 5), st.integers(-3, 300), st.integers(-(2**62), 2**62))
 
@@ -46,3 +55,19 @@ def test_narrow_numbers_give_wide_ones(kind):
 
 def test_large_numbers_take_no_table_of_their_size():
     assert distinct(np.array([0, 2**60 + FEW])).tolist() == [0, 2**60 + FEW]
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=20), st.data())
+def test_rows_are_in_the_order_of_their_values(numbers, data):
+    rows = data.draw(st.lists(st.integers(0, len(numbers) - 1), max_size=20))
+    ordered = sorted_by(np.array(rows, np.int64), np.array(numbers))
+    assert ordered.tolist() == sorted(rows, key=lambda row: numbers[row])
+
+
+@pytest.mark.parametrize(("kind", "otherwise"), [("i1", -1), ("u1", 0), ("i8", 2**62), ("?", False)])
+def test_values_behind_the_last_are_others_of_their_type(kind, otherwise):
+    values = np.array([1, 0], kind)
+    found = looked_up(values, np.array([1, -1, 2, 0]), otherwise)
+    assert found.dtype == values.dtype
+    assert found.tolist() == [0, otherwise, otherwise, 1]
+    assert looked_up(values[:0], np.array([-1, 0]), otherwise).tolist() == [otherwise] * 2
