@@ -103,10 +103,10 @@ def counts_of(report: Report) -> Counts | None:
 
 def counted_in(provenance: Provenance, step: str) -> Counts | None:
     """Return the counts of one step, given the report's provenance and the name of its steps; None without any."""
-    counted = [_counted(entries, step_matcher(step)) for entries in provenance.counted]
-    counted = [entries for entries in counted if entries.by_key]
-    if counted:
-        return _mean(counted)
+    processes = [_counted(entries, step_matcher(step)) for entries in provenance.counted]
+    processes = [counts for counts in processes if counts.by_key]
+    if processes:
+        return _mean(processes)
     run = provenance.run
     return _stated(run) if isinstance(run.get("flops"), Mapping) else None
 
@@ -157,12 +157,13 @@ def _mean(processes: list[Counts]) -> Counts:
                 entries[key] = Entry(before.figures + shared.figures, shared.paths)
             else:
                 entries[key] = Entry(before.whole + shared.whole, None)
-    calls: dict[str, float] = {}
-    for process in processes:
-        for path, count in process.calls.items():
-            calls[path] = calls.get(path, 0) + count
-    calls = {path: count * share for path, count in calls.items()}
-    return Counts(entries, calls, processes[0].uncounted, peaks=processes[0].peaks)
+    calls: defaultdict[str, float] = defaultdict(int)
+    for counts in processes:
+        for path, count in counts.calls.items():
+            calls[path] += count
+    mean_calls = {path: count * share for path, count in calls.items()}
+    first = processes[0]
+    return Counts(entries, mean_calls, first.uncounted, peaks=first.peaks)
 
 
 def _stated(run: Mapping[str, Any]) -> Counts:
@@ -170,11 +171,11 @@ def _stated(run: Mapping[str, Any]) -> Counts:
     flops = _numbers(run.get("flops"))
     moved = _numbers(run.get("bytes"))
     kind = str(run.get("dtype", ""))
-    figures = {
-        path: Figures({kind: flops[path]} if path in flops else {}, moved.get(path, 0))
-        for path in {**flops, **moved}
-    }
-    entries = {(path.split(PATH_SEPARATOR)[0], path): Entry(figure, None) for path, figure in figures.items()}
+    entries: dict[Key, Entry] = {}
+    for path in {**flops, **moved}:
+        phase, *_ = path.split(PATH_SEPARATOR)
+        by_kind = {kind: flops[path]} if path in flops else {}
+        entries[phase, path] = Entry(Figures(by_kind, moved.get(path, 0)), None)
     return Counts(entries, {}, {}, is_stated=True)
 
 
@@ -244,28 +245,17 @@ def joined(report: Report, counts: Counts) -> Joined:
     steps = _steps(report)
     places, around = _places(report, counts, steps)
     figures: defaultdict[Place, Figures] = defaultdict(lambda: NOTHING)
-    for key, of_key in (*places.items(), *around.items()):
+    for key, of_key in (places | around).items():
         tails = len({_tail(path, steps) for path, _ in of_key})
         entry = counts.by_key[key]
         each = entry.of_each(tails) if key in places else entry.whole.times(1 / max(tails, 1))
-        for place in of_key:
-            figures[place] += each.times(steps[_step_of(place[0], steps)])
-    rows = {(row.path, row.phase): row for row in report.ranges}
-    inclusive = _with_inner(figures, rows)
+        for path, phase in of_key:
+            figures[path, phase] += each.times(steps[_step_of(path, steps)])
     count = 1 if report.per_step else report.steps
-    model = (
-        entry.whole
-        for (phase, path), entry in counts.by_key.items()
-        if phase in (FORWARD, BACKWARD) and RECOMPUTE not in path.split(PATH_SEPARATOR)
-    )
     return Joined(
-        rows=tuple(
-            Efficiency(row.path, row.phase, row.inclusive_ns, inclusive[place])
-            for place, row in rows.items()
-            if place in inclusive
-        ),
+        rows=_in_ranges(report, figures),
         all_computed=counts.whole.times(count),
-        model=sum(model, NOTHING).times(count),
+        model=_of_model(counts).times(count),
         moved=sum((counts.by_key[key].whole for key in around), NOTHING).times(count),
         unjoined=tuple(around),
     )
@@ -285,13 +275,7 @@ def joined_by_shapes(report: Report, rows: Iterable[OperatorRow]) -> Joined:
         if row.phase in (FORWARD, BACKWARD) and not row.recompute:
             model += figure
     everything = sum(figures.values(), NOTHING)
-    inclusive = _with_inner(figures, {(row.path, row.phase): row for row in report.ranges})
-    ranges = tuple(
-        Efficiency(row.path, row.phase, row.inclusive_ns, inclusive[row.path, row.phase])
-        for row in report.ranges
-        if (row.path, row.phase) in inclusive
-    )
-    return Joined(ranges, everything, model, moved=NOTHING, unjoined=())
+    return Joined(_in_ranges(report, figures), everything, model, moved=NOTHING, unjoined=())
 
 
 def other_calls(report: Report, counts: Counts) -> tuple[str, float, float] | None:
@@ -383,6 +367,26 @@ def _places(
         outer = ((phase, PATH_SEPARATOR.join(names[:length])) for length in range(len(names) - 1, -1, -1))
         around[phase, path] = next((by_key[key] for key in outer if key in by_key), [])
     return places, around
+
+
+def _of_model(counts: Counts) -> Figures:
+    """Return the figures of forward and backward, without what is computed again."""
+    figures = NOTHING
+    for (phase, path), entry in counts.by_key.items():
+        if phase in (FORWARD, BACKWARD) and RECOMPUTE not in path.split(PATH_SEPARATOR):
+            figures += entry.whole
+    return figures
+
+
+def _in_ranges(report: Report, figures: Mapping[Place, Figures]) -> tuple[Efficiency, ...]:
+    """Return the ranges in which something is computed, with what is computed inside them."""
+    rows = {(row.path, row.phase): row for row in report.ranges}
+    inclusive = _with_inner(figures, rows)
+    return tuple(
+        Efficiency(row.path, row.phase, row.inclusive_ns, inclusive[place])
+        for place, row in rows.items()
+        if place in inclusive
+    )
 
 
 def _with_inner(of_places: Mapping[Place, Figures], rows: Mapping[Place, RangeRow]) -> dict[Place, Figures]:
