@@ -46,9 +46,9 @@ class Moments:
 
     def __init__(self, at_ns: Int64s, thread: Int32s) -> None:
         self._clock = Clock(Spots(at_ns, at_ns, thread))
-        at = self._clock.at(thread, at_ns)
-        order = np.argsort(at, kind="stable")
-        self._at = at[order]
+        on_clock = self._clock.at(thread, at_ns)
+        order = np.argsort(on_clock, kind="stable")
+        self._at = on_clock[order]
         self.at_ns = at_ns[order]
         self.thread = thread[order]
 

@@ -111,10 +111,12 @@ class GpuSubject:
 
     def places_of(self, node: Int32s, ns: Floats) -> tuple[Path, ...]:
         """Return the ranges of some nodes, -1 for none, those with the most of `ns` first."""
-        known = np.flatnonzero(node >= 0)
-        _, first, group = np.unique(self._path_ids(node[known]), return_index=True, return_inverse=True)
-        order = np.lexsort((first, -np.bincount(group, ns[known])))
-        return tuple(self.path(place) for place in node[known[first[order[:MOST_PLACES]]]].tolist())
+        in_range = node >= 0
+        node = node[in_range]
+        _, first, group = np.unique(self._path_ids(node), return_index=True, return_inverse=True)
+        order = np.lexsort((first, -np.bincount(group, ns[in_range])))
+        longest = node[first[order[:MOST_PLACES]]]
+        return tuple(map(self.path, longest.tolist()))
 
     @cached_property
     def path_id(self) -> Int64s:
@@ -129,9 +131,10 @@ class GpuSubject:
 
     def _below_step(self, path: Path) -> Path:
         """Return the part of a path below its step, whose name can have a number: `ProfilerStep#3`."""
-        steps = self._step_names
-        below = next((at for at, name in enumerate(path) if name in steps), -1)
-        return path[below + 1 :]
+        for depth, name in enumerate(path, 1):
+            if name in self._step_names:
+                return path[depth:]
+        return path
 
     @cached_property
     def attention_range(self) -> Int64s:

@@ -167,8 +167,8 @@ def kernel_form(needed: tuple[Any, ...]) -> str:
     beginnings = [
         f"{word}_{detail}".removesuffix("_") for word, detail in product(KERNEL_WORDS[category], _KERNEL_DETAILS)
     ]
-    for wanted in dict.fromkeys((marks, "")):
+    for mark in dict.fromkeys((marks, "")):
         for begin in beginnings:
-            if kernel_meaning(f"{begin}_name_1{wanted}")[:-1] == (*needed[:-1], wanted):
-                return f"{begin}_{{}}{wanted}"
+            if kernel_meaning(f"{begin}_name_1{mark}")[:-1] == (*needed[:-1], mark):
+                return f"{begin}_{{}}{mark}"
     return f"{category}_{{}}"
