@@ -35,7 +35,8 @@ def to_cpu(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         f"{count} {bring} {_size(subject, rows)} to the CPU ({copying}), which computes on it for "
         f"{time_in_digits(pause_ns)}: compute on the GPU, or copy every N steps"
     )
-    yield _without_copies(subject, rows, sentence, pauses=computing, shorter=computing)
+    short = f"Do not copy {_size(subject, rows)} a step to the CPU: compute on the GPU, or every N steps"
+    yield _without_copies(subject, rows, (sentence, short), pauses=computing, shorter=computing)
 
 
 def copied_results(subject: FixSubject) -> Int64s:
@@ -62,18 +63,23 @@ def from_cpu(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     making = _since_last_launch(subject, rows)
     count = round(len(rows) / subject.steps)
     times = f" in {count_text(count)} copies" if count > 1 else ""
+    size = _size(subject, rows)
     sentence = (
-        f"Forward or backward copies {_size(subject, rows)} to the GPU{times}, of tensors made on the CPU: "
+        f"Forward or backward copies {size} to the GPU{times}, of tensors made on the CPU: "
         "make tensors on the GPU (device=x.device), or once (register_buffer)"
     )
+    short = f"Make tensors on the GPU (device=x.device): {size} a step are made on the CPU"
     shorter = np.concatenate([making, following_calls(subject, rows)])
-    yield _without_copies(subject, rows, sentence, pauses=making, shorter=shorter)
+    yield _without_copies(subject, rows, (sentence, short), pauses=making, shorter=shorter)
 
 
-def _without_copies(subject: FixSubject, rows: Int64s, sentence: str, *, pauses: Int64s, shorter: Int64s) -> Found:
+def _without_copies(
+    subject: FixSubject, rows: Int64s, words: tuple[str, str], *, pauses: Int64s, shorter: Int64s
+) -> Found:
     """Return the symptom of some copies, whose change drops them, the waits for them and the host's time for them.
 
-    `pauses` is the host's time concerned, before some calls; before the calls of `shorter` it goes on at once.
+    `words` are its sentence, and the same in short. `pauses` is the host's time concerned, before some calls;
+    before the calls of `shorter` it goes on at once.
     """
     copies = marked(rows, len(subject.work.row))
     calls = np.concatenate([subject.work.call[rows], subject.waits_behind(rows)])
@@ -81,7 +87,7 @@ def _without_copies(subject: FixSubject, rows: Int64s, sentence: str, *, pauses:
     def change(timeline: Timeline) -> Timeline:
         return GpuTime.without(timeline.pausing(shorter, AT_ONCE_NS).returning(calls), copies)
 
-    return Found(change, sentence, copies, host=HostTime(calls, pauses))
+    return Found(change, *words, copies, host=HostTime(calls, pauses))
 
 
 def _size(subject: FixSubject, rows: Int64s) -> str:

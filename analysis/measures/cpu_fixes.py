@@ -53,6 +53,7 @@ def _fix(rule: CpuRule, symptom: CpuSymptom, step_ns: float) -> Fix:
     return Fix(
         rule=rule.name,
         sentence=rule.sentence.format(**symptom.words),
+        short=rule.short.format(**symptom.words),
         where=symptom.where,
         count=symptom.count,
         alone_ns=about_ns,

@@ -17,7 +17,7 @@ from ..support.small_numbers import rows_of_each
 from ..trace import MODEL_FORWARD, NO_CATEGORY, Bools, Int64s, Path
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER
 from .cpu_subject import GRADIENT_OF_PARAMETER, OF_ENGINE, CpuSubject
-from .host_rules import BYTES, optimizer_name, texts_on_optimizer
+from .host_rules import BYTES, fused_text, optimizer_name, remedy_of_loading, texts_on_optimizer
 from .symptoms import Unjudged
 
 #: From how many parameters on updates one by one count, and from how many calls in a loop on, of operators how
@@ -73,12 +73,16 @@ Answers = Iterator[CpuSymptom | Unjudged]
 
 @dataclass(frozen=True, slots=True)
 class CpuRule:
-    """A rule: its name in JSON, how screens call it, when it speaks and when not, its sentence and figure."""
+    """A rule: its name in JSON, how screens call it, when it speaks and when not, its sentence and figure.
+
+    `short` has the cause and the remedy in the few words of a row.
+    """
 
     name: str
     called: str
     condition: str
     sentence: str
+    short: str
     figure: str
     near_miss: str
     find: Callable[[CpuSubject], Answers]
@@ -91,7 +95,9 @@ def loader(subject: CpuSubject) -> Answers:
     if about_ns:
         where = subject.loading_places()
         place = f" in {where[0][-1]}" if where else ""
-        yield CpuSymptom({"place": place}, about_ns, where, 0.0, lines=subject.loading_lines())
+        remedy = remedy_of_loading()
+        words = {"place": place, "remedy": remedy, "to_do": f"{remedy[0].upper()}{remedy[1:]}"}
+        yield CpuSymptom(words, about_ns, where, 0.0, lines=subject.loading_lines())
 
 
 def updates_of(subject: CpuSubject) -> float:
@@ -121,11 +127,6 @@ def optimizer(subject: CpuSubject) -> Answers:
     words = {"parameters": round(updated), "operators": round(operators), "remedy": fused_text(called)}
     lines = subject.lines(in_update)
     yield CpuSymptom(words, subject.phase_ns(OPTIMIZER), where, operators, lines=lines)
-
-
-def fused_text(called: str | None) -> str:
-    """Return how an optimizer is fused."""
-    return f"{called}(fused=True)" if called else "fused=True, if it supports that"
 
 
 def loop(subject: CpuSubject) -> Answers:
@@ -337,8 +338,8 @@ CPU_RULES = (
         "loader",
         "waiting for data",
         condition="the program's thread is in a range or function that loads data, and runs no operator",
-        sentence="The program waits for data{place}: DataLoader(num_workers=…), or a cheaper __getitem__ or "
-        "collate_fn",
+        sentence="The program waits for data{place}: {remedy}",
+        short="{to_do}",
         figure="the account's `data loading`",
         near_miss="batches that workers have ready",
         find=loader,
@@ -349,6 +350,7 @@ CPU_RULES = (
         condition="operators of their own for each of 20 parameters or more, and none for many at once",
         sentence="The optimizer updates {parameters} parameters one after another, by {operators} operators: "
         "{remedy}",
+        short="{remedy}: it updates {parameters} parameters one by one",
         figure="the time of the optimizer's ranges",
         near_miss="fused=True or foreach=True; optimizers without fused=True",
         find=optimizer,
@@ -361,6 +363,7 @@ CPU_RULES = (
         "under 60 µs",
         sentence="`{module}` is called {calls} times by a Python loop, with operators of {lasts}: one call for "
         "the sequence (nn.LSTM for LSTMCell), or torch.compile",
+        short="Call {module} once for the sequence, not {calls} times, or torch.compile",
         figure="from the loop's first call to its last, and as large a share of backward as that is of forward",
         near_miss="few layers in a loop; long operators",
         find=loop,
@@ -372,6 +375,7 @@ CPU_RULES = (
         "operators have no node in backward",
         sentence="`{model}` is called {calls} times a step, and no backward uses one of them: use the first "
         "result, or torch.no_grad()",
+        short="Call {model} once a step, not {calls} times, or in torch.no_grad()",
         figure="the time of these calls",
         near_miss="two batches that both reach backward; a detached GAN; a teacher or evaluation in no_grad()",
         find=unused,
@@ -383,6 +387,7 @@ CPU_RULES = (
         condition="a backward computes gradients of 1.5 times as many parameters as the only optimizer updates",
         sentence="Backward computes gradients of {computed} parameters, and the optimizer updates {updated}: "
         "requires_grad_(False) for what is not trained, or torch.no_grad() around it",
+        short="requires_grad_(False) for what is not trained: {computed} gradients, {updated} updates",
         figure="their share of the parameters, of backward's time",
         near_miss="micro-batches; several optimizers; fused updates in a trace that our recorder did not write",
         find=untrained,
@@ -394,6 +399,7 @@ CPU_RULES = (
         condition="a softmax between two bmm, at most 60 operators apart, outside of backward, in each step",
         sentence="Attention is written out {count} times a step (a softmax between two products): "
         "scaled_dot_product_attention",
+        short="scaled_dot_product_attention: {count} are written out a step",
         figure="the operators between the products, and their like in backward",
         near_miss="scaled_dot_product_attention, also where PyTorch computes it by products and a softmax",
         find=attention,
@@ -402,7 +408,9 @@ CPU_RULES = (
         "fp64",
         "double precision",
         condition="half of the parameters or more are in float64, as the recorder writes",
-        sentence="{tensors} parameters are in float64: if that is not meant, float32 (model.float(), and inputs)",
+        sentence="{tensors} parameters are in float64: use float32 (model.float(), and inputs), unless float64 is "
+        "meant",
+        short="float32 instead of float64 (model.float(), and inputs): {tensors} parameters",
         figure="half of the operators' time",
         near_miss="a few parameters in float64",
         find=double,

@@ -42,6 +42,7 @@ def is_same_time(one_ns: float, other_ns: float, both_ns: float) -> bool:
 class Fix:
     """One change, and the time that it alone takes from `step_ns`: at most, and at the least of its range, ns.
 
+    `sentence` has the cause and the remedy, `short` both in the few words of a row.
     `step_ns` is what figures are a share of, as in `Fixes`; `then_ns` what is left of it after this change and
     those before it, None for a CPU and for ranks. `up_to` says that the change can save less, whatever recording
     cost, `about` that it can save less or more, and `uncertain` that it may save too little to matter.
@@ -51,6 +52,7 @@ class Fix:
 
     rule: str
     sentence: str
+    short: str
     where: tuple[Path, ...]
     count: float
     alone_ns: float

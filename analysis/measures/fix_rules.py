@@ -50,6 +50,7 @@ def row_of(rule: Rule, symptom: Found, subject: GpuSubject) -> Fix:
     return Fix(
         rule=rule.name,
         sentence=symptom.sentence,
+        short=symptom.short,
         where=concerned.where,
         lines=concerned.lines,
         count=concerned.count,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -18,8 +19,9 @@ from ..account.lines import lines_of_host
 from ..attribution.causes import Attribution
 from ..support.layers import Layers
 from ..support.small_numbers import distinct, looked_up, rows_of_each
-from ..trace import Bools, Int32s, Int64s, fitting, marked
+from ..trace import Bools, Frames, Int32s, Int64s, Ranges, fitting, marked
 from ..vocabulary import BACKWARD, SETTING_HOOKS
+from ..vocabulary.calls import plain_name
 from .gpu_subject import GpuSubject
 from .host_line import SYNCHRONIZES
 from .symptoms import Concerned, Found
@@ -148,6 +150,20 @@ class FixSubject(GpuSubject):
         middle_ns = (self.host.start_ns[calls] + self.host.end_ns[np.maximum(calls - 1, 0)]) // 2
         return bool(union(spots.start_ns, spots.end_ns).contain(middle_ns).mean() > 0.5)
 
+    def running_before(self, calls: Int64s) -> set[str]:
+        """Return the innermost functions and ranges that are open amid the pauses before some calls."""
+        middle_ns = (self.host.start_ns[calls] + self.host.end_ns[np.maximum(calls - 1, 0)]) // 2
+        thread = self.trace.launches.thread[self.host.row[calls]]
+        names = self.trace.names
+        running = _innermost(self.trace.ranges, names, thread, middle_ns)
+        frames = self.trace.frames
+        return running | (_innermost(frames, self.trace.frame_names, thread, middle_ns) if frames else set())
+
+    def host_call(self, call: int) -> str:
+        """Return the name of a call of the host, a position in its calls; "" if it is unknown."""
+        calls = self.trace.calls
+        return plain_name(calls.names, int(calls.of_launch[self.host.row[call]])) if calls and call >= 0 else ""
+
     @cached_property
     def opening_backward(self) -> Bools:
         """Mark the calls before which annotation opened a backward, which takes it some time, per call."""
@@ -160,3 +176,14 @@ class FixSubject(GpuSubject):
         starts = np.sort(ranges.start_ns[(backward & ours) | setting])
         first = np.searchsorted(starts, np.r_[self.host.start_ns[:1], self.host.end_ns[:-1]])
         return np.searchsorted(starts, self.host.start_ns) > first
+
+
+def _innermost(table: Ranges | Frames, names: Sequence[str], thread: Int32s, at_ns: Int64s) -> set[str]:
+    """Return the names of the innermost intervals that are open on some threads at some moments."""
+    running = set()
+    for (number,), rows in rows_of_each(thread):
+        of_thread = np.flatnonzero(table.thread == number)
+        innermost = Layers(table.start_ns[of_thread], table.end_ns[of_thread]).innermost(at_ns[rows])
+        opened = of_thread[innermost[innermost >= 0]]
+        running |= {names[name] for name in distinct(table.name_id[opened])}
+    return running

@@ -14,7 +14,7 @@ from ..support.units import count_text, share_text
 from ..trace import Bools
 from ..vocabulary import BACKWARD, FORWARD, PHASES
 from .gpu_peaks import Peak
-from .gpu_subject import GpuSubject
+from .gpu_subject import MOVES_MEMORY, GpuSubject
 from .gpu_time import Floats
 from .symptoms import Found, GpuChange, Time, Unjudged
 
@@ -26,6 +26,7 @@ TF32_SETTINGS = {
     "torch.backends.cudnn.allow_tf32 = True": "convolutions",
 }
 FP16 = "use fp16, torch.autocast with a GradScaler"
+SHORT_FP16 = "fp16 (torch.autocast, GradScaler)"
 #: How kernels are named that only GPUs with TF32 run, and those of the generations before.
 WITH_TF32 = re.compile(r"ampere_|hopper|sm(?:8\d|9\d|1\d\d)(?!\d)|cutlass_[89]\d|_tf32", re.IGNORECASE)
 BEFORE_TF32 = re.compile(r"volta_|turing_|sm7\d|cutlass_7\d", re.IGNORECASE)
@@ -41,9 +42,8 @@ FULL_LOAD_BYTES, ELEMENT_BYTES = 16, 2
 DOUBLE, HALF = r"[<(]double\b", 0.5
 #: Memory has room if less of it than this share would be used.
 FULL, GIB = 0.9, 1 << 30
-#: Kernels that are bound by memory, and those that a compiler or a library has fused; programs of whose products
-#: convolutions have more than this share gained nothing from compiling.
-MOVES_MEMORY = ("elementwise", "copy", "reduction", "normalization", "softmax", "index", "dropout")
+#: Kernels that a compiler or a library has fused; programs of whose products convolutions have more than this
+#: share gained nothing from compiling.
 FUSED_ALREADY, MOST_CONVOLUTION = r"^triton_|multi_tensor", 0.3
 
 
@@ -83,11 +83,19 @@ class _Fp32(NamedTuple):
         return " and ".join(f"{count_text(round(count))} {name}" for count, name in counts if count >= 0.5)
 
     @property
+    def settings(self) -> str:
+        """What allows TF32 for this work."""
+        has = {"GEMMs": self.products.any(), "convolutions": self.convolutions.any()}
+        return " and ".join(setting for setting, kinds in TF32_SETTINGS.items() if has[kinds])
+
+    @property
     def tf32(self) -> str:
         """How TF32 is allowed for this work."""
-        has = {"GEMMs": self.products.any(), "convolutions": self.convolutions.any()}
-        settings = [setting for setting, kinds in TF32_SETTINGS.items() if has[kinds]]
-        return f"{' and '.join(settings)} (TF32) or bf16"
+        return f"{self.settings} (TF32) or bf16"
+
+    def short(self, *, has_tf32: bool) -> str:
+        """Return the change and what it is of in short."""
+        return f"{self.settings}: TF32 for {self.called}" if has_tf32 else f"{SHORT_FP16} for {self.called}"
 
     def by_peaks(self, peak: Peak, kind: str) -> Found:
         """Return the symptom with the time at the peaks of the GPU."""
@@ -99,7 +107,8 @@ class _Fp32(NamedTuple):
         if kind == "tf32" and peak.flops("bf16"):
             more = self.narrower(peak, "bf16", floor * 0.5), "(bf16: up to {})"
         floor_ns = float(floor[self.work].sum()) / self.subject.steps
-        return Found(self.narrower(peak, kind, floor), sentence, self.work, {"floor_ns": floor_ns}, more)
+        short = self.short(has_tf32=kind == "tf32")
+        return Found(self.narrower(peak, kind, floor), sentence, short, self.work, {"floor_ns": floor_ns}, more)
 
     def by_names(self) -> Found | Unjudged:
         """Return the symptom with all the time of the work, if kernels' names show which GPU runs them."""
@@ -108,7 +117,8 @@ class _Fp32(NamedTuple):
         if not (has_tf32 or is_older):
             return Unjudged(f"{self.called} compute in fp32, but the peaks of the GPU are not known")
         remedy = self.tf32 if has_tf32 else f"{FP16}, or TF32 where the GPU has it"
-        return Found(dropping(self.work), self.sentence(remedy), self.work, is_like_measured=False)
+        short = self.short(has_tf32=has_tf32)
+        return Found(dropping(self.work), self.sentence(remedy), short, self.work, is_like_measured=False)
 
     def sentence(self, remedy: str) -> str:
         return f"{self.called} compute in fp32, without tensor cores: {remedy}; numbers change"
@@ -176,7 +186,8 @@ def attention(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     uncounted = "" if least_ns else " (products not counted)"
     count = count_text(round(subject.per_step(scores)))
     sentence = f"Attention writes its scores and reads them {count} times: scaled_dot_product_attention{uncounted}"
-    yield Found(change, sentence, scores, {"floor_ns": least_ns / subject.steps})
+    short = f"scaled_dot_product_attention: scores are written and read {count} times"
+    yield Found(change, sentence, short, scores, {"floor_ns": least_ns / subject.steps})
 
 
 def _least_of_attention(subject: GpuSubject, scores: Bools) -> float:
@@ -235,7 +246,8 @@ def recompute(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
         yield Unjudged(f"{symptom[0].lower()}{symptom[1:]}, but the report does not say whether memory has room")
     elif used + kept < FULL * present:
         sentence = f"{symptom}, and {used / GIB:.1f} of {present / GIB:.1f} GiB are used: fewer checkpoints"
-        yield Found(dropping(again), sentence, again)
+        short = f"Fewer checkpoints: backward computes forward again ({share} of GPU work)"
+        yield Found(dropping(again), sentence, short, again)
 
 
 def kept_bytes(subject: GpuSubject, again: Bools) -> float | None:
@@ -266,10 +278,11 @@ def alignment(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
         share = loaded * ELEMENT_BYTES / FULL_LOAD_BYTES
         count = count_text(round(subject.per_step(work)))
         sentence = (
-            f"{count} products load one or two elements at a time: make sizes multiples of 8 "
+            f"{count} GEMMs load one or two elements at a time: make sizes multiples of 8 "
             "(pad the vocabulary, heads or batch)"
         )
-        yield Found(shortening(work, share), sentence, work)
+        short = f"Make sizes multiples of 8: {count} GEMMs load one or two elements at a time"
+        yield Found(shortening(work, share), sentence, short, work)
 
 
 def _elements_loaded(name: str) -> int:
@@ -293,10 +306,9 @@ def fp64(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     least, most = (np.where(products, share, half) for share in (in_fp32, in_tf32))
     work = products | others
     count = count_text(round(subject.per_step(products)))
-    sentence = (
-        f"{count} products compute in fp64: use .float(), and TF32 where the GPU has it, unless fp64 is meant"
-    )
-    yield Found(shortening(work, most), sentence, work, least=shortening(work, least))
+    sentence = f"{count} GEMMs compute in fp64: use .float(), and TF32 where the GPU has it, unless fp64 is meant"
+    short = f"float32 instead of float64 (.float()): {count} GEMMs compute in fp64"
+    yield Found(shortening(work, most), sentence, short, work, least=shortening(work, least))
 
 
 def _share_of_fp64(peak: Peak | None, *, is_tf32: bool) -> float:
@@ -312,8 +324,11 @@ def _share_of_fp64(peak: Peak | None, *, is_tf32: bool) -> float:
 def chains(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     """Find runs of kernels between products that only move memory: a compiler makes one kernel of each run.
 
-    Kernels of a compiler's own are left, and programs of convolutions, where compiling gained nothing.
+    Kernels of a compiler's own are left, and programs of convolutions, where compiling gained nothing. A program
+    that is compiled already is left as it is.
     """
+    if subject.is_compiled:
+        return
     dropped, work = _in_chains(subject)
     convolutions = subject.of_category("convolution")
     products = subject.products
@@ -324,7 +339,8 @@ def chains(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     sentence = (
         f"{count} kernels between products only move memory: torch.compile(model) fuses memory-bound kernels"
     )
-    yield Found(dropping(dropped), sentence, work)
+    short = f"torch.compile(model) fuses {count} memory-bound kernels a step"
+    yield Found(dropping(dropped), sentence, short, work)
 
 
 def _in_chains(subject: GpuSubject) -> tuple[Bools, Bools]:

@@ -15,13 +15,16 @@ from ..kernel_names.categories import classify
 from ..readers.columns import Interner
 from ..support.small_numbers import ordered, rows_of_each
 from ..trace import KERNEL, Bools, Int32s, Int64s, Path
-from ..vocabulary import PHASES
+from ..vocabulary import BACKWARD, FORWARD, PHASES
 from .efficiency import Counts, counted_in, keys_of
 from .gpu_peaks import Peak, peak_for
 from .gpu_time import Floats, GpuTime
 from .symptoms import Concerned, Found
 
 MOST_PLACES = 20
+#: Kernels that are bound by memory, and what a compiler calls those that it makes of them.
+MOVES_MEMORY = ("elementwise", "copy", "reduction", "normalization", "softmax", "index", "dropout")
+COMPILED = r"^triton_"
 #: What ranges of attention are called, whose parts can have ranges of their own.
 ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
 
@@ -126,10 +129,10 @@ class GpuSubject:
     def _path_ids(self, node: Int32s) -> Int64s:
         number = Interner[Path]()
         nodes, code = np.unique(node, return_inverse=True)
-        ids = [number(self._below_step(self.path(node))) for node in nodes.tolist()]
+        ids = [number(self.below_step(self.path(node))) for node in nodes.tolist()]
         return np.array(ids, np.int64)[code]
 
-    def _below_step(self, path: Path) -> Path:
+    def below_step(self, path: Path) -> Path:
         """Return the part of a path below its step, whose name can have a number: `ProfilerStep#3`."""
         for depth, name in enumerate(path, 1):
             if name in self._step_names:
@@ -147,6 +150,16 @@ class GpuSubject:
             around = parent if parent >= 0 and ATTENTION.search(self.path(parent)[-1]) else node
             instance[node] = int(forest.range[around])
         return np.array([instance[node] for node in nodes.tolist()], np.int64)[np.searchsorted(nodes, self.node)]
+
+    @cached_property
+    def is_compiled(self) -> bool:
+        """Whether the model is compiled: as the run says, or by most of the time of its memory-bound kernels."""
+        if self.run.get("compile"):
+            return True
+        fused = self.matching(COMPILED) & self.kernel
+        plain = self.of_category(*MOVES_MEMORY) & ~fused
+        in_model = self.of_phase(FORWARD, BACKWARD)
+        return self.time_ns(fused & in_model) > self.time_ns(plain & in_model)
 
     def per_step(self, work: Bools) -> float:
         """Return how many of these pieces of work a step has."""
@@ -172,7 +185,7 @@ class GpuSubject:
         entries = self.counts.by_key if self.counts and not self.counts.is_stated else {}
         figures = {}
         for (path_id, phase), rows in rows_of_each(self.path_id, self.timeline.work_phase):
-            path = self._below_step(self.path(int(self.node[rows[0]])))
+            path = self.below_step(self.path(int(self.node[rows[0]])))
             key = next((key for key in keys_of(PHASES[phase], path) if key in entries), None)
             if key is not None and entries[key].paths is not None:
                 figures[path_id, phase] = entries[key].figures

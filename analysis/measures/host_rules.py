@@ -14,8 +14,8 @@ from ..account.idle import LATENCY, LAUNCHING, MODULE_LOADING
 from ..report.limits import CAUSE_FROM, IDLE_LIMITS_BELOW
 from ..support.small_numbers import distinct, rows_of_each
 from ..support.units import count_text, counted, mib_text, time_in_digits
-from ..trace import Int8s, Int64s, Path, Provenance, marked
-from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES
+from ..trace import Bools, Int8s, Int64s, Path, Provenance, marked
+from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PATH_SEPARATOR, PHASES
 from .copy_rules import COPIED_BYTES, READ_BYTES, copied_results, following_calls
 from .fix_subject import AT_ONCE_NS, FixSubject
 from .gpu_time import Floats
@@ -36,7 +36,11 @@ OPTIMIZER_NAME = re.compile(r"^Optimizer\.step#(\w+)\.step|^steps of (\w+)$|^([A
 BYTES = {"Adam": 28, "AdamW": 28, "SGD": 20, "Adagrad": 20}
 #: More reads than of a loss and a norm are of code that decides by them.
 FEW_READS = 2
-#: Where a batch is made while the GPU works on the one before.
+#: Calls that read a number to decide by it, and what to write instead.
+DECIDING, MASKS = ".item(), `if tensor`, nonzero()", "use torch.where, masks and fixed shapes"
+PINNED = "pin_memory=True and .to(device, non_blocking=True)"
+#: What functions and ranges are called in which the program collects garbage itself.
+COLLECTS = re.compile(r"\bgc\.collect\b|<built-in (?:function|method) collect\b")
 #: A pause that is in one step alone shows nothing of the others.
 FEWEST_STEPS = 2
 
@@ -69,18 +73,56 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         mean_ns = min(float(timeline.before_ns[calls].sum()) / len(paused), subject.step_ns)
         copies = subject.timeline.copied.bytes[next_work] > 0
         is_copy = subject.matching(r"memcpy Host-to-Device")[next_work] & (copies | (subject.trace.copies is None))
-        place = "the step's first copy to the GPU"
-        remedy = "make batches in DataLoader(num_workers=…)"
-        if not subject.loads_data(calls):
-            remedy = "make the batch on the GPU or in workers (device=…, or DataLoader(num_workers=…))"
+        place = "before the step's first copy to the GPU"
         if is_copy.mean() < 0.5:
-            path = subject.path(int(subject.node[next_work[0]]))
-            place = path[-1] if path else "the next launch"
-            remedy = "move host code to another thread, or run it less often"
+            place = _place_of_pause(subject, calls, next_work)
+            remedy, short = _shorter_code(subject, calls, place)
+        else:
+            remedy, short = _batch(subject, calls)
         concerned = marked(next_work, len(work.row))
         time = time_in_digits(mean_ns)
-        sentence = f"The program computes for {time} before {place}, and the GPU has nothing to do: {remedy}"
-        yield Found(change, sentence, concerned, host=HostTime(pauses=calls))
+        sentence = f"The program computes for {time} {place}, and the GPU has nothing to do: {remedy}"
+        yield Found(change, sentence, short, concerned, host=HostTime(pauses=calls))
+
+
+def remedy_of_loading() -> str:
+    """Return what to do about waiting for data."""
+    return "make batches in DataLoader(num_workers=…), or make __getitem__ faster"
+
+
+def _batch(subject: FixSubject, calls: Int64s) -> tuple[str, str]:
+    """Return what to do about batches that are made in the pauses before some calls; and the same in short."""
+    if not subject.loads_data(calls):
+        remedy = "make the batch on the GPU or in workers (device=…, or DataLoader(num_workers=…))"
+        return remedy, "Make the batch on the GPU (device=…) or in DataLoader workers"
+    remedy = remedy_of_loading()
+    return remedy, f"{remedy[0].upper()}{remedy[1:]}"
+
+
+def _place_of_pause(subject: FixSubject, calls: Int64s, following: Int64s) -> str:
+    """Return where the pauses before some calls are: `between backward and optimizer`, else `before GPT > e`.
+
+    `following` is the work that comes next, one piece for each call.
+    """
+    phase = subject.timeline.work_phase
+    previous = np.maximum(np.searchsorted(subject.work.call, calls) - 1, 0)
+    before, after = (PHASES[np.bincount(phase[rows]).argmax()] for rows in (previous, following))
+    if before != after and OTHER not in (before, after):
+        return f"between {before} and {after}"
+    path = subject.below_step(subject.path(int(subject.node[following[0]])))
+    call = subject.host_call(calls[0] - 1)
+    if path:
+        return f"before {PATH_SEPARATOR.join(path[-2:])}"
+    return f"after {call}" if call else "before the next launch"
+
+
+def _shorter_code(subject: FixSubject, calls: Int64s, place: str) -> tuple[str, str]:
+    """Return what to do about code in the pauses before some calls; and the same in short, with their place."""
+    if any(map(COLLECTS.search, subject.running_before(calls))):
+        remedy = "call gc.collect() less often, or gc.freeze() after warm-up"
+        return remedy, f"{remedy[0].upper()}{remedy[1:]} ({place})"
+    remedy = "shorten this code, or run it every N steps (logging, checks, gc.collect())"
+    return remedy, f"Python {place}: shorten it, or run it every N steps"
 
 
 def scalar_read(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -117,15 +159,18 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
     count = round(subject.per_step(work))
     times = f" {count_text(count)} times" if count > 1 else ""
     size = f"{int(np.median(copied.bytes[rows]))} bytes"
+    waits_for = f"{count_text(max(count, 1))} {'wait' if count <= 1 else 'waits'} a step for"
     if in_forward or count > FEW_READS:
-        remedy = "decide on the GPU instead (torch.where, masks, fixed shapes), which needs other code"
-        reads = ".item(), `if tensor`, nonzero()"
+        remedy = f"{MASKS}, which needs other code"
+        reads = DECIDING
+        short = f"{waits_for} {DECIDING}: use torch.where or masks"
     else:
         remedy = "read the loss every N steps"
         reads = ".item(), float(), print"
+        short = f"Read the loss every N steps: {waits_for} .item() or float()"
     inside = "forward" if in_forward else "step"
     sentence = f"Each {inside} waits{times} for {size} from the GPU ({reads}): {remedy}"
-    yield Found(change, sentence, work, host=HostTime(waits))
+    yield Found(change, sentence, short, work, host=HostTime(waits))
 
 
 def pageable_copy(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -149,11 +194,9 @@ def pageable_copy(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         )
 
     size = mib_text(float(copied.bytes[work].sum()) / subject.steps)
-    sentence = (
-        f"{size} are copied from pageable memory while the program waits: "
-        "pin_memory=True and .to(device, non_blocking=True)"
-    )
-    yield Found(change, sentence, work, host=HostTime(waits))
+    sentence = f"{size} are copied from pageable memory while the program waits: {PINNED}"
+    short = f"{PINNED} for {size} a step"
+    yield Found(change, sentence, short, work, host=HostTime(waits))
 
 
 def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -195,9 +238,16 @@ def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     moves = ""
     if least_ns and time > TIMES_LEAST * least_ns:
         moves = f" and moves {time / least_ns:.1f} times the bytes it must"
-    remedy = f"{called}(fused=True)" if called else "fused=True, if it supports that"
-    sentence = f"The optimizer launches {counted(round(launches), 'kernel')}{moves}: {remedy}"
-    yield Found(change, sentence, work, {"floor_ns": least_ns or 0.0})
+    remedy = fused_text(called)
+    kernels = counted(round(launches), "kernel")
+    sentence = f"The optimizer launches {kernels}{moves}: {remedy}"
+    short = f"{remedy}: it launches {kernels} a step"
+    yield Found(change, sentence, short, work, {"floor_ns": least_ns or 0.0})
+
+
+def fused_text(called: str | None) -> str:
+    """Return how an optimizer is fused, whose class may be unknown."""
+    return f"{called}(fused=True)" if called else "An optimizer with fused=True (AdamW, Adam, SGD)"
 
 
 def optimizer_name(texts: Iterable[str]) -> str | None:
@@ -237,21 +287,35 @@ def launching(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged
     limited = " and ".join(in_model).capitalize() if in_model else "The step"
     verb = "are" if len(in_model) > 1 else "is"
     count = count_text(round(subject.per_step(work & subject.kernel)))
-    sentence = (
-        f"{limited} {verb} limited by the CPU: {count} small kernels are launched one by one: {_graphs(subject)}"
-    )
-    yield Found(change, sentence, work, host=HostTime(np.flatnonzero(calls)))
+    kernels = f"{count} small kernels"
+    reads = _reads_inside(subject)
+    remedy, short = _graphs(subject, kernels) if reads is None else _without_reads(subject, reads)
+    sentence = f"{limited} {verb} limited by the CPU: {kernels} are launched one by one: {remedy}"
+    concerned = np.flatnonzero(calls) if reads is None else np.union1d(reads, subject.waits_behind(reads))
+    yield Found(change, sentence, short, work, host=HostTime(concerned))
 
 
-def _graphs(subject: FixSubject) -> str:
-    """Return the remedy for launches: CUDA graphs, unless the program reads inside of forward or backward."""
+def _reads_inside(subject: FixSubject) -> Bools | None:
+    """Mark the work that reads numbers inside of forward and backward, if CUDA graphs cannot contain it."""
     copied = subject.timeline.copied
-    reads = copied.to_cpu & (copied.bytes <= READ_BYTES) & subject.of_phase(FORWARD, BACKWARD)
-    count = round(subject.per_step(reads))
-    if count > FEW_READS:
-        remedy = "decide on the GPU first (torch.where, masks, fixed shapes)"
-        return f"{count_text(count)} reads inside stop CUDA graphs: {remedy}"
-    return 'torch.compile(mode="reduce-overhead"), CUDA graphs; larger batches change training'
+    reads: Bools = copied.to_cpu & (copied.bytes <= READ_BYTES) & subject.of_phase(FORWARD, BACKWARD)
+    return reads if round(subject.per_step(reads)) > FEW_READS else None
+
+
+def _without_reads(subject: FixSubject, reads: Bools) -> tuple[str, str]:
+    """Return how CUDA graphs become possible where a program reads inside of forward; and the same in short."""
+    count = count_text(round(subject.per_step(reads)))
+    remedy = f"{count} reads inside stop CUDA graphs ({DECIDING}): first {MASKS}"
+    return remedy, f"{count} waits a step for {DECIDING}: use torch.where or masks, then CUDA graphs"
+
+
+def _graphs(subject: FixSubject, kernels: str) -> tuple[str, str]:
+    """Return the remedy for launches where nothing stops CUDA graphs; and the same in short."""
+    if subject.is_compiled:
+        remedy = 'CUDA graphs (mode="reduce-overhead" where it is compiled); larger batches change training'
+        return remedy, f'CUDA graphs (mode="reduce-overhead" of what is compiled): {kernels} a step'
+    remedy = 'torch.compile(mode="reduce-overhead"), CUDA graphs; larger batches change training'
+    return remedy, f'torch.compile(mode="reduce-overhead"), CUDA graphs: {kernels} a step'
 
 
 def limited_by_launching(subject: FixSubject, factor: Floats | float) -> list[int]:

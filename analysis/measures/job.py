@@ -128,6 +128,11 @@ class Job:
         return max((rank.waiting_ns or 0.0 for rank in self.ranks), default=0.0)
 
 
+def at_start(name: str) -> str:
+    """Return how a sentence begins that begins with a rank's name: `Rank 0`, but a file's name as it is."""
+    return f"R{name[1:]}" if name.startswith("rank ") else name
+
+
 def job_of(reports: Sequence[tuple[str, Report, RankEvidence]]) -> Job | None:
     """Return the step of a job, from each rank's name, report and evidence.
 

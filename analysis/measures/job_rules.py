@@ -23,7 +23,7 @@ from ..support.units import count_text, counted, share_text, time_in_digits
 from ..trace import Bools, Int64s, Path
 from .fix_list import LEAST_SHARE, RANKS, Fix, Fixes, Silent
 from .gpu_time import Floats
-from .job import FOR_ONE, Job, RankStep, waiting_by_step
+from .job import FOR_ONE, Job, RankStep, at_start, waiting_by_step
 from .rank_evidence import ON_GPU, RankEvidence
 
 #: Ranks that have at least this share of what one has more than others are late together with it.
@@ -47,9 +47,13 @@ SAME_KERNELS = 0.98
 
 @dataclass(frozen=True, slots=True)
 class JobSymptom:
-    """A symptom of a job: what to change, where, and what of a step that saves, at the least and at most, ns."""
+    """A symptom of a job: what to change, where, and what of a step that saves, at the least and at most, ns.
+
+    `sentence` has the cause and the remedy, `short` both in the few words of a row.
+    """
 
     sentence: str
+    short: str
     low_ns: float
     high_ns: float
     count: float
@@ -169,6 +173,7 @@ def _fix(rule: JobRule, symptom: JobSymptom, step_ns: float) -> Fix:
     return Fix(
         rule=rule.name,
         sentence=symptom.sentence,
+        short=symptom.short,
         where=symptom.where,
         count=symptom.count,
         alone_ns=symptom.high_ns,
@@ -253,7 +258,7 @@ def _waits_for(subject: JobSubject, late: _LateRanks) -> tuple[str, str]:
     more = len(late.ranks) - SOME
     called = f"{called} and {counted(more, 'other rank')}" if more > 0 else called
     alone = names[late.others[0]]
-    waits = "The other ranks wait" if len(late.others) > 1 else f"{alone[0].upper()}{alone[1:]} waits"
+    waits = "The other ranks wait" if len(late.others) > 1 else f"{at_start(alone)} waits"
     return f"{waits} for {called}", called
 
 
@@ -273,13 +278,15 @@ def _pausing(subject: JobSubject, late: _LateRanks) -> JobSymptom:
             f"{waits}, whose data loading leaves its GPU idle for {lasts}: give its loader more workers, or less "
             "to do (num_workers, prefetch_factor)"
         )
+        short = f"{at_start(called)} loads data for {lasts}: more workers, or a faster __getitem__"
     else:
         sentence = (
-            f"{waits}, whose program leaves its GPU idle for {lasts}{place}: do what {called} does{place} less "
-            "often, on another thread, or on all ranks"
+            f"{waits}, whose program leaves its GPU idle for {lasts}{place}: shorten what {called} does{place}, "
+            "run it every N steps, or divide it among all ranks"
         )
+        short = f"{at_start(called)} runs Python for {lasts}{place}: shorten it, or run it every N steps"
     where = (cause.path,) if cause and cause.path else ()
-    return JobSymptom(sentence, late.saved_ns, late.saved_ns, 1.0, where, cause.lines if cause else ())
+    return JobSymptom(sentence, short, late.saved_ns, late.saved_ns, 1.0, where, cause.lines if cause else ())
 
 
 def _place(cause: Cause | None) -> str:
@@ -291,11 +298,13 @@ def _place(cause: Cause | None) -> str:
 
 def _copying(subject: JobSubject, late: _LateRanks, direction: str) -> JobSymptom:
     waits, called = _waits_for(subject, late)
+    lasts = time_in_digits(late.more_ns)
     sentence = (
-        f"{waits}, which copies {direction} for {time_in_digits(late.more_ns)} longer: let {called} copy less, or "
+        f"{waits}, which copies {direction} for {lasts} longer: let {called} copy less, or "
         "beside the step, from pinned memory"
     )
-    return JobSymptom(sentence, late.saved_ns, late.saved_ns, 1.0)
+    short = f"{at_start(called)} copies {direction} for {lasts} longer: copy less, or from pinned memory"
+    return JobSymptom(sentence, short, late.saved_ns, late.saved_ns, 1.0)
 
 
 def _computing(subject: JobSubject, late: _LateRanks) -> JobSymptom:
@@ -307,12 +316,17 @@ def _computing(subject: JobSubject, late: _LateRanks) -> JobSymptom:
             f"{waits}, whose GPU runs the same kernels {share_text(slower, 0)} longer ({lasts}): look at the "
             f"clocks, power and temperature of {called} (nvidia-smi -q -d CLOCK,PERFORMANCE)"
         )
+        short = (
+            f"{at_start(called)} runs the same kernels {share_text(slower, 0)} longer: look at its clocks and "
+            "temperature (nvidia-smi)"
+        )
     else:
         sentence = (
             f"{waits}, whose GPU computes {lasts} longer, in other kernels: divide the work evenly among ranks "
             "(batches, sequence lengths, experts)"
         )
-    return JobSymptom(sentence, late.saved_ns, late.saved_ns, 1.0)
+        short = f"{at_start(called)} computes {lasts} longer: divide batches, lengths or experts evenly"
+    return JobSymptom(sentence, short, late.saved_ns, late.saved_ns, 1.0)
 
 
 def _slower(subject: JobSubject, rank: int, other: int) -> float:
@@ -366,6 +380,7 @@ def early_reduction(subject: JobSubject) -> Iterator[JobSymptom]:
     first = subject.evidence[0]
     yield JobSymptom(
         sentence,
+        "Reduce gradients in the last micro-batch alone: no_sync() of DDP, set_requires_gradient_sync of FSDP",
         min(low_ns, most_ns),
         min(low_ns + (waited_ns + host_ns) * subject.shortened[1], most_ns),
         count,
@@ -412,8 +427,10 @@ def read_values(subject: JobSubject) -> Iterator[JobSymptom]:
     line = f" ({reads[0].lines[0].called})" if reads[0].lines else ""
     remedies = ["leave the barrier out"] if barriers else []
     remedies += ["keep values on the GPU, and reduce and read them every N steps"] if values else []
+    instead = "leave the barrier out" if barriers else "reduce and read them every N steps"
     yield JobSymptom(
         f"The program waits in each step for {' and '.join(waits)}{line}: {'; '.join(remedies)}",
+        f"The program waits for {' and '.join(waits)} a step: {instead}",
         min(low_ns, most_ns),
         min(high_ns, most_ns),
         float(values + barriers),
@@ -440,6 +457,7 @@ def unused_parameters(subject: JobSubject) -> Iterator[JobSymptom]:
     count = f" of {counted(parameters, 'parameter')}" if parameters else ""
     yield JobSymptom(
         f"DDP looks for unused ones{count} in each step, and all are used: find_unused_parameters=False",
+        "find_unused_parameters=False: all parameters are used",
         saved_ns,
         saved_ns,
         float(sums[0].mean()),

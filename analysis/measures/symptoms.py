@@ -37,10 +37,14 @@ class HostTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A symptom: the change, its sentence, and the work concerned; of a rule about the host, its time, too."""
+    """A symptom: the change, its sentence, and the work concerned; of a rule about the host, its time, too.
+
+    `sentence` has the cause and the remedy, `short` both in the few words of a row.
+    """
 
     change: Change
     sentence: str
+    short: str
     work: Bools
     evidence: Mapping[str, float] = field(default_factory=dict)
     #: The same with more of it, and what is then said, with {} for the figure: bf16 in place of TF32.

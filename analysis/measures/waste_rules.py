@@ -25,7 +25,7 @@ CHECKS = 20
 CHECK_KERNELS = r"isnan|CompareEqFunctor|compare_eq|or_kernel_cuda|func_wrapper_t<bool"
 #: What the host takes between two operators with autograd's checks switched off, at most, ns.
 UNCHECKED_NS = 30_000.0
-WAITS_FOR_ALL = r"DeviceSynchronize|EventSynchronize|CtxSynchronize"
+WAITS_FOR_ALL, OF_EVENTS = r"DeviceSynchronize|EventSynchronize|CtxSynchronize", r"EventSynchronize"
 
 
 def allocating(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -40,12 +40,14 @@ def allocating(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         is_short = calls & (timeline.before_ns <= PAUSE_NS)
         return timeline.pausing(is_short, CACHED_NS).returning(calls)
 
+    allocated, freed = count_text(round(count - frees)), count_text(round(frees))
     sentence = (
-        f"Each step allocates {count_text(round(count - frees))} times from the driver and frees "
-        f"{count_text(round(frees))} times: no torch.cuda.empty_cache() in the loop; if memory is full, "
+        f"Each step allocates {allocated} times from the driver and frees {freed} times: no "
+        "torch.cuda.empty_cache() in the loop; if memory is full, "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     )
-    yield _of_calls(subject, calls, change, sentence)
+    short = f"No torch.cuda.empty_cache() in the loop: {allocated} cudaMalloc, {freed} cudaFree a step"
+    yield _of_calls(subject, calls, change, sentence, short)
 
 
 def anomaly(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -69,7 +71,8 @@ def anomaly(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         f"Autograd checks each gradient for NaN and waits for {count} answers: "
         "no torch.autograd.set_detect_anomaly(True)"
     )
-    yield Found(change, sentence, checks)
+    short = f"No torch.autograd.set_detect_anomaly(True): it waits {count} times a step"
+    yield Found(change, sentence, short, checks)
 
 
 def device_sync(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -81,16 +84,19 @@ def device_sync(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     def change(timeline: Timeline) -> Timeline:
         return timeline.returning(calls)
 
-    count = round(int(calls.sum()) / subject.steps)
+    count = max(round(int(calls.sum()) / subject.steps), 1)
     times = f" {count_text(count)} times" if count > 1 else ""
+    is_of_events = not (calls & ~subject.calls_named(OF_EVENTS)).any()
+    function = "event.synchronize()" if is_of_events else "torch.cuda.synchronize()"
     sentence = (
-        f"Each step waits{times} for the whole GPU (torch.cuda.synchronize): "
-        "time with CUDA events, read every N steps"
+        f"Each step waits{times} for the GPU ({function}): leave that out; to measure times, record CUDA events, "
+        "and read them every N steps"
     )
-    yield _of_calls(subject, calls, change, sentence)
+    short = f"No {function} in the step ({count_text(count)} a step)"
+    yield _of_calls(subject, calls, change, sentence, short)
 
 
-def _of_calls(subject: FixSubject, calls: Bools, change: Change, sentence: str) -> Found:
+def _of_calls(subject: FixSubject, calls: Bools, change: Change, sentence: str, short: str) -> Found:
     """Return a symptom of calls that launch nothing."""
     no_work = np.zeros(len(subject.work.row), np.bool_)
-    return Found(change, sentence, no_work, host=HostTime(np.flatnonzero(calls)))
+    return Found(change, sentence, short, no_work, host=HostTime(np.flatnonzero(calls)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from ..measures.rank_evidence import RankEvidence, rank_evidence
 from ..report import Report
 from ..report.evidence import RECORDING
 from ..summary.parallel import Ranked
+from ..summary.selection import Naming
 from ..support.text import fit
 from ..support.units import UNITS_NS, digits_text, share_text
 from ..support.units import time_in_digits as time
@@ -108,9 +108,8 @@ IN_SHORT = {
     CPU: "Fix first (estimates, by counting operators: do not add them)",
     RANKS: "Fix first (estimates: do not add them)",
 }
-#: So many cells the first screen has for a change, and for its place.
-REMEDY_WIDTH, LONGEST_PLACE = 50, 18
-CLAUSE = re.compile(r"(?:,? (?:or|and) |, | \()")
+#: So many cells the first screen has for the place of a change.
+LONGEST_PLACE = 18
 
 
 def view(subject: Subject) -> Document:
@@ -213,10 +212,10 @@ def not_used(advice: Fixes) -> list[str]:
     return [NOT_USED.format(share_text(abs(error)), "longer" if error > 0 else "shorter")]
 
 
-def first(advice: Fixes | None) -> list[Table]:
+def first(advice: Fixes | None, named: Naming = tuple) -> list[Table]:
     """Return the first changes in short: what to do, what it saves, and at which line or else in which range.
 
-    Nothing where no change is known.
+    `named` names ranges as the rest of the screen does. Nothing where no change is known.
     """
     if not (advice and advice.fixes):
         return []
@@ -224,7 +223,7 @@ def first(advice: Fixes | None) -> list[Table]:
     for number, fix in enumerate(advice.fixes[:FIRST], 1):
         is_same = "(" in then(advice, number)
         saves = then(advice, number).strip("()") if is_same else in_short(advice, fix)
-        rows.append(Row((f"{number}.", remedy(fix), saves, place(fix))))
+        rows.append(Row((f"{number}.", fix.short, saves, place(fix, named))))
     kinds: dict[str, Kind] = {"number": "text", "change": "prose", "saves": "text", "where": "name"}
     columns = tuple(Column(key, "", kind) for key, kind in kinds.items())
     return [Table("first", IN_SHORT[advice.kind].format(_of_what(advice)), columns, tuple(rows), least=1)]
@@ -239,21 +238,10 @@ def _of_what(advice: Fixes) -> str:
     return f" for {at_most}{lasts} without recording" if advice.is_unrecorded else ""
 
 
-def remedy(fix: Fix) -> str:
-    """Return the change to make: the end of a rule's sentence, without its last clauses where it is too long."""
-    text = fix.sentence.rpartition(": ")[2].partition("; ")[0]
-    text = f"{text[0].upper()}{text[1:]}" if text.split("(")[0].split()[0].isalpha() else text
-    shorter = (text[: clause.start()] for clause in reversed(list(CLAUSE.finditer(text))))
-    fitting = (
-        part for part in (text, *shorter) if len(part) <= REMEDY_WIDTH and part.count("(") == part.count(")")
-    )
-    return next(fitting, text)
-
-
-def place(fix: Fix) -> str:
+def place(fix: Fix, named: Naming = tuple) -> str:
     """Return where most of what a change concerns is, in a few cells: `train.py:65`, else a range."""
     if not fix.lines:
-        inside = [name for name in (fix.where[0] if fix.where else ()) if not is_step(name.replace("*", "0"))]
+        inside = [name for name in named(fix.where[0] if fix.where else ()) if not is_step(name.replace("*", "0"))]
         places = [label(tuple(inside[-depth:])) for depth in (2, 1)]
         short = next((called for called in places if len(called) <= LONGEST_PLACE), places[-1])
         return fit(short, LONGEST_PLACE) if inside else ""
@@ -302,7 +290,7 @@ def as_object(advice: Fixes) -> dict[str, Any]:
     fixes = []
     for fix in advice.fixes:
         fields = asdict(replace(fix, lines=(), work=fix.work[:0]))
-        del fields["work"]
+        del fields["work"], fields["short"]
         fixes.append(fields | {"lines": [line.as_json(advice.steps) for line in fix.lines]})
     return {"fixes": fixes, "fix_basis": basis}
 

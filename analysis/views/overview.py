@@ -67,7 +67,8 @@ def overview(
     if by == "line" and by_line is not None:
         table = lines(by_line()[0], detail)
         return replace(headings.answer(report, [table], report.notes), verdict="")
-    report = renamed(report, naming_for(detail, report))
+    named = naming_for(detail, report)
+    report = renamed(report, named)
     if by == "kernel":
         tables = [kernels(report, detail)]
     elif by == "category":
@@ -76,7 +77,7 @@ def overview(
         tables = [range_tree(report, detail.top)]
     else:
         ranked = [phases(report), ranges_with_kernels(report, detail)] if with_kernels else [slowest(report)]
-        tables = [*account.tables(report), *first(found), *ranked]
+        tables = [*account.tables(report), *first(found, named), *ranked]
     has_kernels = any(row.kind in RANKED for row in report.kernels)
     tables = [table for table in tables if table.rows and (has_kernels or by == "range")]
     empty = NO_RANGES if by == "range" else NO_KERNELS

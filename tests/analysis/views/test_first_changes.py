@@ -1,13 +1,14 @@
-"""The first screen's list of what to change: what to do, what it saves, and where, in one line a row."""
+"""The first screen's list of what to change: what to do to what, what it saves, and where."""
 
 import re
 from functools import partial
 
 import pytest
-from nvtx_kernels.analysis import kernels, view
+from nvtx_kernels.analysis import view
 
+from nvtx_kernels.__main__ import main
 from tests.analysis.making import wasteful
-from tests.analysis.making.simulated import FP32_GEMM, US, recorded
+from tests.analysis.making.simulated import FP32_GEMM, MS, US, recorded
 from tests.analysis.measures.test_fixes import training
 
 PROGRAMS = {
@@ -31,19 +32,83 @@ def rows_of(screen):
     return [lines[begin:end] for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True)]
 
 
+#: What the first row of each says: the cause, how often a step, and what to do.
+SAYS = {
+    "to_cpu": "Do not copy 32 MiB a step to the CPU: compute on the GPU, or every N steps",
+    "from_cpu": r"Make tensors on the GPU \(device=x.device\): 4 MiB a step are made on the CPU",
+    "allocating": r"No torch.cuda.empty_cache\(\) in the loop: \d+ cudaMalloc, \d+ cudaFree a step",
+    "anomaly": r"No torch.autograd.set_detect_anomaly\(True\): it waits \d+ times a step",
+    "device_sync": r"No torch.cuda.synchronize\(\) in the step \(\d+ a step\)",
+    "compile": r"torch.compile\(model\) fuses \d+ memory-bound kernels a step",
+    "fp32": r'torch.set_float32_matmul_precision\("high"\): TF32 for \d+ GEMMs',
+    "fp64": r"float32 instead of float64 \(.float\(\)\): \d+ GEMMs compute in fp64",
+    "launching": r'torch.compile\(mode="reduce-overhead"\), CUDA graphs: \d+ small kernels a step',
+}
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_row_is_one_line_of_eighty_columns_and_names_the_line(tmp_path, capsys, monkeypatch, name):
-    monkeypatch.setenv("COLUMNS", "80")
-    assert kernels.main([str(recorded(tmp_path, PROGRAMS[name]))]) == 0
-    rows = rows_of(capsys.readouterr().out)
-    assert rows
-    assert all(len(row) == 1 and max(map(len, row)) <= 80 for row in rows)
-    assert re.search(r"train\.py:\d+$", rows[0][-1])
+def test_a_row_says_the_cause_and_the_remedy_and_names_the_line(tmp_path, capsys, monkeypatch, name, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main([str(recorded(tmp_path, PROGRAMS[name]))]) == 0
+    screen = capsys.readouterr().out
+    rows = rows_of(screen)
+    assert len(screen.splitlines()) <= 25
+    assert max(len(line) for row in rows for line in row) <= width
+    assert max(map(len, rows)) <= {60: 4, 80: 2, 140: 1}[width]
+    text = " ".join(" ".join(rows[0]).split())
+    words = re.sub(r"( about| up to)? [\d.–]+ [µm]s train\.py:\d+", "", text)
+    assert re.search(r"train\.py:\d+$", rows[0][0])
+    assert width < 140 or re.fullmatch(rf"1\. {SAYS[name]}", words)
+
+
+def pausing(machine, around=""):
+    """Run a step whose program stops the GPU between backward and optimizer."""
+    with machine.range("backward"):
+        machine.gemms(8, 200 * US)
+        machine.read()
+    with machine.range(around or "Python"):
+        machine.host(6 * MS)
+    with machine.range("optimizer"):
+        machine.work(20 * US)
+
+
+@pytest.mark.parametrize(
+    ("around", "remedy"),
+    [
+        ("", "Python between backward and optimizer: shorten it, or run it every N steps"),
+        (
+            "gc.collect",
+            "Call gc.collect() less often, or gc.freeze() after warm-up (between backward and optimizer)",
+        ),
+    ],
+)
+def test_a_pause_is_named_by_what_is_around_it(tmp_path, capsys, monkeypatch, around, remedy):
+    monkeypatch.setenv("COLUMNS", "140")
+    assert main([str(recorded(tmp_path, partial(pausing, around=around)))]) == 0
+    screen = capsys.readouterr().out
+    assert f"1. {remedy} " in screen
+    assert "another thread" not in screen
+
+
+def reading_inside(machine):
+    """Run a forward of small kernels that reads numbers to decide by them."""
+    with machine.range("forward"):
+        for _ in range(20):
+            machine.gemms(10, US)
+            machine.read()
+
+
+def test_reads_inside_of_forward_are_named_and_counted(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+    assert main([str(recorded(tmp_path, reading_inside))]) == 0
+    screen = capsys.readouterr().out
+    assert "20 waits a step for .item(), `if tensor`, nonzero(): use torch.where or masks" in screen
 
 
 def test_without_lines_a_row_names_the_range_inside_the_step(tmp_path, capsys):
-    assert kernels.main([str(recorded(tmp_path, partial(training, reads=True)))]) == 0
-    assert rows_of(capsys.readouterr().out)[0][-1].endswith(" forward")
+    assert main([str(recorded(tmp_path, partial(training, reads=True)))]) == 0
+    assert rows_of(capsys.readouterr().out)[0][0].endswith(" forward")
 
 
 def test_the_list_with_reasons_says_the_line_first(tmp_path, capsys):
