@@ -6,7 +6,8 @@ Only one of them runs at a time, so their calls are read as one thread's.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from ..support.layers import Layers
 from ..support.small_numbers import distinct, each_row, grouped_rows, looked_up, ordered, sorted_by
 from ..trace import Int32s, Int64s, Spots, Trace
 from ..vocabulary.calls import ALLOCATION, CALL_KINDS, COPY, LOADING, NO_KIND, QUERY, SYNCHRONIZATION
-from ..vocabulary.loading import loads_data
+from ..vocabulary.loading import loads_data, loads_in_workers
 from .calls_near import NearCalls
 from .intervals import Intervals, cut_at, touching, union
 
@@ -169,6 +170,27 @@ def loading_of(trace: Trace) -> Spots:
         frames = trace.frames.take(np.isin(trace.frames.name_id, loading_functions))
         parts.append(Spots(frames.start_ns, frames.end_ns, frames.thread))
     return Spots.joined(parts)
+
+
+def has_workers(trace: Trace, run: Mapping[str, Any]) -> bool | None:
+    """Return whether a program's data loaders have workers, by its longest ranges and functions, else as it says.
+
+    `run` has the settings of its `loaders`. None if neither tells.
+    """
+    times_ns = {True: 0, False: 0}
+    tables: list[tuple[Spots, Int32s, Sequence[str]]] = [(trace.ranges, trace.ranges.name_id, trace.names)]
+    if trace.frames is not None:
+        tables.append((trace.frames, trace.frames.name_id, trace.frame_names))
+    for spots, name_id, names in tables:
+        for number in distinct(name_id):
+            in_workers = loads_in_workers(names[number])
+            if in_workers is not None:
+                of_name = name_id == number
+                times_ns[in_workers] += int((spots.end_ns - spots.start_ns)[of_name].sum())
+    if any(times_ns.values()):
+        return times_ns[True] > times_ns[False]
+    settings = {loader.get("num_workers", 0) > 0 for loader in run.get("loaders") or ()}
+    return settings.pop() if len(settings) == 1 else None
 
 
 def logical_threads(attribution: Attribution) -> Mapping[int, tuple[int, ...]]:

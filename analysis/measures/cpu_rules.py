@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..account.in_turn import has_workers
 from ..report.account import LineTime
 from ..support.small_numbers import rows_of_each
 from ..trace import MODEL_FORWARD, NO_CATEGORY, Bools, Int64s, Path
@@ -95,7 +96,7 @@ def loader(subject: CpuSubject) -> Answers:
     if about_ns:
         where = subject.loading_places()
         place = f" in {where[0][-1]}" if where else ""
-        remedy = remedy_of_loading()
+        remedy = remedy_of_loading(has_workers(subject.trace, subject.run))
         words = {"place": place, "remedy": remedy, "to_do": f"{remedy[0].upper()}{remedy[1:]}"}
         yield CpuSymptom(words, about_ns, where, 0.0, lines=subject.loading_lines())
 

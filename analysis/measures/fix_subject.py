@@ -13,7 +13,7 @@ from nvtx_kernels import DOMAIN
 
 from ..account.gaps import Gaps, gaps_of
 from ..account.idle import Pieces, pieces_of
-from ..account.in_turn import loading_of
+from ..account.in_turn import has_workers, loading_of
 from ..account.intervals import union
 from ..account.lines import lines_of_host
 from ..attribution.causes import Attribution
@@ -149,6 +149,11 @@ class FixSubject(GpuSubject):
         spots = loading_of(self.trace)
         middle_ns = (self.host.start_ns[calls] + self.host.end_ns[np.maximum(calls - 1, 0)]) // 2
         return bool(union(spots.start_ns, spots.end_ns).contain(middle_ns).mean() > 0.5)
+
+    @cached_property
+    def has_workers(self) -> bool | None:
+        """Whether other processes make the program's batches; None if the report does not say."""
+        return has_workers(self.trace, self.run)
 
     def running_before(self, calls: Int64s) -> set[str]:
         """Return the innermost functions and ranges that are open amid the pauses before some calls."""

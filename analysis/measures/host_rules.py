@@ -85,8 +85,12 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         yield Found(change, sentence, short, concerned, host=HostTime(pauses=calls))
 
 
-def remedy_of_loading() -> str:
-    """Return what to do about waiting for data."""
+def remedy_of_loading(has_workers: bool | None) -> str:
+    """Return what to do about waiting for data, of a loader with workers, without, or where that is unknown."""
+    if has_workers is None:
+        return "more DataLoader workers (num_workers), or a faster __getitem__"
+    if has_workers:
+        return "more workers, or a faster __getitem__ (the DataLoader has workers)"
     return "make batches in DataLoader(num_workers=…), or make __getitem__ faster"
 
 
@@ -95,7 +99,7 @@ def _batch(subject: FixSubject, calls: Int64s) -> tuple[str, str]:
     if not subject.loads_data(calls):
         remedy = "make the batch on the GPU or in workers (device=…, or DataLoader(num_workers=…))"
         return remedy, "Make the batch on the GPU (device=…) or in DataLoader workers"
-    remedy = remedy_of_loading()
+    remedy = remedy_of_loading(subject.has_workers)
     return remedy, f"{remedy[0].upper()}{remedy[1:]}"
 
 

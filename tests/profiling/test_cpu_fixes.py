@@ -9,6 +9,7 @@ from nvtx_kernels.analysis.measures.cpu_rules import CPU_RULES
 from nvtx_kernels.analysis.measures.fix_list import CPU
 
 import nvtx_kernels as nk
+from tests.analysis.making.building import alter
 from tests.profiling.making.cpu_mistakes import HARMLESS, PROGRAMS, freezing
 
 DOCS = Path(__file__).parents[2] / "docs" / "fix_first.md"
@@ -73,3 +74,13 @@ def test_without_steps_what_must_be_counted_in_them_is_not_judged(path):
     found = nk.rank(path).fixes
     assert (found.per, found.fixes[0].rule) == ("recording", "attention")
     assert sum("the report has no steps" in reason for reason in found.unjudged) == 3
+
+
+@pytest.mark.parametrize(("workers", "advice"), [(False, "num_workers=…"), (True, "the DataLoader has workers")])
+def test_the_advice_is_for_the_loader_that_the_program_has(path, workers, advice):
+    fixes_of(path, PROGRAMS["loader"])
+    if workers:
+        new = "replace(text, '_SingleProcess', '_MultiProcessing')"
+        alter(path, f"UPDATE NVTX_EVENTS SET text = {new} WHERE text LIKE '%DataLoader%'")
+    fix = nk.rank(path).fixes.fixes[0]
+    assert (fix.rule, advice in fix.sentence) == ("loader", True)
