@@ -127,7 +127,7 @@ def optimizer(subject: CpuSubject) -> Answers:
     operators = subject.per_step(in_update)
     words = {"parameters": round(updated), "operators": round(operators), "remedy": fused_text(called)}
     lines = subject.lines(in_update)
-    yield CpuSymptom(words, subject.phase_ns(OPTIMIZER), where, operators, lines=lines)
+    yield CpuSymptom(words, subject.row_ns(OPTIMIZER), where, operators, lines=lines)
 
 
 def loop(subject: CpuSubject) -> Answers:
@@ -138,7 +138,7 @@ def loop(subject: CpuSubject) -> Answers:
     longest = max(loops, key=lambda loop: loop.wall_ns)
     forward_ns = subject.phase_ns(FORWARD)
     share = min(longest.wall_ns / forward_ns, 1.0) if forward_ns else 1.0
-    about_ns = longest.wall_ns + share * subject.phase_ns(BACKWARD)
+    about_ns = longest.wall_ns + share * subject.row_ns(BACKWARD)
     words = {"module": longest.name, "calls": round(longest.calls), "lasts": f"{longest.operator_ns / 1e3:.0f} µs"}
     where = subject.places(longest.operators)
     lines = subject.lines(longest.operators)
@@ -266,7 +266,7 @@ def untrained(subject: CpuSubject) -> Answers:
         return
     if computed >= MORE_GRADIENTS * updated and computed - updated >= FEWEST_GRADIENTS:
         words = {"computed": round(computed), "updated": round(updated)}
-        about_ns = (1 - updated / computed) * subject.phase_ns(BACKWARD)
+        about_ns = (1 - updated / computed) * subject.row_ns(BACKWARD)
         where, lines = subject.places(gradients), subject.lines(gradients)
         yield CpuSymptom(words, about_ns, where, computed - updated, lines=lines)
 
@@ -352,7 +352,7 @@ CPU_RULES = (
         sentence="The optimizer updates {parameters} parameters one after another, by {operators} operators: "
         "{remedy}",
         short="{remedy}: it updates {parameters} parameters one by one",
-        figure="the time of the optimizer's ranges",
+        figure="the account's `optimizer`",
         near_miss="fused=True or foreach=True; optimizers without fused=True",
         find=optimizer,
         needs_steps=True,

@@ -91,6 +91,12 @@ class CpuSubject:
         of_operators = self.time_ns(self.in_phase(phase))
         return max(of_ranges, of_operators)
 
+    def row_ns(self, phase: str) -> float:
+        """Return how long a phase's operators take in a step, as the account's row says."""
+        cells = self.partition.cells
+        in_phase = (cells.kind != IDLE) & (cells.phase == PHASES.index(phase))
+        return float(cells.ns[in_phase & np.isin(cells.row, self.partition.counted)].sum()) / self.steps
+
     def wall_ns(self, ranges: Int64s) -> float:
         """Return how long some ranges last in a step, together where they overlap."""
         table = self.attribution.ranges

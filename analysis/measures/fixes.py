@@ -169,21 +169,25 @@ def _spread(steps_ns: Int64s) -> float:
 class _Step(NamedTuple):
     """The step that figures are of: its time, which part of that is not replayed, and what figures are scaled by.
 
-    A single step is replayed from its first call on; the time before that stays as it is.
+    A single step is replayed from its first call on; the time before that stays as it is. Where few steps take
+    much longer than others, a step's time is a mean that no step has: replayed steps stand for `most_ns`, the time
+    of a usual step, and no change saves more.
     """
 
     ns: float
     outside_ns: float
     scale: float
+    most_ns: float
 
 
 def _step_of(subject: FixSubject, unrecorded_ns: float | None) -> _Step:
     """Return the step without recording if that is known, else the recorded one, for which replayed ones stand."""
     if unrecorded_ns:
-        return _Step(unrecorded_ns, 0.0, 1.0)
+        return _Step(unrecorded_ns, 0.0, 1.0, unrecorded_ns)
     replayed_ns = float(step_ns([subject.timeline], np.ones(1))[0])
-    outside_ns = max(subject.step_ns - replayed_ns, 0.0) if subject.steps == 1 else 0.0
-    return _Step(subject.step_ns, outside_ns, (subject.step_ns - outside_ns) / replayed_ns)
+    most_ns = min(float(np.median(subject.window.steps_ns)), subject.step_ns)
+    outside_ns = max(most_ns - replayed_ns, 0.0) if subject.steps == 1 else 0.0
+    return _Step(subject.step_ns, outside_ns, (most_ns - outside_ns) / replayed_ns, most_ns)
 
 
 def _without_annotation(subject: FixSubject) -> Timeline:
@@ -293,6 +297,7 @@ class _Weighed:
         factors = tried.values
         fits = tried.fits
         self.inside_ns = step.ns - step.outside_ns
+        self.usual_ns = step.most_ns - step.outside_ns
         starts = [left if symptom.rule.last and left is not None else base for symptom in symptoms]
         pairs = [(start, symptom.finding.change(start)) for symptom, start in zip(symptoms, starts, strict=True)]
         ranged = []
@@ -312,7 +317,7 @@ class _Weighed:
             if symptom.rule.name == "launching":
                 saved[place] = np.minimum(saved[place], launching_ns)
         share = saved / self.base_ns * (self.inside_ns / step.ns)
-        saved = np.minimum(saved * (step.scale if fits else step.ns / self.base_ns), step.ns)
+        saved = np.minimum(saved * (step.scale if fits else step.ns / self.base_ns), step.most_ns)
         more = saved[count + len(ranged) :]
         self.more_ns = more.max(axis=1, initial=0.0) if fits else more.min(axis=1, initial=np.inf)
         self.share = share[:count]
@@ -403,14 +408,14 @@ class _Weighed:
                 timeline = self.symptoms[place].finding.change(timeline)
             timelines.append(timeline)
         after = step_ns(timelines, np.concatenate([self.factor] * len(sets)))
-        inside_ns = after * (self.inside_ns / self.base_ns[self.nearest])
-        return [self.step.outside_ns + float(ns) for ns in inside_ns]
+        saved_ns = (1 - after / self.base_ns[self.nearest]) * self.usual_ns
+        return [self.step.ns - float(ns) for ns in saved_ns]
 
     def _same(self, places: Sequence[int]) -> dict[int, tuple[str, ...]]:
         """Return for each change the rules that save the same time."""
         pairs = list(combinations(places, 2))
         same: dict[int, list[str]] = {place: [] for place in places}
-        alone_ns = self.share[:, self.nearest] * self.step.ns
+        alone_ns = self.share[:, self.nearest] * self.step.ns * (self.usual_ns / self.inside_ns)
         for (a, b), ns in zip(pairs, self._replayed(pairs), strict=True):
             if is_same_time(alone_ns[a], alone_ns[b], self.step.ns - ns):
                 same[a].append(self.symptoms[b].rule.name)

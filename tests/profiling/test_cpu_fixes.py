@@ -7,6 +7,7 @@ import pytest
 import torch
 from nvtx_kernels.analysis.measures.cpu_rules import CPU_RULES
 from nvtx_kernels.analysis.measures.fix_list import CPU
+from nvtx_kernels.analysis.opened import opened
 
 import nvtx_kernels as nk
 from tests.analysis.making.building import alter
@@ -84,3 +85,10 @@ def test_the_advice_is_for_the_loader_that_the_program_has(path, workers, advice
         alter(path, f"UPDATE NVTX_EVENTS SET text = {new} WHERE text LIKE '%DataLoader%'")
     fix = nk.rank(path).fixes.fixes[0]
     assert (fix.rule, advice in fix.sentence) == ("loader", True)
+
+
+def test_a_fused_optimizer_saves_no_more_than_the_accounts_row(path):
+    fix = next(fix for fix in fixes_of(path, PROGRAMS["optimizer"]).fixes if fix.rule == "optimizer")
+    rows = [row for row in opened(path).whole.account.rows if row.counted]
+    of_optimizer_ns = sum(ns for row in rows for (kind, what), ns in row.states_ns if what == "optimizer")
+    assert 0 < fix.alone_ns <= 1.001 * of_optimizer_ns / len(rows)
