@@ -155,6 +155,7 @@ def answer(options: argparse.Namespace) -> str | bytes:
         from .views.verdict import commands
 
         fixes = lines = None
+        program = ""
         if paths[0].suffix == ".parquet":
             if options.by == "line":
                 raise UsageError(f"{paths[0]} is a summary, which has no lines: rank the report.")
@@ -164,13 +165,13 @@ def answer(options: argparse.Namespace) -> str | bytes:
             report = opened.report
             fixes = None if options.by or options.range or options.phase else opened.fixes
             lines = _by_line(opened, options)
+            program = opened.program if fixes and fixes.fixes else ""
         report = part_of(report, options.range, options.phase)
         document = overview(
             report, detail_of(options), by=options.by, found=fixes, with_kernels=options.kernels, by_line=lines
         )
         if document.verdict and paths[0].suffix != ".parquet":  # of a summary, no view can be shown
-            has_fixes = bool(fixes and fixes.fixes)
-            document = replace(document, next=commands(report, as_typed(paths[0], options), has_fixes=has_fixes))
+            document = replace(document, next=commands(report, as_typed(paths[0], options), program=program))
     return presented(document, options)
 
 

@@ -23,7 +23,7 @@ from .readers import read
 from .readers.requirements import require_work
 from .report import Report
 from .summary.totals import accounted
-from .trace import Line, Trace
+from .trace import MODULE_BODY, Line, Trace
 
 if TYPE_CHECKING:
     from .readers.stack_frames import Functions
@@ -84,6 +84,16 @@ class Opened:
     def has_lines(self) -> bool:
         """Whether the line of any kernel is known."""
         return names_kernels(self.attribution)
+
+    @property
+    def program(self) -> str:
+        """The script whose lines we traced while it was recorded: `train.py`; "" if it is unknown."""
+        lines = self.attribution.lines
+        if lines is None or self.trace.provenance.is_of_pytorch:
+            return ""
+        outermost = [source.lines[-1] for source in lines.sources if source.lines]
+        scripts = {line.file for line in outermost if line.function == MODULE_BODY and line.file.endswith(".py")}
+        return scripts.pop() if len(scripts) == 1 else ""
 
     @property
     def lines_called(self) -> dict[str, Line]:

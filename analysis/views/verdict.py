@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from ..report import Number, Path, Report
@@ -370,10 +371,10 @@ def next_view(report: Report) -> str:
     return "steps" if report.steps > 1 else "kernels"
 
 
-def commands(report: Report, target: str, *, has_fixes: bool = False) -> tuple[str, ...]:
-    """Return the commands to run next; `target` is the report's path and options."""
+def commands(report: Report, target: str, *, program: str = "") -> tuple[str, ...]:
+    """Return the commands to run next; `target` is the report's path and options, `program` a script to try in."""
     views = dict.fromkeys((next_view(report), "kernels", "fix"))
-    measured = ("try train.py",) if has_fixes else ()
+    measured = (f"try {shlex.quote(program)}",) if program else ()
     return (f"nvtx-kernels open {target}", f"view {' | '.join(views)}", *measured)
 
 

@@ -22,10 +22,10 @@ SOFTMAX = "void (anonymous namespace)::softmax_warp_forward<float, float, float,
 class Simulated:
     """A host that makes calls, and a GPU with streams."""
 
-    def __init__(self, gpu="NVIDIA H200", slower=1.0, run=None):
+    def __init__(self, gpu="NVIDIA H200", slower=1.0, run=None, script="train.py"):
         self.rows, self.now, self.ends, self.events, self.slower = Rows(gpus=[gpu]), 0, {}, {}, slower
         self.step_ends, self.last_end, self.correlation = [], 0, 0
-        self.begun, self.log = [], []
+        self.begun, self.log, self.script = [], [], script
         if run:
             self.rows.ranges.append(Range(f"nvtx-kernels.run {json.dumps(run)}", 0, None, event=MARK))
 
@@ -125,8 +125,8 @@ def traced(machine):
         machine.now,
         machine.begun,
         span,
-        lines=[("train.py", line, "train") for line in range(last)],
-        stacks=[[line] for line in range(last)],
+        lines=[*(("train.py", line, "train") for line in range(last)), (machine.script, 99, "<module>")],
+        stacks=[[line, last] for line in range(last)],
         unit=1,
     )
 

@@ -1,6 +1,7 @@
 """The first screen's list of what to change: what to do to what, what it saves, and where."""
 
 import re
+import shlex
 from functools import partial
 
 import pytest
@@ -60,6 +61,19 @@ def test_a_row_says_the_cause_and_the_remedy_and_names_the_line(tmp_path, capsys
     words = re.sub(r"( about| up to)? [\d.–]+ [µm]s train\.py:\d+", "", text)
     assert re.search(r"train\.py:\d+$", rows[0][0])
     assert width < 140 or re.fullmatch(rf"1\. {SAYS[name]}", words)
+
+
+@pytest.mark.parametrize("script", ["train.py", "my programs/fit.py"])
+def test_the_command_that_measures_names_the_program(tmp_path, capsys, script):
+    assert main([str(recorded(tmp_path, PROGRAMS["to_cpu"], script=script))]) == 0
+    assert capsys.readouterr().out.endswith(f" · try {shlex.quote(script)}\n")
+
+
+def test_no_program_is_invented(tmp_path, capsys):
+    assert main([str(recorded(tmp_path, partial(training, reads=True)))]) == 0
+    screen = capsys.readouterr().out
+    assert "Fix first" in screen
+    assert "try" not in screen.rpartition("More: ")[2]
 
 
 def pausing(machine, around=""):
