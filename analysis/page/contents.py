@@ -77,7 +77,7 @@ def _ranks(of_job: job.JobAnswer) -> dict[str, Any]:
     """Return who waits for whom in a job, and what to change in it: the sentence, list and table of its page."""
     return {
         "title": "Ranks",
-        "answer": job.sentences(of_job.job),
+        "answer": job.sentences(of_job.job) + fix.without_changes(of_job.advice),
         "names": [rank.name for rank in of_job.job.ranks],
         "fix": fix_job(of_job.job, of_job.advice),
         "tables": tables_of(Document(heading="", tables=(job.table(of_job.job),))),
@@ -112,7 +112,7 @@ def _report(opened: Opened) -> dict[str, Any]:
     counted = without_commands(Document("", (), headings.accounting_of(report), whole.notes))
     return {
         "heading": heading(report),
-        "answer": verdict(report) + fix.unsure(opened.fixes),
+        "answer": verdict(report) + fix.without_changes(opened.fixes),
         "bars": bar,
         "fix": advice,
         "sections": sections(subject),

@@ -35,11 +35,10 @@ RANGE_FROM = 0.1
 WITH_STEP, FIRST = 3, 3
 #: What takes less than this share of the step is not even called silent.
 LEAST_SILENT = 0.0005
+#: The lower end of a range is left out where it is less than this share of the upper one.
+LEAST_SHOWN = 0.005
 NOTHING = "Nothing to fix first{by}: no known change {verb} {least} or more of {whole}."
-UNSURE = (
-    "What to fix first is not sure: each known change may save less than {least} of {whole}, or less than steps "
-    "vary."
-)
+UNSURE = "No known change is sure to save {least} or more of {whole}."
 GIVE_STEP = "{}. Give its time to narrow these ranges, such as --unrecorded-step 68ms."
 RECORDED, AT_MOST = "Unrecorded, a step is shorter", "Alone, a step may be shorter"
 ONE_RANK = "Of {} ranks, the steps of one are replayed; what its collectives wait for stays as recorded."
@@ -180,12 +179,15 @@ def denominator(advice: Fixes) -> str:
 
 
 def nothing(advice: Fixes) -> str:
-    """Return the sentence for a report in which nothing matters for sure."""
+    """Return the sentence for a report in which nothing matters for sure, and what saves less."""
+    return _nothing(advice) + why_not_replayed(advice) + silent(advice)
+
+
+def _nothing(advice: Fixes) -> str:
     words = WORDS[advice.kind]
     sentence = UNSURE if is_unsure(advice) else NOTHING
     least = share_text(least_share(advice), 0)
-    text = sentence.format(by=words.by, verb=words.verb, least=least, whole=denominator(advice))
-    return text + why_not_replayed(advice) + silent(advice)
+    return sentence.format(by=words.by, verb=words.verb, least=least, whole=denominator(advice))
 
 
 def why_not_replayed(advice: Fixes) -> str:
@@ -262,9 +264,11 @@ def in_short(advice: Fixes, fix: Fix) -> str:
     return f"{bound}{time(fix.alone_ns)}"
 
 
-def unsure(advice: Fixes | None) -> str:
-    """Return the time at stake where no change is sure, to end the first answer; else ""."""
-    return f" {nothing(advice)}" if advice and is_unsure(advice) else ""
+def without_changes(advice: Fixes | None) -> str:
+    """Return that there is nothing to fix first, to end the first answer, with what may help; "" if there is."""
+    if advice is None or advice.fixes or not advice.step_ns:
+        return ""
+    return f" {_nothing(advice)}{why_not_replayed(advice)}{silent(advice) if is_unsure(advice) else ''}"
 
 
 def in_a_sentence(advice: Fixes, fix: Fix) -> str:
@@ -352,8 +356,9 @@ def silent(advice: Fixes) -> str:
         low_ns, high_ns = min(each.alone_low_ns for each in similar), max(each.alone_ns for each in similar)
         places = f" ({len(similar)} places)" if len(similar) > 1 else ""
         figure = (_between(low_ns, high_ns) if advice.kind in SAVING else "") or time(high_ns)
+        figure = f"up to {time(high_ns)}" if low_ns < LEAST_SHOWN * high_ns else figure
         tried.append(f"{called} {figure}{places}")
-    stake = "At stake" if is_unsure(advice) else "Less at stake"
+    stake = "Possible" if is_unsure(advice) else "Less at stake"
     return f" {stake}: {', '.join(tried)}." if tried else ""
 
 

@@ -18,7 +18,7 @@ from ..trace import Line
 from ..vocabulary import OTHER, PATH_SEPARATOR, is_function
 from . import account, graphs, headings, verdict
 from .fix import as_object as fixes_as_object
-from .fix import first, unsure
+from .fix import first, without_changes
 from .kernels import RANKING, ranges_with_kernels
 from .modules import slowest
 from .phases import WITHOUT_GRAPHS, phases
@@ -87,7 +87,13 @@ def overview(
     if is_short:
         most = LINES_OF_RANKS if report.ranks > 1 else LINES
         answer = replace(answer, heading=headings.in_short(report), lines=most)
-    return replace(answer, verdict="" if by else f"{verdict.verdict(report)}{unsure(found)}")
+    return replace(answer, verdict="" if by else _answer(report, found))
+
+
+def _answer(report: Report, found: Fixes | None) -> str:
+    """Return the answer in sentences, the last of which says that there is nothing to fix first; "" of nothing."""
+    answer = verdict.verdict(report)
+    return f"{answer}{without_changes(found)}" if answer else ""
 
 
 def kernels(report: Report, detail: Detail) -> Table:

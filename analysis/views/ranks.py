@@ -97,7 +97,8 @@ def ranks(
         return document
     if detail.whole:
         return replace(document, promised=partial(_as_object, document, of_job))
-    return replace(document, verdict=job_view.sentences(of_job.job), lines=LINES_OF_RANKS * is_screen)
+    answer = job_view.sentences(of_job.job) + fix_view.without_changes(of_job.advice)
+    return replace(document, verdict=answer, lines=LINES_OF_RANKS * is_screen)
 
 
 def _as_object(document: Document, of_job: JobAnswer) -> dict[str, Any]:

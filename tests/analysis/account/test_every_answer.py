@@ -22,7 +22,7 @@ from nvtx_kernels.analysis.summary.file import as_parquet, read_summary
 from nvtx_kernels.analysis.support.units import share_text, time_in_digits
 from nvtx_kernels.analysis.trace import MEMCPY, MEMSET
 from nvtx_kernels.analysis.views import headings
-from nvtx_kernels.analysis.views.fix import unsure
+from nvtx_kernels.analysis.views.fix import without_changes
 from nvtx_kernels.analysis.views.overview import overview
 from nvtx_kernels.analysis.views.registry import subject_of, viewer
 from nvtx_kernels.analysis.vocabulary import PHASES
@@ -184,7 +184,7 @@ def of_efficiency(asked):
 def of_page(asked):
     """Return the texts and numbers of a page."""
     (page,) = contents([asked.opened]).reports
-    facts = {"verdict": page["answer"].removesuffix(unsure(asked.opened.fixes))}
+    facts = {"verdict": page["answer"].removesuffix(without_changes(asked.opened.fixes))}
     if asked.opened.per_step:
         facts["steps"] = page["data"]["per"]
         gpus = page["bars"]["gpus"] if page["bars"] else []

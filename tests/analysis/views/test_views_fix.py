@@ -11,8 +11,9 @@ from nvtx_kernels.analysis.errors import AnalysisError
 from nvtx_kernels.analysis.measures.fix_list import CPU, GPU_TIME, REPLAY, Fix, Fixes, Silent
 from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page.contents import contents
-from nvtx_kernels.analysis.views.fix import first, fix_table, silent, unsure
+from nvtx_kernels.analysis.views.fix import first, fix_table, silent, without_changes
 
+from nvtx_kernels import __main__ as first_screen
 from tests.analysis.making.building import alter
 from tests.analysis.making.bundled import SHARED, unpacked
 from tests.analysis.making.simulated import FP32_GEMM, MS, TF32_GEMM, US, recorded, step_ns
@@ -73,7 +74,17 @@ def test_a_healthy_program_has_nothing_to_fix(tmp_path, capsys):
     healthy = partial(program, gemm=TF32_GEMM, pause=10 * US)
     text = shown(capsys, view, "fix", recorded(tmp_path, healthy), "--unrecorded-step", f"{step_ns(healthy)}ns")
     assert "Nothing to fix first" in text
-    assert "Fix first:" not in shown(capsys, kernels, tmp_path / "report.sqlite")
+    screen = " ".join(shown(capsys, kernels, tmp_path / "report.sqlite").split())
+    assert "Fix first" not in screen
+    assert "Nothing to fix first: no known change saves 2% or more of a step of 6" in screen
+
+
+@pytest.mark.parametrize("command", [kernels, first_screen])
+def test_the_first_screen_says_that_nothing_helps(tmp_path, capsys, command):
+    report = recorded(tmp_path, partial(program, gemm=TF32_GEMM, pause=0))
+    text = shown(capsys, command, report)
+    assert "Fix first (" not in text
+    assert "Nothing to fix first: no known change saves 2% or more of a step of 6" in " ".join(text.split())
 
 
 def launched(machine):
@@ -86,9 +97,7 @@ def launched(machine):
 def test_what_may_be_at_stake_is_said_where_no_change_is_sure(tmp_path, capsys, slower):
     """A host that took three times as long may have done so without recording, or not."""
     report = recorded(tmp_path, launched, slower=slower)
-    said = (
-        "may save less than 2% of a step of 6.35 ms, or less than steps vary. At stake: TF32 0 to 160 µs, launch"
-    )
+    said = "No known change is sure to save 2% or more of a step of 6.35 ms. Possible: TF32 up to 156 µs, launch"
     for command, words in ((view, ["fix", report]), (kernels, [report])):
         assert (said in " ".join(shown(capsys, command, *words).split())) is (slower == 3)
     assert (said in contents([opened(report)]).reports[0]["answer"]) is (slower == 3)
@@ -100,11 +109,11 @@ def test_changes_of_a_kind_that_save_too_little_are_told_together(tmp_path):
     assert said == " Less at stake: pauses of the program 10 to 40 µs (2 places), TF32 90.0 µs."
 
 
-@pytest.mark.parametrize(("fixes", "says"), [((), " At stake: TF32 "), (("a change",), " Less at stake: TF32 ")])
+@pytest.mark.parametrize(("fixes", "says"), [((), " Possible: TF32 "), (("a change",), " Less at stake: TF32 ")])
 def test_beside_a_sure_change_others_are_at_stake_less(fixes, says):
     found = Fixes(fixes=fixes, silent=(Silent("fp32", "TF32", 900_000.0, 0.0),), step_ns=10 * MS)
     assert silent(found).startswith(says)
-    assert bool(unsure(found)) is (not fixes)
+    assert bool(without_changes(found)) is (not fixes)
 
 
 def test_the_overview_begins_with_three_rows_and_json_has_all(tmp_path, capsys):
