@@ -37,7 +37,7 @@ WATCHED = (
 OTHER_WORK = "The timed steps did other work."
 OTHER_PACE = "The machine changed pace: a step took {} without recording, and {} while recorded."
 MORE_WORK = "The GPU works for {} of a recorded step, longer than the {} that a step takes without recording."
-OTHER_PAUSES = "The program paused longer in the recorded steps: batches may have been ready in warm-up."
+OTHER_PAUSES = "The time without recording is unknown: the program waits longer in recorded steps than in warm-up."
 
 
 def recording(partition: Partition, account: Account, *, unrecorded_step_ns: float | None = None) -> Recording:

@@ -28,6 +28,7 @@ from ..report import (
     Totals,
     in_tree_order,
 )
+from ..report.recording import NO_MARK
 from ..support.small_numbers import NEVER, bounds, distinct, each_row, grouped_rows, summed
 from ..support.threads import at_once
 from ..trace import KERNEL, KINDS, Int64s, marked
@@ -71,6 +72,8 @@ def accounted(
         (report,) = _added_up(everything)
         counted = replace(report, totals=of_steps.totals(), outside=())
     report = replace(everything.noted(report), account=account, recording=cost)
+    if not cost.trusted and cost.reason != NO_MARK:
+        report = replace(report, notes=(*report.notes, cost.reason))
     counted = replace(counted, account=account, recording=cost, notes=report.notes)
     return divided, replace(report, counted=counted if len(of_steps.work) < len(everything.work) else None)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..report import Number, Path, Report
 from ..report.account import COMMUNICATION, IDLE, OPERATORS, Cause, Difference, Outlying, Pause
-from ..report.recording import NO_MARK, Recording
+from ..report.recording import Recording
 from ..support.text import fit
 from ..support.units import counted, ordinal, time_in_digits
 from ..vocabulary import OTHER, PHASES, step_matcher
@@ -145,17 +145,14 @@ def _of_gpus(facts: Facts) -> Iterator[str]:
 
 
 def _unrecorded(facts: Facts) -> Iterator[str]:
-    """Yield how busy a GPU is without recording where that differs, or why this is not known."""
+    """Yield how busy a GPU is without recording where that differs."""
     cost = facts.recording
-    if cost is None:
+    if cost is None or cost.alone_busy_share is None or cost.busy_ns is None:
         return
-    if cost.alone_busy_share is not None and cost.busy_ns is not None:
-        if cost.alone_busy_share - cost.busy_ns / facts.time_ns > BUSIER:
-            at_least = "at least " if cost.is_upper_limit else ""
-            gpu = "a GPU" if len(facts.gpus) > 1 else "the GPU"
-            yield f"Without recording, {gpu} works for {at_least}{_percent(cost.alone_busy_share, 1)} of the step."
-    elif not cost.trusted and cost.reason != NO_MARK:
-        yield cost.reason
+    if cost.alone_busy_share - cost.busy_ns / facts.time_ns > BUSIER:
+        at_least = "at least " if cost.is_upper_limit else ""
+        gpu = "a GPU" if len(facts.gpus) > 1 else "the GPU"
+        yield f"Without recording, {gpu} works for {at_least}{_percent(cost.alone_busy_share, 1)} of the step."
 
 
 def _why_idle(facts: Facts, report: Report) -> Iterator[str]:
