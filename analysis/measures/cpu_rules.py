@@ -125,7 +125,12 @@ def optimizer(subject: CpuSubject) -> Answers:
     if called is not None and called not in BYTES:
         return
     operators = subject.per_step(in_update)
-    words = {"parameters": round(updated), "operators": round(operators), "remedy": fused_text(called)}
+    words = {
+        "parameters": round(updated),
+        "operators": round(operators),
+        "remedy": fused_text(called, has_place=False),
+        "short": fused_text(called),
+    }
     lines = subject.lines(in_update)
     yield CpuSymptom(words, subject.row_ns(OPTIMIZER), where, operators, lines=lines)
 
@@ -351,7 +356,7 @@ CPU_RULES = (
         condition="operators of their own for each of 20 parameters or more, and none for many at once",
         sentence="The optimizer updates {parameters} parameters one after another, by {operators} operators: "
         "{remedy}",
-        short="{remedy}: it updates {parameters} parameters one by one",
+        short="{short}: {parameters} parameters are updated one by one",
         figure="the account's `optimizer`",
         near_miss="fused=True or foreach=True; optimizers without fused=True",
         find=optimizer,

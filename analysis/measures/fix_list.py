@@ -67,6 +67,8 @@ class Fix:
     evidence: Mapping[str, float] = field(default_factory=dict)
     #: The lines of the program that make the work concerned, over the judged steps; empty if unknown.
     lines: tuple[LineTime, ...] = ()
+    #: What the run asked for that the change undoes: `full fp32`; "" if nothing.
+    undoes: str = ""
     #: The work concerned, as positions in that of the report, for a page; empty for a CPU.
     work: Int64s = field(default_factory=lambda: np.empty(0, np.int64), compare=False, repr=False)
 

@@ -61,6 +61,7 @@ def row_of(rule: Rule, symptom: Found, subject: GpuSubject) -> Fix:
         step_ns=0.0,
         up_to=rule.up_to,
         about=rule.about,
+        undoes=symptom.undoes,
         evidence={**evidence, **symptom.evidence},
     )
 

@@ -107,8 +107,15 @@ class _Fp32(NamedTuple):
         if kind == "tf32" and peak.flops("bf16"):
             more = self.narrower(peak, "bf16", floor * 0.5), "(bf16: up to {})"
         floor_ns = float(floor[self.work].sum()) / self.subject.steps
-        short = self.short(has_tf32=kind == "tf32")
-        return Found(self.narrower(peak, kind, floor), sentence, short, self.work, {"floor_ns": floor_ns}, more)
+        return Found(
+            self.narrower(peak, kind, floor),
+            sentence,
+            self.short(has_tf32=kind == "tf32"),
+            self.work,
+            {"floor_ns": floor_ns},
+            more,
+            undoes="full fp32" * asked,
+        )
 
     def by_names(self) -> Found | Unjudged:
         """Return the symptom with all the time of the work, if kernels' names show which GPU runs them."""
@@ -186,7 +193,7 @@ def attention(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     uncounted = "" if least_ns else " (products not counted)"
     count = count_text(round(subject.per_step(scores)))
     sentence = f"Attention writes its scores and reads them {count} times: scaled_dot_product_attention{uncounted}"
-    short = f"scaled_dot_product_attention: scores are written and read {count} times"
+    short = f"scaled_dot_product_attention, not {count} kernels on scores"
     yield Found(change, sentence, short, scores, {"floor_ns": least_ns / subject.steps})
 
 
@@ -339,7 +346,7 @@ def chains(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     sentence = (
         f"{count} kernels between products only move memory: torch.compile(model) fuses memory-bound kernels"
     )
-    short = f"torch.compile(model) fuses {count} memory-bound kernels a step"
+    short = f"torch.compile(model) fuses {count} memory-bound kernels"
     yield Found(dropping(dropped), sentence, short, work)
 
 

@@ -243,15 +243,18 @@ def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     if least_ns and time > TIMES_LEAST * least_ns:
         moves = f" and moves {time / least_ns:.1f} times the bytes it must"
     remedy = fused_text(called)
+    instead = fused_text(called, has_place=False)
     kernels = counted(round(launches), "kernel")
-    sentence = f"The optimizer launches {kernels}{moves}: {remedy}"
-    short = f"{remedy}: it launches {kernels} a step"
+    sentence = f"The optimizer launches {kernels}{moves}: {instead}"
+    short = f"{remedy}: {kernels} a step"
     yield Found(change, sentence, short, work, {"floor_ns": least_ns or 0.0})
 
 
-def fused_text(called: str | None) -> str:
-    """Return how an optimizer is fused, whose class may be unknown."""
-    return f"{called}(fused=True)" if called else "An optimizer with fused=True (AdamW, Adam, SGD)"
+def fused_text(called: str | None, *, has_place: bool = True) -> str:
+    """Return how an optimizer is fused, whose class may be unknown; in a sentence on it without that."""
+    if called:
+        return f"{called}(fused=True)"
+    return "fused=True in the optimizer" if has_place else "fused=True, which AdamW, Adam, SGD and Adagrad have"
 
 
 def optimizer_name(texts: Iterable[str]) -> str | None:
@@ -315,6 +318,8 @@ def _without_reads(subject: FixSubject, reads: Bools) -> tuple[str, str]:
 
 def _graphs(subject: FixSubject, kernels: str) -> tuple[str, str]:
     """Return the remedy for launches where nothing stops CUDA graphs; and the same in short."""
+    if subject.run.get("compile") == "reduce-overhead":
+        return "larger batches, which change training", f"Larger batches (they change training): {kernels} a step"
     if subject.is_compiled:
         remedy = 'CUDA graphs (mode="reduce-overhead" where it is compiled); larger batches change training'
         return remedy, f'CUDA graphs (mode="reduce-overhead" of what is compiled): {kernels} a step'

@@ -54,6 +54,8 @@ class Found:
     host: HostTime | None = None
     #: Whether the changes that were measured tell how much of its figure such a change saves.
     is_like_measured: bool = True
+    #: What the run asked for that the change undoes: `full fp32`; "" if nothing.
+    undoes: str = ""
 
     def on_gpu(self, time: GpuTime) -> GpuTime:
         """Return the GPU's time after the change of a rule that needs no host."""

@@ -18,11 +18,11 @@ from ..measures.rank_evidence import RankEvidence, rank_evidence
 from ..report import Report
 from ..report.evidence import RECORDING
 from ..summary.parallel import Ranked
-from ..summary.selection import Naming
 from ..support.text import fit
 from ..support.units import UNITS_NS, digits_text, share_text
 from ..support.units import time_in_digits as time
 from ..vocabulary import PATH_SEPARATOR, is_step
+from ..vocabulary.modules import Naming
 from . import headings
 from .job import answer_of
 from .job import table as job_table
@@ -100,6 +100,8 @@ WORDS = {
 SAVING = (REPLAY, RANKS)
 
 
+#: How screens call the change of each rule.
+CALLED = {rule.name: rule.called for rule in RULES}
 #: How the first screen heads its list; {} is what the figures are of, where that is not its step.
 IN_SHORT = {
     REPLAY: "Fix first (estimates{}: do not add them)",
@@ -219,16 +221,32 @@ def first(advice: Fixes | None, named: Naming = tuple) -> list[Table]:
 
     `named` names ranges as the rest of the screen does. Nothing where no change is known.
     """
-    if not (advice and advice.fixes):
+    listed = wanted(advice) if advice else None
+    if not (advice and listed and listed.fixes):
         return []
     rows = []
-    for number, fix in enumerate(advice.fixes[:FIRST], 1):
-        is_same = "(" in then(advice, number)
-        saves = then(advice, number).strip("()") if is_same else in_short(advice, fix)
+    for number, fix in enumerate(listed.fixes[:FIRST], 1):
+        is_same = "(" in then(listed, number)
+        saves = then(listed, number).strip("()") if is_same else in_short(listed, fix)
         rows.append(Row((f"{number}.", fix.short, saves, place(fix, named))))
     kinds: dict[str, Kind] = {"number": "text", "change": "prose", "saves": "text", "where": "name"}
     columns = tuple(Column(key, "", kind) for key, kind in kinds.items())
-    return [Table("first", IN_SHORT[advice.kind].format(_of_what(advice)), columns, tuple(rows), least=1)]
+    title = IN_SHORT[advice.kind].format(_of_what(advice))
+    return [Table("first", title, columns, tuple(rows), not_wanted(advice), least=1)]
+
+
+def wanted(advice: Fixes) -> Fixes:
+    """Return the changes that undo nothing that the run asked for."""
+    return replace(advice, fixes=tuple(fix for fix in advice.fixes if not fix.undoes))
+
+
+def not_wanted(advice: Fixes) -> str:
+    """Return a sentence on the changes that undo what the run asked for, or ""."""
+    others = [(fix, CALLED[fix.rule]) for fix in advice.fixes if fix.undoes]
+    return " ".join(
+        f"Left out: {called} ({in_short(advice, fix)}), as the run asked for {fix.undoes}."
+        for fix, called in others
+    )
 
 
 def _of_what(advice: Fixes) -> str:
@@ -266,8 +284,10 @@ def in_short(advice: Fixes, fix: Fix) -> str:
 
 def without_changes(advice: Fixes | None) -> str:
     """Return that there is nothing to fix first, to end the first answer, with what may help; "" if there is."""
-    if advice is None or advice.fixes or not advice.step_ns:
+    if advice is None or not advice.step_ns or wanted(advice).fixes:
         return ""
+    if advice.fixes:
+        return f" Nothing to fix first. {not_wanted(advice)}"
     return f" {_nothing(advice)}{why_not_replayed(advice)}{silent(advice) if is_unsure(advice) else ''}"
 
 
@@ -294,7 +314,7 @@ def as_object(advice: Fixes) -> dict[str, Any]:
     fixes = []
     for fix in advice.fixes:
         fields = asdict(replace(fix, lines=(), work=fix.work[:0]))
-        del fields["work"], fields["short"]
+        del fields["work"], fields["short"], fields["undoes"]
         fixes.append(fields | {"lines": [line.as_json(advice.steps) for line in fix.lines]})
     return {"fixes": fixes, "fix_basis": basis}
 

@@ -40,7 +40,7 @@ SAYS = {
     "allocating": r"No torch.cuda.empty_cache\(\) in the loop: \d+ cudaMalloc, \d+ cudaFree a step",
     "anomaly": r"No torch.autograd.set_detect_anomaly\(True\): it waits \d+ times a step",
     "device_sync": r"No torch.cuda.synchronize\(\) in the step \(\d+ a step\)",
-    "compile": r"torch.compile\(model\) fuses \d+ memory-bound kernels a step",
+    "compile": r"torch.compile\(model\) fuses \d+ memory-bound kernels",
     "fp32": r'torch.set_float32_matmul_precision\("high"\): TF32 for \d+ GEMMs',
     "fp64": r"float32 instead of float64 \(.float\(\)\): \d+ GEMMs compute in fp64",
     "launching": r'torch.compile\(mode="reduce-overhead"\), CUDA graphs: \d+ small kernels a step',
@@ -61,6 +61,36 @@ def test_a_row_says_the_cause_and_the_remedy_and_names_the_line(tmp_path, capsys
     words = re.sub(r"( about| up to)? [\d.–]+ [µm]s train\.py:\d+", "", text)
     assert re.search(r"train\.py:\d+$", rows[0][0])
     assert width < 140 or re.fullmatch(rf"1\. {SAYS[name]}", words)
+
+
+FULL = {"dtype": "fp32", "tf32": False}
+
+
+def chained_products(machine):
+    """Run a forward of products in fp32 and of kernels that only move memory, between backward and update."""
+    wasteful.trained(machine, in_forward=wasteful.chained, gemm=FP32_GEMM)
+
+
+@pytest.mark.parametrize(
+    ("program", "run", "left_out"),
+    [(chained_products, FULL, True), (PROGRAMS["fp32"], FULL, True), (chained_products, {}, False)],
+)
+def test_what_undoes_the_runs_choice_is_no_row(tmp_path, capsys, program, run, left_out):
+    report = recorded(tmp_path, program, run=run)
+    assert main([str(report)]) == 0
+    screen = " ".join(capsys.readouterr().out.split())
+    assert bool(re.search(r"Left out: TF32 \(.*? ms\), as the run asked for full fp32\.", screen)) is left_out
+    assert ("set_float32_matmul_precision" in screen) is not left_out
+    assert main(["view", "fix", str(report)]) == 0
+    assert "set_float32_matmul_precision" in capsys.readouterr().out
+
+
+def test_a_compiled_program_is_not_told_to_compile(tmp_path, capsys):
+    for name in ("compile", "launching"):
+        folder = tmp_path / name
+        folder.mkdir()
+        assert main([str(recorded(folder, PROGRAMS[name], run={"compile": True}))]) == 0
+        assert "torch.compile(" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("script", ["train.py", "my programs/fit.py"])
