@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import gc
+import glob
 import os
 import re
 import shlex
 import sqlite3
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
@@ -288,7 +289,23 @@ def save_trace(trace: Trace, path: Path) -> None:
 
 def as_typed(path: Path, options: argparse.Namespace) -> str:
     """Return a report and its range options as they are written on a command line."""
-    words = [str(path), *(word for name in options.domain for word in ("--domain", name))]
+    return " ".join(filter(None, (shlex.quote(str(path)), _rules_as_typed(options))))
+
+
+def all_as_typed(paths: Sequence[Path], options: argparse.Namespace) -> str:
+    """Return several reports and their range options likewise: by a pattern, if that matches these alone."""
+    names = [str(path) for path in paths]
+    begin = os.path.commonprefix(names)  # noqa: RUF071 - of characters
+    ends = [name[len(begin) :][::-1] for name in names]
+    end = os.path.commonprefix(ends)[::-1]  # noqa: RUF071
+    pattern = f"{begin}*{end}"
+    is_plain = shlex.quote(begin + end) == begin + end
+    matches_them = is_plain and sorted(glob.glob(pattern)) == sorted(names)  # noqa: PTH207 - the shell's own names
+    return " ".join(filter(None, (pattern if matches_them else shlex.join(names), _rules_as_typed(options))))
+
+
+def _rules_as_typed(options: argparse.Namespace) -> str:
+    words = [word for name in options.domain for word in ("--domain", name)]
     words += ["--operators", options.operators] if options.operators != "auto" else []
     words += ["--step", options.step] if options.step else []
     words += ["--steps-by", options.steps_by] if options.steps_by else []

@@ -15,6 +15,7 @@ from .cli import (
     add_range_rules,
     add_shape,
     add_unrecorded_step,
+    all_as_typed,
     as_typed,
     choices_of,
     detail_of,
@@ -148,6 +149,10 @@ def answer(options: argparse.Namespace) -> str | bytes:
         document = like_nsys(trace_of(paths[0]), detail_of(options))
     elif len(paths) > 1:
         document = _compared(paths, options)
+        if document.verdict and not any(path.suffix == ".parquet" for path in paths):
+            from .views.verdict import commands_of_job
+
+            document = replace(document, next=commands_of_job(all_as_typed(paths, options)))
     else:
         from .opened import scaled
         from .summary.selection import part_of

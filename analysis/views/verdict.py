@@ -375,6 +375,11 @@ def commands(report: Report, target: str, *, program: str = "") -> tuple[str, ..
     return (f"nvtx-kernels open {target}", f"view {' | '.join(views)}", *measured)
 
 
+def commands_of_job(target: str) -> tuple[str, ...]:
+    """Return the commands to run next on the reports of a job's ranks, which are `target` with their options."""
+    return f"nvtx-kernels open {target}", "view fix | communication"
+
+
 def _part(part_ns: float, total_ns: float) -> str:
     return f"{time_in_digits(part_ns)} ({_percent(part_ns, total_ns)})"
 

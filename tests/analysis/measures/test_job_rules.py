@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 from nvtx_kernels.analysis import kernels, view
 from nvtx_kernels.analysis.measures.fix_list import RANKS
+from nvtx_kernels.analysis.measures.job import at_start
 from nvtx_kernels.analysis.measures.rank_evidence import rank_evidence
 from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.summary.parallel import Ranked
@@ -163,13 +164,25 @@ def test_a_rank_that_is_slowed_by_its_recording_alone_is_not_named(tmp_path):
 def test_screens_show_the_change_with_its_figure_and_view_fix_the_reason(tmp_path):
     paths = recorded_job(tmp_path, pausing)
     status, shown, err = checks.said(kernels, *paths)
-    assert (status, err, max(map(len, shown.splitlines())) <= 80) == (0, "", True)
+    assert (status, err, max(map(len, shown.splitlines()[:-1])) <= 80) == (0, "", True)
     said = "1. Rank 0 runs Python for 5.02 ms after cudaStreamSynchronize: shorten it, or run it every N steps"
     assert set(said.split()) <= set(shown.split())
+    assert f"More: nvtx-kernels open {tmp_path}/" in shown
+    assert shown.endswith(" · view fix | communication\n")
     reasons = " ".join(checks.said(view, "fix", *paths)[1].split())
     assert "1. Rank 1 waits for rank 0, whose program leaves its GPU idle" in reasons
     assert "for 5.02 ms after cudaStreamSynchronize" in reasons
     assert "Tried: a rank that is late, reducing in each micro-batch" in reasons
+
+
+def test_a_job_in_which_nothing_helps_is_told_so(tmp_path):
+    said = "Nothing to fix first: no known change saves 2% or more of a step of "
+    assert said in " ".join(checks.said(kernels, *recorded_job(tmp_path, training))[1].split())
+
+
+@pytest.mark.parametrize(("name", "begins"), [("rank 0", "Rank 0"), ("gpu0.sqlite", "gpu0.sqlite")])
+def test_a_files_name_is_not_changed_at_the_start_of_a_sentence(name, begins):
+    assert at_start(name) == begins
 
 
 @needs_shared
