@@ -346,7 +346,7 @@ def chains(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     sentence = (
         f"{count} kernels between products only move memory: torch.compile(model) fuses memory-bound kernels"
     )
-    short = f"torch.compile(model) fuses {count} memory-bound kernels"
+    short = f"torch.compile(model): {count} memory-bound kernels"
     yield Found(dropping(dropped), sentence, short, work)
 
 

@@ -40,7 +40,7 @@ SAYS = {
     "allocating": r"No torch.cuda.empty_cache\(\) in the loop: \d+ cudaMalloc, \d+ cudaFree a step",
     "anomaly": r"No torch.autograd.set_detect_anomaly\(True\): it waits \d+ times a step",
     "device_sync": r"No torch.cuda.synchronize\(\) in the step \(\d+ a step\)",
-    "compile": r"torch.compile\(model\) fuses \d+ memory-bound kernels",
+    "compile": r"torch.compile\(model\): \d+ memory-bound kernels",
     "fp32": r'torch.set_float32_matmul_precision\("high"\): TF32 for \d+ GEMMs',
     "fp64": r"float32 instead of float64 \(.float\(\)\): \d+ GEMMs compute in fp64",
     "launching": r'torch.compile\(mode="reduce-overhead"\), CUDA graphs: \d+ small kernels a step',

@@ -52,7 +52,7 @@ def test_rows_say_what_each_takes_alone_and_then(tmp_path, capsys, monkeypatch):
 def test_all_rows_are_named_that_may_save_the_same_time():
     def fix(rule, then_ms, same_as=()):
         figures = {"alone_ns": 4 * MS, "alone_low_ns": 4 * MS, "then_ns": then_ms * MS, "step_ns": 20 * MS}
-        return Fix(rule, f"{rule}: change", (), 1, **figures, up_to=False, same_as=same_as, evidence={})
+        return Fix(rule, f"{rule}: change", rule, (), 1, **figures, up_to=False, same_as=same_as, evidence={})
 
     advice = Fixes((fix("a", 16), fix("b", 12), fix("c", 12, ("a", "b"))), step_ns=20 * MS)
     then = [row.values[2] for row in fix_table(advice, advice.fixes).rows]
