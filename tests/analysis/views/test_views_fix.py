@@ -109,7 +109,10 @@ def test_changes_of_a_kind_that_save_too_little_are_told_together(tmp_path):
     assert said == " Less at stake: pauses of the program 10 to 40 µs (2 places), TF32 90.0 µs."
 
 
-@pytest.mark.parametrize(("fixes", "says"), [((), " Possible: TF32 "), (("a change",), " Less at stake: TF32 ")])
+SURE = Fix("a", "a: change", "change", (), 1, 4 * MS, 4 * MS, 6 * MS, 10 * MS, up_to=False, evidence={})
+
+
+@pytest.mark.parametrize(("fixes", "says"), [((), " Possible: TF32 "), ((SURE,), " Less at stake: TF32 ")])
 def test_beside_a_sure_change_others_are_at_stake_less(fixes, says):
     found = Fixes(fixes=fixes, silent=(Silent("fp32", "TF32", 900_000.0, 0.0),), step_ns=10 * MS)
     assert silent(found).startswith(says)
