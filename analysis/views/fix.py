@@ -33,6 +33,8 @@ from .rows import label, require_measured
 RANGE_FROM = 0.1
 #: Rows whose step after all changes above is shown; and rows in the overview.
 WITH_STEP, FIRST = 3, 3
+#: So many rows of the overview stay, however few lines a screen has.
+LEAST_ROWS = 2
 #: What takes less than this share of the step is not even called silent.
 LEAST_SILENT = 0.0005
 #: The lower end of a range is left out where it is less than this share of the upper one.
@@ -232,7 +234,7 @@ def first(advice: Fixes | None, named: Naming = tuple) -> list[Table]:
     kinds: dict[str, Kind] = {"number": "text", "change": "prose", "saves": "text", "where": "name"}
     columns = tuple(Column(key, "", kind) for key, kind in kinds.items())
     title = IN_SHORT[advice.kind].format(_of_what(advice))
-    return [Table("first", title, columns, tuple(rows), not_wanted(advice), least=1)]
+    return [Table("first", title, columns, tuple(rows), not_wanted(advice), least=LEAST_ROWS)]
 
 
 def wanted(advice: Fixes) -> Fixes:

@@ -28,7 +28,7 @@ PROGRAMS = {
 def rows_of(screen):
     """Return the lines of each row of the list on a screen."""
     _, _, behind = screen.partition("\nFix first (")
-    lines = behind.partition("\n\n")[0].splitlines()[1:]
+    lines = re.split(r"\n\n|\nMore: ", behind)[0].splitlines()[1:]
     begins = [number for number, line in enumerate(lines) if re.match(r"\d\. ", line)]
     return [lines[begin:end] for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True)]
 
