@@ -69,6 +69,8 @@ class Fix:
     lines: tuple[LineTime, ...] = ()
     #: What the run asked for that the change undoes: `full fp32`; "" if nothing.
     undoes: str = ""
+    #: Which phase is before what is concerned: `after backward`; "" if unknown.
+    near: str = ""
     #: The work concerned, as positions in that of the report, for a page; empty for a CPU.
     work: Int64s = field(default_factory=lambda: np.empty(0, np.int64), compare=False, repr=False)
 

@@ -53,6 +53,7 @@ def row_of(rule: Rule, symptom: Found, subject: GpuSubject) -> Fix:
         short=symptom.short,
         where=concerned.where,
         lines=concerned.lines,
+        near=concerned.near,
         count=concerned.count,
         work=subject.row[symptom.work],
         alone_ns=0.0,

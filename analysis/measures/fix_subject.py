@@ -20,7 +20,7 @@ from ..attribution.causes import Attribution
 from ..support.layers import Layers
 from ..support.small_numbers import distinct, looked_up, rows_of_each
 from ..trace import Bools, Frames, Int32s, Int64s, Ranges, fitting, marked
-from ..vocabulary import BACKWARD, SETTING_HOOKS
+from ..vocabulary import BACKWARD, OTHER, PHASES, SETTING_HOOKS
 from ..vocabulary.calls import plain_name
 from .gpu_subject import GpuSubject
 from .host_line import SYNCHRONIZES
@@ -64,7 +64,16 @@ class FixSubject(GpuSubject):
         both = np.concatenate([calls, pauses])
         node = self._nodes(both, np.concatenate([self.host.start_ns[calls], middle_ns]))
         count = of_work.count or len(calls) / self.steps
-        return Concerned(self.places_of(node, ns.astype(np.float64)), lines, count)
+        return Concerned(self.places_of(node, ns.astype(np.float64)), lines, count, self._phase_before(both))
+
+    def _phase_before(self, calls: Int64s) -> str:
+        """Return after which phase's work most of some calls come: `after backward`; "" if no work has a phase."""
+        phase = self.timeline.work_phase
+        has_phase = phase != PHASES.index(OTHER)
+        latest = np.maximum.accumulate(np.where(has_phase, np.arange(len(phase)), -1))
+        before = np.append(latest, -1)[np.searchsorted(self.work.call, calls) - 1]
+        phases = phase[before[before >= 0]]
+        return f"after {PHASES[int(np.bincount(phases).argmax())]}" if len(phases) else ""
 
     def _nodes(self, calls: Int64s, at_ns: Int64s) -> Int32s:
         """Return the node of the innermost range that is open on each call's thread at a moment.

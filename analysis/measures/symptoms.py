@@ -64,11 +64,15 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Concerned:
-    """What a symptom is of: ranges and lines with the most of its time first, and how many pieces a step has."""
+    """What a symptom is of: ranges and lines with the most of its time first, and how many pieces a step has.
+
+    `near` says which phase is before most of them, as in `after backward`; "" if none is, or it is unknown.
+    """
 
     where: tuple[Path, ...]
     lines: tuple[LineTime, ...]
     count: float
+    near: str = ""
 
 
 class Unjudged(NamedTuple):

@@ -266,7 +266,7 @@ def place(fix: Fix, named: Naming = tuple) -> str:
         inside = [name for name in named(fix.where[0] if fix.where else ()) if not is_step(name.replace("*", "0"))]
         places = [label(tuple(inside[-depth:])) for depth in (2, 1)]
         short = next((called for called in places if len(called) <= LONGEST_PLACE), places[-1])
-        return fit(short, LONGEST_PLACE) if inside else ""
+        return fit(short if inside else fix.near, LONGEST_PLACE)
     at = fix.lines[0].line.at
     return at if len(at) <= LONGEST_PLACE else fit(at.rpartition("/")[2], LONGEST_PLACE)
 
@@ -316,7 +316,8 @@ def as_object(advice: Fixes) -> dict[str, Any]:
     fixes = []
     for fix in advice.fixes:
         fields = asdict(replace(fix, lines=(), work=fix.work[:0]))
-        del fields["work"], fields["short"], fields["undoes"]
+        for key in ("work", "short", "undoes", "near"):
+            del fields[key]
         fixes.append(fields | {"lines": [line.as_json(advice.steps) for line in fix.lines]})
     return {"fixes": fixes, "fix_basis": basis}
 
