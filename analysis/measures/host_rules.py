@@ -167,7 +167,7 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
     if in_forward or count > FEW_READS:
         remedy = f"{MASKS}, which needs other code"
         reads = DECIDING
-        short = f"{waits_for} {DECIDING}: use torch.where or masks"
+        short = f"{waits_for} {DECIDING}: use masks or torch.where(c, a, b)"
     else:
         remedy = "read the loss every N steps"
         reads = ".item(), float(), print"
@@ -313,7 +313,7 @@ def _without_reads(subject: FixSubject, reads: Bools) -> tuple[str, str]:
     """Return how CUDA graphs become possible where a program reads inside of forward; and the same in short."""
     count = count_text(round(subject.per_step(reads)))
     remedy = f"{count} reads inside stop CUDA graphs ({DECIDING}): first {MASKS}"
-    return remedy, f"{count} waits a step for {DECIDING}: use torch.where or masks, then CUDA graphs"
+    return remedy, f"{count} waits a step for {DECIDING}: use masks or torch.where(c, a, b), then CUDA graphs"
 
 
 def _graphs(subject: FixSubject, kernels: str) -> tuple[str, str]:

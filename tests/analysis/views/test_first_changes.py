@@ -148,7 +148,7 @@ def test_reads_inside_of_forward_are_named_and_counted(tmp_path, capsys, monkeyp
     monkeypatch.setenv("COLUMNS", "140")
     assert main([str(recorded(tmp_path, reading_inside))]) == 0
     screen = capsys.readouterr().out
-    assert "20 waits a step for .item(), `if tensor`, nonzero(): use torch.where or masks" in screen
+    assert "20 waits a step for .item(), `if tensor`, nonzero(): use masks or torch.where(c, a, b)" in screen
 
 
 def test_without_lines_a_row_names_the_range_inside_the_step(tmp_path, capsys):
