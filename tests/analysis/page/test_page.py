@@ -202,7 +202,7 @@ def test_a_page_of_a_wide_report_stays_small(tmp_path):
     [
         (["none.sqlite"], "page.html", 1, "none.sqlite does not exist"),
         (["r.sqlite"], "no/such/page.html", 2, "cannot be written"),
-        (["r.sqlite"] * 9, "page.html", 2, "at most 8 reports"),
+        ([f"r{number}.sqlite" for number in range(9)], "page.html", 2, "at most 8 reports"),
     ],
 )
 def test_what_cannot_be_made_into_a_page_is_said_in_a_sentence(tmp_path, capsys, reports, output, status, says):

@@ -239,7 +239,7 @@ HARMLESS = {
     "optimizer: Rprop has no fused": partial(updating, kind=torch.optim.Rprop, foreach=False),
     "loop: one call": partial(recurring, False),
     "loop: 12 calls": lambda: stepping(Shared(12, 64), lambda: torch.randn(8, 64)),
-    "loop: long operators": lambda: stepping(Shared(20, 256), lambda: torch.randn(512, 256)),
+    "loop: long operators": lambda: stepping(Shared(20, 256), lambda: torch.randn(2048, 256)),
     "unused: once": partial(logging, "not"),
     "unused: without gradient": partial(logging, "without gradient"),
     "unused: a teacher": partial(logging, "by a teacher"),
