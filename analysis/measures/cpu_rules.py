@@ -132,7 +132,7 @@ def optimizer(subject: CpuSubject) -> Answers:
         "short": fused_text(called),
     }
     lines = subject.lines(in_update)
-    yield CpuSymptom(words, subject.row_ns(OPTIMIZER), where, operators, lines=lines)
+    yield CpuSymptom(words, subject.phase_ns(OPTIMIZER), where, operators, lines=lines)
 
 
 def loop(subject: CpuSubject) -> Answers:
@@ -357,7 +357,7 @@ CPU_RULES = (
         sentence="The optimizer updates {parameters} parameters one after another, by {operators} operators: "
         "{remedy}",
         short="{short}: {parameters} parameters are updated one by one",
-        figure="the account's `optimizer`",
+        figure="the time of the optimizer's ranges, Python in them with it",
         near_miss="fused=True or foreach=True; optimizers without fused=True",
         find=optimizer,
         needs_steps=True,

@@ -4,6 +4,7 @@ import pytest
 
 import nvtx_kernels as nk
 from nvtx_kernels import analysis
+from tests.conftest import slice_of
 from tests.profiling.making.assembled_programs import result
 
 
@@ -28,6 +29,7 @@ def test_a_program_computes_the_same_with_lines(tmp_path, number):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(3, 100))
-def test_a_hundred_programs_compute_the_same_with_lines(tmp_path, number):
-    assert is_unchanged(number, tmp_path) > 50
+def test_a_slice_of_a_hundred_programs_computes_the_same_with_lines(tmp_path):
+    for number in slice_of(range(3, 100), 10):
+        (tmp_path / str(number)).mkdir()
+        assert is_unchanged(number, tmp_path / str(number)) > 50, number
