@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from .annotate.replacing import replaced
+from .harmless import Ignoring
 
 #: Environment variables that slow a program down, by the fact that is set if they are not 0.
 FLAGS = {
@@ -67,7 +68,7 @@ def memory_facts() -> dict[str, int]:
 def odd_sizes(models: Iterable[nn.Module]) -> dict[str, list[int]]:
     """Return the first two sizes of the weights by name, if one of them is above 8 and 8 does not divide it."""
     odd: dict[str, list[int]] = {}
-    with suppress(Exception):
+    with Ignoring():
         for model in models:
             for name, weight in model.named_parameters():
                 sizes = [int(size) for size in weight.shape[:2]]
@@ -92,7 +93,7 @@ class Loaders:
 
     def note_forward(self) -> None:
         """Look for hooks on saved tensors, where a model is called."""
-        with suppress(Exception):
+        with Ignoring():
             hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
             self.saved_tensor_hooks |= hooks is not None
 
@@ -110,7 +111,7 @@ class Loaders:
             yield
 
     def _note(self, loader: Any) -> None:
-        with suppress(Exception):
+        with Ignoring():
             facts = {
                 "num_workers": int(loader.num_workers),
                 "pin_memory": bool(loader.pin_memory),
@@ -124,7 +125,7 @@ def _known(facts: dict[str, Callable[[], Any]]) -> dict[str, Any]:
     """Return the facts that can be known, without those that are unset."""
     answers = {}
     for name, look_up in facts.items():
-        with suppress(Exception):
+        with Ignoring():
             fact = look_up()
             if fact is not None:
                 answers[name] = fact

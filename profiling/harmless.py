@@ -102,6 +102,17 @@ def forgiving(failure: str) -> Callable[[Callable[P, R]], Callable[P, R | None]]
     return decorated
 
 
+class Ignoring:
+    """Lets a failure of our own code in its block pass in silence; what is the program's goes on to it."""
+
+    def __enter__(self) -> None:
+        """Enter the block."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        """Return whether an error ends here."""
+        return isinstance(error, Exception) and not is_the_programs(error)
+
+
 def is_the_programs(error: BaseException) -> bool:
     """Return whether a signal's handler raised an error while our own code ran, or another thread sent it.
 

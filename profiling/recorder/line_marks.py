@@ -28,7 +28,6 @@ import time
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
 
@@ -36,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 from nvtx_kernels.analysis.vocabulary.lines import REASONS
 
-from ..harmless import json_text
+from ..harmless import Ignoring, json_text
 from ..lines import StepLines
 from ..lines.line_log import MOST_ROWS, NOWHERE, Line, LineLog
 from .backward import nodes_of
@@ -266,7 +265,7 @@ _DRIVES = tuple(f"{letter}:" for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 def _cells() -> dict[str, str]:
     """Return notebooks' names for the files of their cells, by those of code objects."""
-    with suppress(Exception):
+    with Ignoring():
         shell = sys.modules["IPython"].get_ipython()
         numbers = shell.compile._filename_map
         return {file: f"cell {number}" for file, number in numbers.items()}

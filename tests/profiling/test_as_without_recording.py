@@ -1,5 +1,6 @@
 """Small programs run the same recorded as plain: what they compute, print, raise, write and leave behind."""
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -50,9 +51,9 @@ def outcome(zygote, folder, text, *, recorded):
     left = json.loads(ADDRESS.sub("", state.replace(str(folder), "")))
     left["main"] = [name for name in left.get("main", ()) if not COMPILED.match(name)]
     made = {
-        name: file.read_bytes()
+        name: hashlib.sha256(file.read_bytes()).hexdigest()
         for name, file in files.items()
-        if not name.startswith("report") and file.suffix != ".pyc"
+        if not file.relative_to(folder).parts[0].startswith("report") and file.suffix != ".pyc"
     }
     return {"status": status, **printed, **left, "made": made}
 

@@ -1,5 +1,7 @@
 """Facts of a run that cost time or memory without showing: looked up without a trace, and kept in the report."""
 
+import signal
+
 import pytest
 import torch
 from nvtx_kernels.analysis import scrub
@@ -102,3 +104,30 @@ def test_a_report_of_a_gpu_has_the_memory_that_was_taken(tmp_path):
     run = analysis.read(tmp_path / "r.sqlite").provenance.run
     assert 4 << 20 < run["memory_peak_bytes"] <= run["memory_reserved_bytes"] < run["device_memory_bytes"]
     assert run["memory_retries"] == retries
+
+
+class LateError(Exception):
+    """What a program's handler of SIGALRM raises."""
+
+
+def test_what_a_handler_of_the_program_raises_while_its_settings_are_noted_reaches_it(monkeypatch):
+    def late(*_):
+        raise LateError
+
+    def hooks(_):
+        signal.raise_signal(signal.SIGALRM)
+
+    def fails(_):
+        raise RuntimeError
+
+    before = signal.signal(signal.SIGALRM, late)
+    loaders = Loaders()
+    try:
+        monkeypatch.setattr(torch._C._autograd, "_top_saved_tensors_default_hooks", hooks)
+        with pytest.raises(LateError):
+            loaders.note_forward()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    monkeypatch.setattr(torch._C._autograd, "_top_saved_tensors_default_hooks", fails)
+    loaders.note_forward()
+    assert loaders.facts == {}
