@@ -252,10 +252,11 @@ def _nodes_in(value: Any, level: int) -> Iterator[Node]:
     """Yield the nodes of the tensors in a value and in the containers in it."""
     kind = type(value)
     if issubclass(kind, torch.Tensor):
+        node: Node | None = None
         with torch._C.DisableTorchFunction(), suppress(RuntimeError):  # a view that may no longer be used
-            node: Node | None = value.grad_fn
-            if node is not None:
-                yield node
+            node = value.grad_fn
+        if node is not None:  # not in the block: what a handler raises where a generator closes is lost
+            yield node
     elif level < _MOST_LEVELS and kind not in _WITHOUT:
         for element in elements_of(value):
             yield from _nodes_in(element, level + 1)
