@@ -20,17 +20,20 @@ demo: $(INSTALLED)  ## rank a report of an H200, make a page of it, then record 
 	$(call TYPED_COMMAND,rank build/demo.sqlite --per-step --top 5)
 	@printf '\nTo type these yourself: . $(VENV)/bin/activate\n'
 
+# Where a worker is lost, the run ends and names its test; with another in its place, pytest-xdist waits for ever.
+PYTEST := $(PY) -m pytest -q -n auto --dist loadfile --max-worker-restart=0
+
 # Tests marked slow run in `make test-all`, and where CI is set.
 QUICK = $(if $(CI),,-m 'not slow')
 
 test: $(INSTALLED)  ## run the tests; without CI=1, leave out the slow ones
-	$(PY) -m pytest -q -n auto --dist loadfile $(QUICK)
+	$(PYTEST) $(QUICK)
 
 test-all:  ## run all tests
 	CI=1 $(MAKE) test
 
 coverage: $(INSTALLED)  ## run the tests and hold the floor of covered lines
-	$(PY) -m pytest -q -n auto --dist loadfile --cov --cov-report=term:skip-covered
+	$(PYTEST) --cov --cov-report=term:skip-covered
 
 check: lint types audit test-all  ## everything a change must pass
 
