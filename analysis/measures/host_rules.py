@@ -298,7 +298,9 @@ def launching(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged
     reads = _reads_inside(subject)
     remedy, short = _graphs(subject, kernels) if reads is None else _without_reads(subject, reads)
     sentence = f"{limited} {verb} limited by the CPU: {kernels} are launched one by one: {remedy}"
-    concerned = np.flatnonzero(calls) if reads is None else np.union1d(reads, subject.waits_behind(reads))
+    concerned = np.flatnonzero(calls)
+    if reads is not None:
+        concerned = np.union1d(subject.work.call[reads], subject.waits_behind(reads))
     yield Found(change, sentence, short, work, host=HostTime(concerned))
 
 

@@ -5,8 +5,14 @@ import shlex
 from contextlib import nullcontext
 from functools import partial
 
+import numpy as np
 import pytest
-from nvtx_kernels.analysis import view
+from nvtx_kernels.analysis import read, view
+from nvtx_kernels.analysis.measures.fix_subject import FixSubject
+from nvtx_kernels.analysis.measures.host_line import SYNCHRONIZES
+from nvtx_kernels.analysis.measures.host_rules import launching
+from nvtx_kernels.analysis.measures.replay import timeline_of
+from nvtx_kernels.analysis.opened import opened
 
 from nvtx_kernels.__main__ import main
 from tests.analysis.making import wasteful
@@ -159,3 +165,14 @@ def test_without_lines_a_row_names_the_range_inside_the_step(tmp_path, capsys):
 def test_the_list_with_reasons_says_the_line_first(tmp_path, capsys):
     assert view.main(["fix", str(recorded(tmp_path, PROGRAMS["to_cpu"]))]) == 0
     assert "1. train.py:60: 1 copy brings 32 MiB" in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_stops_cuda_graphs_concerns_the_reads_and_the_waits_behind_them(tmp_path):
+    partition = opened(read(recorded(tmp_path, reading_inside))).partition
+    subject = FixSubject(partition.attribution, timeline_of(partition))
+    (symptom,) = launching(subject, np.ones(1))
+    calls = symptom.host.calls
+    reads = np.isin(calls, subject.work.call[subject.timeline.copied.to_cpu])
+    assert len(calls) == 2 * 20 * subject.steps
+    assert reads.sum() == 20 * subject.steps
+    assert (subject.host.kind[calls[~reads]] == SYNCHRONIZES).all()
