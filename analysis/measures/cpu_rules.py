@@ -15,6 +15,7 @@ import numpy as np
 from ..account.in_turn import has_workers
 from ..report.account import LineTime
 from ..support.small_numbers import rows_of_each
+from ..support.text import capitalized
 from ..trace import MODEL_FORWARD, NO_CATEGORY, Bools, Int64s, Path
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER
 from .cpu_subject import GRADIENT_OF_PARAMETER, OF_ENGINE, CpuSubject
@@ -97,7 +98,7 @@ def loader(subject: CpuSubject) -> Answers:
         where = subject.loading_places()
         place = f" in {where[0][-1]}" if where else ""
         remedy = remedy_of_loading(has_workers(subject.trace, subject.run))
-        words = {"place": place, "remedy": remedy, "to_do": f"{remedy[0].upper()}{remedy[1:]}"}
+        words = {"place": place, "remedy": remedy, "to_do": capitalized(remedy)}
         yield CpuSymptom(words, about_ns, where, 0.0, lines=subject.loading_lines())
 
 

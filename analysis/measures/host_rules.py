@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..account.idle import LATENCY, LAUNCHING, MODULE_LOADING
 from ..report.limits import CAUSE_FROM, IDLE_LIMITS_BELOW
 from ..support.small_numbers import distinct, rows_of_each
+from ..support.text import capitalized
 from ..support.units import count_text, counted, mib_text, time_in_digits
 from ..trace import Bools, Int8s, Int64s, Path, Provenance, marked
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PATH_SEPARATOR, PHASES
@@ -38,6 +39,7 @@ BYTES = {"Adam": 28, "AdamW": 28, "SGD": 20, "Adagrad": 20}
 FEW_READS = 2
 #: Calls that read a number to decide by it, and what to write instead.
 DECIDING, MASKS = ".item(), `if tensor`, nonzero()", "use torch.where, masks and fixed shapes"
+MASKS_IN_SHORT = "use masks or torch.where(c, a, b)"
 PINNED = "pin_memory=True and .to(device, non_blocking=True)"
 #: What functions and ranges are called in which the program collects garbage itself.
 COLLECTS = re.compile(r"\bgc\.collect\b|<built-in (?:function|method) collect\b")
@@ -100,7 +102,7 @@ def _batch(subject: FixSubject, calls: Int64s) -> tuple[str, str]:
         remedy = "make the batch on the GPU or in workers (device=…, or DataLoader(num_workers=…))"
         return remedy, "Make the batch on the GPU (device=…) or in DataLoader workers"
     remedy = remedy_of_loading(subject.has_workers)
-    return remedy, f"{remedy[0].upper()}{remedy[1:]}"
+    return remedy, capitalized(remedy)
 
 
 def _place_of_pause(subject: FixSubject, calls: Int64s, following: Int64s) -> str:
@@ -124,7 +126,7 @@ def _shorter_code(subject: FixSubject, calls: Int64s, place: str) -> tuple[str, 
     """Return what to do about code in the pauses before some calls; and the same in short, with their place."""
     if any(map(COLLECTS.search, subject.running_before(calls))):
         remedy = "call gc.collect() less often, or gc.freeze() after warm-up"
-        return remedy, f"{remedy[0].upper()}{remedy[1:]} ({place})"
+        return remedy, f"{capitalized(remedy)} ({place})"
     remedy = "shorten this code, or run it every N steps (logging, checks, gc.collect())"
     return remedy, f"Python {place}: shorten it, or run it every N steps"
 
@@ -167,7 +169,7 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
     if in_forward or count > FEW_READS:
         remedy = f"{MASKS}, which needs other code"
         reads = DECIDING
-        short = f"{waits_for} {DECIDING}: use masks or torch.where(c, a, b)"
+        short = f"{waits_for} {DECIDING}: {MASKS_IN_SHORT}"
     else:
         remedy = "read the loss every N steps"
         reads = ".item(), float(), print"
@@ -315,7 +317,7 @@ def _without_reads(subject: FixSubject, reads: Bools) -> tuple[str, str]:
     """Return how CUDA graphs become possible where a program reads inside of forward; and the same in short."""
     count = count_text(round(subject.per_step(reads)))
     remedy = f"{count} reads inside stop CUDA graphs ({DECIDING}): first {MASKS}"
-    return remedy, f"{count} waits a step for {DECIDING}: use masks or torch.where(c, a, b), then CUDA graphs"
+    return remedy, f"{count} waits a step for {DECIDING}: {MASKS_IN_SHORT}, then CUDA graphs"
 
 
 def _graphs(subject: FixSubject, kernels: str) -> tuple[str, str]:

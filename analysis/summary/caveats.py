@@ -20,6 +20,7 @@ from ..kernel_names.arithmetic import UNKNOWN, arithmetic_of
 from ..readers.requirements import words_of
 from ..report import KernelRow, Number, RangeRow
 from ..support.small_numbers import distinct
+from ..support.text import capitalized
 from ..support.units import counted, share_text, time_text
 from ..trace import GRAPH, KERNEL, MODEL_BACKWARD, MODEL_FORWARD, START_END, Bools, Int8s, Provenance
 from ..vocabulary import BACKWARD, DECODE, FORWARD, FUSED, OTHER, PHASES, PREFILL, fused_parts, spans_layers
@@ -84,7 +85,7 @@ def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow
 
 
 def _sentence(doubt: str) -> str:
-    return f"{doubt[0].upper()}{doubt[1:]}."
+    return f"{capitalized(doubt)}."
 
 
 def _of_fusions(attribution: Attribution, kernels: Iterable[KernelRow]) -> Iterator[str]:

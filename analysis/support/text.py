@@ -24,6 +24,11 @@ def on_terminal(text: str) -> str:
     return "".join(pieces)
 
 
+def capitalized(text: str) -> str:
+    """Return a text, which is not empty, with a capital letter first; `str.capitalize` lowers all others."""
+    return f"{text[0].upper()}{text[1:]}"
+
+
 def cells(text: str) -> int:
     """Return how many terminal cells `text` takes at most: two for a wide character, one for any other."""
     return len(text) if text.isascii() else sum(map(_cells_of, text))

@@ -14,6 +14,7 @@ from ..measures.fix_list import Fixes
 from ..readers import STACKS
 from ..report import KernelRow, Number, RangeRow, Report, added, as_object
 from ..summary.selection import naming_for, renamed
+from ..support.text import capitalized
 from ..trace import Line
 from ..vocabulary import OTHER, PATH_SEPARATOR, is_function
 from . import account, graphs, headings, verdict
@@ -117,7 +118,7 @@ def kernels(report: Report, detail: Detail) -> Table:
     )
     only_phase = f" in {next(iter(phases))}" if len(phases) == 1 and OTHER not in phases else ""
     kinds = graphs.counted_kinds(report)
-    title = f"{kinds[0].upper()}{kinds[1:]}{only_phase} by total time, {{unit}} {headings.scope(report)}"
+    title = f"{capitalized(kinds)}{only_phase} by total time, {{unit}} {headings.scope(report)}"
     cut = more(ranked, detail.top, "row" if with_phase else "kernel")
     caption = f"% is of {headings.kernels(report, graphs.counted_time(report))}.{cut}"
     return Table("kernels", title, columns, tuple(lines), caption)
