@@ -21,7 +21,7 @@ from tests.profiling.making.recordings import python
 
 HERE = Path(__file__).parent / "programs"
 PROGRAMS = ("accumulation", "gan", "trainer", "compiled", "ppo")
-FIGURE = re.compile(r"[<>≈]?\d[\d,.]*(?= ?(?:%|ns\b|µs\b|ms\b|s\b|KiB\b))")
+FIGURE = re.compile(r"[<>≈]?\d[\d,.]*(?= ?(?:%|ns\b|µs\b|ms\b|s\b|[KM]iB\b))")
 UNIT = re.compile(r"# (?:ns|µs|ms|s)\b")
 VERSION = re.compile(r"(recorder|PyTorch) [\w.+]+")
 
