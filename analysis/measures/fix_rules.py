@@ -12,7 +12,7 @@ from typing import Any
 
 from .copy_rules import from_cpu, to_cpu
 from .fix_list import Fix
-from .gpu_rules import alignment, attention, chains, fp32, fp64, recompute
+from .gpu_rules import alignment, attention, chains, fp32, fp64, layouts, recompute
 from .gpu_subject import GpuSubject
 from .gpu_time import Floats
 from .host_rules import forward_read, host_pause, launching, optimizer, pageable_copy, scalar_read
@@ -97,5 +97,6 @@ RULES = (
     Rule("recompute", "checkpointing", recompute),
     Rule("alignment", "alignment", alignment),
     Rule("fp64", "double precision", fp64),
+    Rule("layouts", "channels-last", layouts, up_to=False, about=True),
     Rule("compile", "chains of small kernels", chains, up_to=False, about=True, last=True),
 )

@@ -40,6 +40,8 @@ LOADS_FEW = re.compile(r"_align(1|2)(?!\d)")
 FULL_LOAD_BYTES, ELEMENT_BYTES = 16, 2
 #: Kernels that move numbers of 8 bytes, and the share of their time that those of 4 bytes take.
 DOUBLE, HALF = r"[<(]double\b", 0.5
+#: How cuDNN calls the kernels that convert a convolution's operands between NCHW and NHWC.
+CONVERTS_LAYOUT = r"nchwToNhwc|nhwcToNchw"
 #: Memory has room if less of it than this share would be used.
 FULL, GIB = 0.9, 1 << 30
 #: Kernels that a compiler or a library has fused; programs of whose products convolutions have more than this
@@ -300,21 +302,23 @@ def _elements_loaded(name: str) -> int:
 
 
 def fp64(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
-    """Find products in double precision, whose program moves twice the bytes elsewhere, too.
+    """Find products in double precision, and other kernels on doubles, which move twice the bytes.
 
     At the least, products take their time at the peak of fp32, at the most at that of tensor cores.
     """
     products = subject.products & subject.named(lambda name: arithmetic_of(name) == "fp64")
-    if not products.any():
-        return
     others = subject.matching(DOUBLE) & ~subject.products & subject.kernel
+    work = products | others
+    if not work.any():
+        return
     half = np.where(others, HALF, 1.0)
     in_fp32, in_tf32 = (_share_of_fp64(subject.peak, is_tf32=is_tf32) for is_tf32 in (False, True))
     least, most = (np.where(products, share, half) for share in (in_fp32, in_tf32))
-    work = products | others
-    count = count_text(round(subject.per_step(products)))
-    sentence = f"{count} GEMMs compute in fp64: use .float(), and TF32 where the GPU has it, unless fp64 is meant"
-    short = f"float32 instead of float64 (.float()): {count} GEMMs compute in fp64"
+    kernels = (products, "GEMMs") if products.any() else (others, "kernels")
+    what = f"{count_text(round(subject.per_step(kernels[0])))} {kernels[1]} compute in fp64"
+    with_tf32 = ", and TF32 where the GPU has it" if products.any() else ""
+    sentence = f"{what}: use .float(){with_tf32}, unless fp64 is meant"
+    short = f"float32 instead of float64 (.float()): {what}"
     yield Found(shortening(work, most), sentence, short, work, least=shortening(work, least))
 
 
@@ -326,6 +330,25 @@ def _share_of_fp64(peak: Peak | None, *, is_tf32: bool) -> float:
     double = peak.flops("fp64") if peak else None
     narrower = peak.flops((is_tf32 and peak.narrower) or "fp32") if peak else None
     return min(double / narrower, 1.0) if double and narrower else float(not is_tf32)
+
+
+def layouts(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find the kernels by which cuDNN converts between NCHW and NHWC, which its tensor cores need.
+
+    Models in channels-last have none, and other kernels of theirs get faster, too: the gain can be more. The
+    format is for images alone: https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
+    """
+    work = subject.matching(CONVERTS_LAYOUT) & subject.kernel
+    classes = {name for model in subject.trace.provenance.models.values() for name in model.values()}
+    is_of_images = "Conv2d" in classes or not classes & {"Conv1d", "Conv3d"}
+    if is_of_images and work.any():
+        count = count_text(round(subject.per_step(work)))
+        sentence = (
+            f"{count} kernels convert between NCHW and NHWC for convolutions: "
+            "model and images to memory_format=torch.channels_last"
+        )
+        short = f"memory_format=torch.channels_last for model and images: {count} layout conversions"
+        yield Found(dropping(work), sentence, short, work)
 
 
 def chains(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:

@@ -12,6 +12,7 @@ ROOM = {"memory_peak_bytes": 4 << 30, "device_memory_bytes": 80 << 30}
 ISNAN = "void at::native::vectorized_elementwise_kernel<4, at::native::isnan_kernel_impl>(int)"
 BF16_ALIGNED = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_nn_align{}>(T1::Params)"
 DOUBLE_GEMM = "void cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1"
+TO_NHWC = "void cudnn::engines_precompiled::nchwToNhwcKernel<__nv_bfloat16, __nv_bfloat16, float, false, true>(T1)"
 DOUBLE_ADD = "void at::native::vectorized_elementwise_kernel<2, at::native::CUDAFunctor_add<double>>(int)"
 FORWARD_AT, BACKWARD_AT, UPDATE_AT = 10, 30, 50
 
@@ -97,6 +98,13 @@ def chained(machine, *, length=6, count=10, lasts=100 * US, name=ELEMENTWISE):
         for _ in range(length):
             machine.work(lasts, name)
         machine.work(200 * US, TF32_GEMM)
+
+
+def converting(machine, *, count=20, lasts=100 * US):
+    """Convert images to another layout, at line 20."""
+    machine.at(20)
+    for _ in range(count):
+        machine.work(lasts, TO_NHWC)
 
 
 def computing_again(machine, *, products=10, lasts=200 * US):

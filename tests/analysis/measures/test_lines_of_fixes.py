@@ -43,6 +43,7 @@ LINES = {
     "anomaly": (partial(wasteful.trained, in_backward=wasteful.checked, lasts=20 * US), [40], "step > backward"),
     "device_sync": (partial(wasteful.trained, in_backward=wasteful.synchronizing), [40], "step > backward"),
     "compile": (partial(wasteful.trained, in_forward=wasteful.chained), [20], "step > forward"),
+    "layouts": (partial(wasteful.trained, in_forward=wasteful.converting), [20], "step > forward"),
     "fp64": (partial(wasteful.trained, gemm=wasteful.DOUBLE_GEMM), [30, 10], "step > backward"),
 }
 

@@ -3,15 +3,20 @@
 Each has a neighbour in which the same rule speaks, here or in test_fixes.py, so that silence means something.
 """
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
+from nvtx_kernels.analysis.account import partition
+from nvtx_kernels.analysis.attribution.causes import Rules, attribute
 from nvtx_kernels.analysis.measures.fix_list import REPLAY
 from nvtx_kernels.analysis.measures.fix_rules import RULES
+from nvtx_kernels.analysis.measures.fixes import fixes_of
+from nvtx_kernels.analysis.readers import read
 
 from tests.analysis.making import wasteful
 from tests.analysis.making.building import Work
-from tests.analysis.making.simulated import ELEMENTWISE, MS, TF32_GEMM, US, step_ns
+from tests.analysis.making.simulated import ELEMENTWISE, MS, TF32_GEMM, US, recorded, step_ns
 from tests.analysis.making.wasteful import ROOM, trained
 from tests.analysis.measures.test_fixes import found, one_range, rule, training, updated
 
@@ -154,7 +159,8 @@ SILENT = {
     "alignment: 8 elements at a time": ("alignment", partial(training, gemm=ALIGNED.format(8))),
     "alignment: without tensor cores": ("alignment", training),
     "fp64: fp32": ("fp64", training),
-    "fp64: alone elsewhere": ("fp64", partial(training, gemm=TF32_GEMM, lasts=100 * US)),
+    "fp64: TF32": ("fp64", partial(training, gemm=TF32_GEMM, lasts=100 * US)),
+    "layouts: convolutions in channels-last": ("layouts", partial(training, gemm=CONVOLUTION.format("f16f16"))),
     "to_cpu: 64 bytes": ("to_cpu", partial(trained, after=partial(wasteful.computing_on_cpu, size=64))),
     "to_cpu: every other step": ("to_cpu", partial(trained, after=partial(wasteful.computing_on_cpu, every=2))),
     "to_cpu: of a few microseconds": (
@@ -201,6 +207,11 @@ SPEAKS = {
     "alignment: one element at a time": ("alignment", partial(training, gemm=ALIGNED.format(1))),
     "alignment: two elements at a time": ("alignment", partial(training, gemm=ALIGNED.format(2))),
     "fp64": ("fp64", partial(training, gemm=DOUBLE_GEMM)),
+    "fp64: no product": (
+        "fp64",
+        partial(wasteful.in_double, gemm=TF32_GEMM, lasts=40 * US),
+    ),
+    "layouts": ("layouts", partial(trained, in_forward=wasteful.converting)),
     "to_cpu": ("to_cpu", partial(trained, after=wasteful.computing_on_cpu)),
     "from_cpu": ("from_cpu", partial(trained, in_forward=wasteful.made_on_cpu)),
     "allocating": ("allocating", partial(trained, after=wasteful.allocating)),
@@ -255,6 +266,16 @@ def test_what_saves_little_of_a_step_or_less_than_steps_differ_is_silent(tmp_pat
     assert rule(found(tmp_path, uneven, unrecorded_step_ns=None), "fp32") is None
 
 
+@pytest.mark.parametrize(
+    ("classes", "is_told"),
+    [({"conv": "Conv1d"}, False), ({"conv": "Conv3d"}, False), ({"conv": "Conv2d", "to": "Conv1d"}, True)],
+)
+def test_channels_last_is_for_images(tmp_path, classes, is_told):
+    trace = read(recorded(tmp_path, partial(trained, in_forward=wasteful.converting)))
+    trace = replace(trace, provenance=replace(trace.provenance, models={"Net": classes}))
+    assert (rule(fixes_of(partition(attribute(trace, Rules()))), "layouts") is not None) == is_told
+
+
 def test_full_fp32_that_was_asked_for_is_called_so(tmp_path):
     program = partial(training, reads=True)
     asked = rule(found(tmp_path, program, run={"dtype": "fp32", "tf32": False}), "fp32")
@@ -276,5 +297,5 @@ def test_a_read_that_decides_in_forward_needs_other_code(tmp_path):
 def test_what_measured_as_nothing_is_never_suggested(tmp_path):
     for _, program, *_ in (*SPEAKS.values(), *SILENT.values()):
         text = " ".join(fix.sentence for fix in found(tmp_path, program).fixes).lower()
-        assert not any(word in text for word in ("foreach", "channels_last", "clip"))
+        assert not any(word in text for word in ("foreach", "clip"))
         assert "larger batches" not in text or "larger batches change training" in text

@@ -31,6 +31,7 @@ CHANGES = {
         partial(trained, gemm=wasteful.BF16_ALIGNED.format(1)),
         partial(trained, gemm=wasteful.BF16_ALIGNED.format(8), lasts=25 * US),
     ),
+    "layouts": (partial(trained, in_forward=wasteful.converting), trained),
     "recompute": (partial(trained, in_backward=wasteful.computing_again), trained),
     "fp64": (
         wasteful.in_double,

@@ -28,6 +28,7 @@ PROGRAMS = {
     "compile": partial(wasteful.trained, in_forward=wasteful.chained),
     "fp32": partial(wasteful.trained, gemm=FP32_GEMM),
     "fp64": partial(wasteful.trained, gemm=wasteful.DOUBLE_GEMM),
+    "layouts": partial(wasteful.trained, in_forward=wasteful.converting),
     "launching": partial(wasteful.trained, lasts=US, gemms=300),
 }
 
@@ -50,6 +51,7 @@ SAYS = {
     "compile": r"torch.compile\(model\): \d+ memory-bound kernels",
     "fp32": r'torch.set_float32_matmul_precision\("high"\): TF32 for \d+ GEMMs',
     "fp64": r"float32 instead of float64 \(.float\(\)\): \d+ GEMMs compute in fp64",
+    "layouts": r"memory_format=torch.channels_last for model and images: \d+ layout conversions",
     "launching": r'torch.compile\(mode="reduce-overhead"\), CUDA graphs: \d+ small kernels a step',
 }
 
