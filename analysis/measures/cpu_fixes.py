@@ -55,6 +55,7 @@ def _fix(rule: CpuRule, symptom: CpuSymptom, step_ns: float) -> Fix:
         sentence=rule.sentence.format(**symptom.words),
         short=rule.short.format(**symptom.words),
         where=symptom.where,
+        most=next(iter(symptom.where), ()),
         count=symptom.count,
         alone_ns=about_ns,
         alone_low_ns=about_ns,

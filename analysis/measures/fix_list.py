@@ -65,6 +65,8 @@ class Fix:
     measured: tuple[int, int, int] | None = None
     same_as: tuple[str, ...] = ()
     evidence: Mapping[str, float] = field(default_factory=dict)
+    #: The innermost range with over half of the time concerned, as `with_over_half` finds it.
+    most: Path = ()
     #: The lines of the program that make the work concerned, over the judged steps; empty if unknown.
     lines: tuple[LineTime, ...] = ()
     #: What the run asked for that the change undoes: `full fp32`; "" if nothing.

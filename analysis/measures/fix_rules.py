@@ -52,6 +52,7 @@ def row_of(rule: Rule, symptom: Found, subject: GpuSubject) -> Fix:
         sentence=symptom.sentence,
         short=symptom.short,
         where=concerned.where,
+        most=concerned.most,
         lines=concerned.lines,
         near=concerned.near,
         count=concerned.count,

@@ -64,7 +64,8 @@ class FixSubject(GpuSubject):
         both = np.concatenate([calls, pauses])
         node = self._nodes(both, np.concatenate([self.host.start_ns[calls], middle_ns]))
         count = of_work.count or len(calls) / self.steps
-        return Concerned(self.places_of(node, ns.astype(np.float64)), lines, count, self._phase_before(both))
+        places, most = self.places_of(node, ns.astype(np.float64))
+        return Concerned(places, most, lines, count, self._phase_before(both))
 
     def _phase_before(self, calls: Int64s) -> str:
         """Return after which phase's work most of some calls come: `after backward`; "" if no work has a phase."""

@@ -19,7 +19,7 @@ from ..vocabulary import BACKWARD, FORWARD, PHASES
 from .efficiency import Counts, counted_in, keys_of
 from .gpu_peaks import Peak, peak_for
 from .gpu_time import Floats, GpuTime
-from .symptoms import Concerned, Found
+from .symptoms import Concerned, Found, with_over_half
 
 MOST_PLACES = 20
 #: Kernels that are bound by memory, and what a compiler calls those that it makes of them.
@@ -106,20 +106,24 @@ class GpuSubject:
         """Return the work of a symptom."""
         work = symptom.work
         lines = lines_of_work(self.attribution, self.row[work])
-        return Concerned(self.places(work), lines, self.per_step(work))
+        places, most = self.places_of(self.node[work], self.duration_ns[work])
+        return Concerned(places, most, lines, self.per_step(work))
 
     def places(self, work: Bools) -> tuple[Path, ...]:
         """Return the ranges of some work, those with the most time first."""
-        return self.places_of(self.node[work], self.duration_ns[work])
+        return self.places_of(self.node[work], self.duration_ns[work])[0]
 
-    def places_of(self, node: Int32s, ns: Floats) -> tuple[Path, ...]:
-        """Return the ranges of some nodes, -1 for none, those with the most of `ns` first."""
+    def places_of(self, node: Int32s, ns: Floats) -> tuple[tuple[Path, ...], Path]:
+        """Return the ranges of some nodes, -1 for none, with the most of `ns` first, and that with over half."""
         in_range = node >= 0
         node = node[in_range]
         _, first, group = np.unique(self._path_ids(node), return_index=True, return_inverse=True)
-        order = np.lexsort((first, -np.bincount(group, ns[in_range])))
-        longest = node[first[order[:MOST_PLACES]]]
-        return tuple(map(self.path, longest.tolist()))
+        group_ns = np.bincount(group, ns[in_range])
+        order = np.lexsort((first, -group_ns))
+        paths = [self.path(index) for index in node[first[order]].tolist()]
+        inside = map(self.below_step, paths)
+        most = with_over_half(dict(zip(inside, group_ns[order].tolist(), strict=True)), float(ns.sum()))
+        return tuple(paths[:MOST_PLACES]), most
 
     @cached_property
     def path_id(self) -> Int64s:

@@ -175,6 +175,7 @@ def _fix(rule: JobRule, symptom: JobSymptom, step_ns: float) -> Fix:
         sentence=symptom.sentence,
         short=symptom.short,
         where=symptom.where,
+        most=next(iter(symptom.where), ()),
         count=symptom.count,
         alone_ns=symptom.high_ns,
         alone_low_ns=symptom.low_ns,

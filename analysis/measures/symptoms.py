@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
@@ -10,6 +11,7 @@ import numpy as np
 
 from ..report.account import LineTime
 from ..trace import Bools, Int64s, Path
+from ..vocabulary import collapsed, opens_phase
 from .gpu_time import GpuTime
 from .timeline import Timeline
 
@@ -66,13 +68,38 @@ class Found:
 class Concerned:
     """What a symptom is of: ranges and lines with the most of its time first, and how many pieces a step has.
 
+    `most` is the innermost range with over half of the time, as `with_over_half` finds it.
     `near` says which phase is before most of them, as in `after backward`; "" if none is, or it is unknown.
     """
 
     where: tuple[Path, ...]
+    most: Path
     lines: tuple[LineTime, ...]
     count: float
     near: str = ""
+
+
+def with_over_half(ns: Mapping[Path, float], of_ns: float) -> Path:
+    """Return the innermost range with over half of `of_ns`; `ns` has times by path. () if none has.
+
+    The items of a list count as one (`layers.*`), and so do ranges of forward and of backward that have one name.
+    """
+    for together in (True, False):
+        inside_ns: Counter[Path] = Counter()
+        spellings: defaultdict[Path, set[Path]] = defaultdict(set)
+        for path, time_ns in ns.items():
+            inner = tuple(name for name in path if not (together and opens_phase(name)))
+            for depth in range(1, len(inner) + 1):
+                outer = inner[:depth]
+                alike = tuple(map(collapsed, outer))
+                inside_ns[alike] += time_ns
+                spellings[alike].add(outer)
+        holds_half = [path for path, time_ns in inside_ns.items() if time_ns > of_ns / 2]
+        if holds_half:
+            innermost = max(holds_half, key=len)
+            spelt = zip(innermost, zip(*spellings[innermost], strict=True), strict=True)
+            return tuple(names[0] if len({*names}) == 1 else alike for alike, names in spelt)
+    return ()
 
 
 class Unjudged(NamedTuple):

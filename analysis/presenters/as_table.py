@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -230,7 +230,9 @@ def _laid_out(table: Table, width: int) -> tuple[list[list[str]], Layout]:
     heads = [printable(head) for head in cell_text.headings(table)]
     exact = cell_text.texts(table, classes=False)
     with_classes = layout(table, cell_text.texts(table), heads, width)
-    plain = with_classes if with_classes.cuts_no_name else layout(table, exact, heads, width)
+    plain = layout(table, exact, heads, width)
+    if with_classes.cuts_no_name and with_classes.prose >= plain.prose:
+        plain = with_classes
     if plain.width <= width:
         return exact, plain
     bars = BARS if any(column.kind == "bar" for column in table.columns) else BARS[:1]
@@ -245,8 +247,8 @@ def _laid_out(table: Table, width: int) -> tuple[list[list[str]], Layout]:
 def layout(table: Table, texts: Sequence[Sequence[str]], heads: Sequence[str], width: int) -> Layout:
     """Return the plainest layout in which no name is cut; if each cuts one, the one that leaves them the most.
 
-    Text that may be broken is not, where names then have some room. If none fits, return the narrowest: numbers
-    are never cut, so a table can be too wide.
+    Text is broken where names would else be cut, and its words where these would be cut short. If none fits,
+    return the narrowest: numbers are never cut, so a table can be too wide.
     """
     words = [head.replace(" ", "\n") for head in heads]
     broken = []
@@ -254,14 +256,20 @@ def layout(table: Table, texts: Sequence[Sequence[str]], heads: Sequence[str], w
         widest = max((len(line[place]) for line in texts), default=0)
         broken.append(words[place] if len(head) > widest else head)
     ways = ((list(heads), 2), (broken, 2), (broken, 1), (words, 1))
-    unbroken = [_with_least(table, texts, *way, least, width, width) for least in NAME_WIDTHS[:2] for way in ways]
-    tried = [_with_least(table, texts, *way, least, width, PROSE) for least in NAME_WIDTHS for way in ways]
-    for candidates in (unbroken, tried):
-        fitting = [candidate for candidate in candidates if candidate.width <= width]
-        fitting.sort(key=lambda candidate: not candidate.cuts_no_name)
-        if fitting:
-            return fitting[0]
-    return tried[-1]
+    longest_word = max(map(cells, _words_of_prose(table, texts)), default=0)
+    unbroken, broken_text = (width, NAME_WIDTHS[:1]), (max(longest_word, PROSE), NAME_WIDTHS[:2])
+    tried: list[Layout] = []
+    for prose, names in (unbroken, broken_text, (PROSE, NAME_WIDTHS)):
+        tried += [_with_least(table, texts, *way, least, width, prose) for least in names for way in ways]
+    fitting = [candidate for candidate in tried if candidate.width <= width]
+    fitting.sort(key=lambda candidate: not candidate.cuts_no_name)
+    return fitting[0] if fitting else tried[-1]
+
+
+def _words_of_prose(table: Table, texts: Sequence[Sequence[str]]) -> Iterator[str]:
+    for line in texts:
+        for column, text in zip(table.columns, line, strict=True):
+            yield from text.split() if column.kind == "prose" else ()
 
 
 def _with_least(

@@ -263,7 +263,7 @@ def _of_what(advice: Fixes) -> str:
 def place(fix: Fix, named: Naming = tuple) -> str:
     """Return where most of what a change concerns is, in a few cells: `train.py:65`, else a range."""
     if not fix.lines:
-        inside = [name for name in named(fix.where[0] if fix.where else ()) if not is_step(name.replace("*", "0"))]
+        inside = [name for name in named(fix.most) if not is_step(name.replace("*", "0"))]
         places = [label(tuple(inside[-depth:])) for depth in (2, 1)]
         short = next((called for called in places if len(called) <= LONGEST_PLACE), places[-1])
         return fit(short if inside else fix.near, LONGEST_PLACE)
@@ -316,7 +316,7 @@ def as_object(advice: Fixes) -> dict[str, Any]:
     fixes = []
     for fix in advice.fixes:
         fields = asdict(replace(fix, lines=(), work=fix.work[:0]))
-        for key in ("work", "short", "undoes", "near"):
+        for key in ("work", "short", "undoes", "near", "most"):
             del fields[key]
         fixes.append(fields | {"lines": [line.as_json(advice.steps) for line in fix.lines]})
     return {"fixes": fixes, "fix_basis": basis}
@@ -439,7 +439,7 @@ def _evidence(advice: Fixes) -> Table:
         Row(
             (
                 fix.rule,
-                label(fix.where[0][-2:]) if fix.where else "",
+                label(fix.most[-2:]) if fix.most else "",
                 len(fix.where),
                 fix.lines[0].called if fix.lines else "",
                 fix.evidence["calls"],
