@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
@@ -85,7 +85,7 @@ def with_over_half(ns: Mapping[Path, float], of_ns: float) -> Path:
     The items of a list count as one (`layers.*`), and so do ranges of forward and of backward that have one name.
     """
     for together in (True, False):
-        inside_ns: Counter[Path] = Counter()
+        inside_ns: defaultdict[Path, float] = defaultdict(float)
         spellings: defaultdict[Path, set[Path]] = defaultdict(set)
         for path, time_ns in ns.items():
             inner = tuple(name for name in path if not (together and opens_phase(name)))
