@@ -296,6 +296,16 @@ LEVERS: tuple[Lever, ...] = (
         can_switch=False,
     ),
     Lever(
+        "channels_last",
+        ("layouts",),
+        "channels_last",
+        patches.ChannelsLast,
+        Numbers.ROUNDED,
+        "code that views images as rows fails; layers without such kernels convert back",
+        "model.to(memory_format=torch.channels_last), and the images too",
+        can_switch=False,
+    ),
+    Lever(
         "ddp_view",
         (),
         "DDP buckets as gradients",

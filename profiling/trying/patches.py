@@ -24,6 +24,9 @@ OF_COMPILERS = ("_functorch", "_dynamo", "_inductor")
 #: Options of `checkpoint` that are not its function's.
 OF_CHECKPOINT = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
 
+#: A batch of images: dimensions of batch, channels, height and width.
+IMAGES = 4
+
 
 def is_fp32(module: nn.Module) -> bool:
     """Return whether a model computes in fp32 here: its first weight is, and autocast is off."""
@@ -317,6 +320,31 @@ class Float32(OfRoots):
     def inputs(self, inputs: Any) -> Any:
         """Return float32."""
         return mapped(inputs, _from_float64) if self.is_active else inputs
+
+
+class ChannelsLast(OfRoots):
+    """The weights of models with Conv2d, and what they are called with, lie in memory with channels last.
+
+    Optimizers make their states in the weights' layout, in their first step, so there is no way back.
+    """
+
+    def wanted(self, module: nn.Module) -> bool:
+        """Return whether a model has images' convolutions whose weights are not so yet."""
+        weights = [part.weight for part in module.modules() if isinstance(part, nn.Conv2d)]
+        return any(not weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
+
+    def change(self, module: nn.Module) -> None:
+        """Lay out the weights."""
+        if self.is_active:
+            module.to(memory_format=torch.channels_last)
+
+    def inputs(self, inputs: Any) -> Any:
+        """Return images in that layout."""
+        return mapped(inputs, _channels_last) if self.is_active else inputs
+
+
+def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == IMAGES else tensor
 
 
 def _from_float64(tensor: torch.Tensor) -> torch.Tensor:

@@ -74,6 +74,40 @@ def test_a_lever_counts_what_it_changes_and_keeps_the_losses(name, tmp_path):
     assert compared([base], ending, BY_NAME[name].numbers).is_fine
 
 
+OF_IMAGES = """
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 1)
+    def forward(self, x):
+        formats.add((x.is_contiguous(memory_format=torch.channels_last), self.a.weight.stride()[1]))
+        return self.b(self.a(x).tanh())
+formats = set()
+model = Net()
+optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+for i in range(100):
+    x = torch.rand(4, 4, 5, 5)
+    (model(x) - x).square().mean().backward()
+    assert len(formats) == 1
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+CHANGED_LAYOUT = OF_IMAGES.replace("len(formats) == 1", "formats == {(True, 1)}")
+
+
+def test_images_and_their_convolutions_get_another_layout(tmp_path):
+    base = ran(tmp_path, OF_IMAGES).ending
+    changed = ran(tmp_path, CHANGED_LAYOUT, on=["channels_last"], is_named=True).ending
+    facts = changed.levers["channels_last"]
+    assert (facts.did, facts.trouble) == (27, "")
+    assert compared([base], changed, BY_NAME["channels_last"].numbers).is_fine
+    assert ran(tmp_path, training(), watched=["channels_last"]).ending.levers["channels_last"].saw == 0
+
+
 OF_GPU = [lever.name for lever in LEVERS if lever.only_on_gpu]
 OTHERS = [name for name in BY_NAME if name not in (*OF_GPU, "compile", "no_gc")]
 
