@@ -116,10 +116,10 @@ def _place_of_pause(subject: FixSubject, calls: Int64s, following: Int64s) -> st
     if before != after and OTHER not in (before, after):
         return f"between {before} and {after}"
     path = subject.below_step(subject.path(int(subject.node[following[0]])))
-    call = subject.host_call(calls[0] - 1)
     if path:
         return f"before {PATH_SEPARATOR.join(path[-2:])}"
-    return f"after {call}" if call else "before the next launch"
+    call = "" if calls[0] - 1 in subject.work.call else subject.host_call(calls[0] - 1)
+    return f"after {call}" if call else "between two launches"
 
 
 def _shorter_code(subject: FixSubject, calls: Int64s, place: str) -> tuple[str, str]:

@@ -111,8 +111,8 @@ IN_SHORT = {
     CPU: "Fix first (estimates, by counting operators: do not add them)",
     RANKS: "Fix first (estimates: do not add them)",
 }
-#: So many cells the first screen has for the place of a change.
-LONGEST_PLACE = 18
+#: So many cells the first screen has for the place of a change, and for a file that has a long name.
+LONGEST_PLACE, LONGEST_FILE = 18, 24
 
 
 def view(subject: Subject) -> Document:
@@ -268,7 +268,7 @@ def place(fix: Fix, named: Naming = tuple) -> str:
         short = next((called for called in places if len(called) <= LONGEST_PLACE), places[-1])
         return fit(short if inside else fix.near, LONGEST_PLACE)
     at = fix.lines[0].line.at
-    return at if len(at) <= LONGEST_PLACE else fit(at.rpartition("/")[2], LONGEST_PLACE)
+    return at if len(at) <= LONGEST_PLACE else fit(at.rpartition("/")[2], LONGEST_FILE)
 
 
 def located(fix: Fix) -> str:
