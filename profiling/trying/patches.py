@@ -336,7 +336,7 @@ class ChannelsLast(OfRoots):
     def change(self, module: nn.Module) -> None:
         """Lay out the weights."""
         if self.is_active:
-            module.to(memory_format=torch.channels_last)
+            module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def inputs(self, inputs: Any) -> Any:
         """Return images in that layout."""
