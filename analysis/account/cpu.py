@@ -86,17 +86,22 @@ def outside_operators(attribution: Attribution, paths: Paths, thread: int, windo
         place = Layers(running.start_ns, running.end_ns).innermost(start_ns)
         function = looked_up(running.name_id, place, -1)
     cause = _causes(attribution, paths, node, function)
-    line = _lines_before(attribution, thread, start_ns, end_ns, closes_ns)
+    line = _lines_before(attribution, thread, start_ns, end_ns, closes_ns, cause)
     return Outside(window[is_free][piece], cause, node, function, line, start_ns, end_ns)
 
 
 def _lines_before(
-    attribution: Attribution, thread: int, start_ns: Int64s, end_ns: Int64s, closes_ns: Int64s
+    attribution: Attribution,
+    thread: int,
+    start_ns: Int64s,
+    end_ns: Int64s,
+    closes_ns: Int64s,
+    cause: Int8s,
 ) -> Int32s:
     """Return where a thread was in pieces of time outside of operators, by the next operator.
 
-    The time before an operator has one line. It is that of the longest piece, and of those in ranges that are
-    still open when the operator begins, given when the innermost range of each piece closes.
+    The time before an operator has one line. It is that of the longest piece, and of those of the same cause in
+    ranges that are still open when the operator begins, given when the innermost range of each piece closes.
     """
     lines = attribution.lines
     launches = attribution.trace.launches
@@ -109,7 +114,9 @@ def _lines_before(
     before: Int32s = looked_up(lines.before_launch, call, -1)
     is_true = closes_ns >= looked_up(launches.start_ns[rows], following, np.iinfo(np.int64).max)
     by_length = np.lexsort((end_ns - start_ns, following))
-    is_true[by_length[np.flatnonzero(np.diff(following[by_length], append=-1))]] = True
+    longest = by_length[np.flatnonzero(np.diff(following[by_length], append=-1))]
+    is_true &= cause == looked_up(cause, longest[np.searchsorted(following[longest], following)], -1)
+    is_true[longest] = True
     return np.where(is_true, before, np.int32(-1))
 
 

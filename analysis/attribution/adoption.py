@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..moments import Clock
-from ..support.small_numbers import bounds, grouped, grouped_rows, looked_up
+from ..support.small_numbers import bounds, grouped, grouped_rows, looked_up, positions_between
 from ..support.threads import at_once, positions
 from ..trace import Bools, Columns, Int32s, Int64s, Spots, Trace, marked
 from .nesting import Nesting
@@ -154,10 +154,8 @@ class Adoption:
         ordered_thread = calls.thread[order]
         first = np.searchsorted(ordered_thread, pair_thread, "left")
         last = np.searchsorted(ordered_thread, pair_thread, "right")
-        count = last - first
-        pair = np.repeat(np.arange(len(pair_thread)), count)
-        pairs_before = np.cumsum(count) - count
-        call = order[np.arange(count.sum()) + np.repeat(first - pairs_before, count)]
+        pair, place = positions_between(first, last)
+        call = order[place]
         call_winner = pair_winner[pair]
         stretch_of_call = self._turns.stretch(calls.take(call).on(call_winner))
         threads = np.append(thread, pair_thread[pair])

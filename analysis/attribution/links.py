@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..moments import Clock, Moments
-from ..support.small_numbers import grouped_rows, looked_up
+from ..support.small_numbers import grouped_rows, looked_up, positions_between
 from ..trace import PUSH_POP, Bools, Int32s, Int64s, Ranges, Spots, marked
 from ..vocabulary import ENGINE_OPERATOR
 from .nesting import Nesting
@@ -137,9 +137,7 @@ class Links:
         groups = last - first
         has_operator = (self.seq[node] >= 0) & (groups <= MOST_THREADS)
         count = np.where(has_operator, groups, 0)
-        row = np.repeat(np.arange(len(node)), count)
-        pairs_before = np.cumsum(count) - count
-        group = np.arange(len(row)) + np.repeat(first - pairs_before, count)
+        row, group = positions_between(first, first + count)
         begin = self._bounds[group]
         time_ns = self.nodes.start_ns[node[row]]
         low = begin - 1

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..support.layers import Layers
-from ..support.small_numbers import each_row, looked_up, rows_of_each, sorted_by
+from ..support.small_numbers import (
+    each_row,
+    grouped_rows,
+    looked_up,
+    positions_between,
+    rows_of_each,
+    sorted_by,
+    summed,
+)
 from ..trace import Bools, Frames, Int32s, Int64s, Launches, Line, Lines, Source, Spots
 from .columns import Interner
 from .marks import MOST_LINES, LinesMark
@@ -152,49 +160,20 @@ def _at(at_ns: Int64s, source: Int32s, moments_ns: Int64s) -> Int32s:
 
 
 def _longest(at_ns: Int64s, source: Int32s, since_ns: Int64s, until_ns: Int64s) -> tuple[Int32s, Int64s]:
-    """Return where a thread stayed the longest in each interval, and for how long."""
+    """Return where a thread was the longest in each interval, all its stays there together, and for how long.
+
+    The intervals follow one another; a thread was nowhere before its first moment.
+    """
     first = np.searchsorted(at_ns, since_ns, "right") - 1
-    last = np.maximum(np.searchsorted(at_ns, until_ns, "left") - 1, first)
-    best = first.copy()
-    edges_ns = np.append(at_ns, at_ns[-1])
-    first_end_ns = np.where(last > first, edges_ns[first + 1], until_ns)
-    best_ns = first_end_ns - since_ns
-    stays_ns = np.diff(edges_ns)
-    inside = np.flatnonzero(last > first + 1)
-    longest_inside = _greatest(stays_ns, first[inside] + 1, last[inside])
-    later = np.flatnonzero(last > first)
-    last_place = last[later]
-    last_stay_ns = until_ns[later] - at_ns[last_place]
-    others = [
-        (inside, longest_inside, stays_ns[longest_inside]),
-        (later, last_place, last_stay_ns),
-    ]
-    for rows, place, stay_ns in others:
-        is_longer = stay_ns > best_ns[rows]
-        longer_rows = rows[is_longer]
-        best[longer_rows] = place[is_longer]
-        best_ns[longer_rows] = stay_ns[is_longer]
-    return looked_up(source, best, NOWHERE), best_ns
-
-
-def _greatest(values: Int64s, begin: Int64s, end: Int64s) -> Int64s:
-    """Return the position of the greatest value from each `begin` to before each `end`, which follows it."""
-    levels = [np.arange(len(values))]
-    longest = int((end - begin).max(initial=1))
-    while 1 << len(levels) <= longest:
-        half = 1 << (len(levels) - 1)
-        level = levels[-1]
-        left = level[:-half]
-        right = level[half:]
-        levels.append(np.where(values[right] > values[left], right, left))
-    greatest = np.empty(len(begin), np.int64)
-    size = np.log2(np.maximum(end - begin, 1)).astype(np.int64)
-    for number in np.unique(size).tolist():
-        rows = np.flatnonzero(size == number)
-        left = levels[number][begin[rows]]
-        right = levels[number][end[rows] - (1 << number)]
-        greatest[rows] = np.where(values[right] > values[left], right, left)
-    return greatest
+    behind = np.maximum(np.searchsorted(at_ns, until_ns, "left"), first + 1)
+    interval, moment = positions_between(first, behind)
+    begin_ns = np.maximum(looked_up(at_ns, moment, -FAR_NS), since_ns[interval])
+    end_ns = np.minimum(np.append(at_ns, FAR_NS)[moment + 1], until_ns[interval])
+    (number, place), group = grouped_rows(interval, looked_up(source, moment, NOWHERE))
+    stays_ns = summed(group, np.maximum(end_ns - begin_ns, 0), len(number))
+    order = np.lexsort((-stays_ns, number))
+    best = order[np.r_[True, np.diff(number[order]) > 0]] if len(order) else order
+    return place[best].astype(np.int32), stays_ns[best]
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,14 @@ def looked_up(values: NDArray[Scalar], positions: NDArray[Any], otherwise: objec
     return values_there
 
 
+def positions_between(begin: NDArray[Any], end: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return all positions from each begin (k,) to its end, exclusive, and first which of the k each is of."""
+    length = end - begin
+    number = np.repeat(np.arange(len(begin)), length)
+    shift = begin - np.cumsum(length) + length
+    return number, np.arange(len(number)) + shift[number]
+
+
 def medians(values: NDArray[Any]) -> NDArray[np.float64]:
     """Return the median of each row of numbers (…, n), float64 (…,); `np.median` alone loads `numpy.ma`."""
     values, count = np.sort(values), values.shape[-1]

@@ -1,4 +1,4 @@
-"""What the rest of this room does with columns: sums up to a position, stretches of positions, medians."""
+"""What the rest of this room does with columns: sums up to a position, medians."""
 
 from __future__ import annotations
 
@@ -22,15 +22,6 @@ def sums_before(values: NDArray[Any]) -> NDArray[Any]:
 def first_of_each(counts: Int64s) -> Int64s:
     """Return where each group (k,) begins if groups of these sizes follow one another: int64 (k,)."""
     return np.cumsum(counts) - counts
-
-
-def stretches(begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
-    """Return all positions from each begin (k,) to its end, exclusive, and first which of the k each is of."""
-    length = end - begin
-    number = np.repeat(np.arange(len(begin)), length)
-    shift = begin - first_of_each(length)
-    position = np.arange(len(number)) + shift[number]
-    return number, position
 
 
 def reach_before(end_ns: Int64s, otherwise: Int64s) -> Int64s:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...support.small_numbers import grouped_rows, median_of_each, sorted_by
+from ...support.small_numbers import grouped_rows, median_of_each, positions_between, sorted_by
 from ...trace import Columns, Int64s
 from .anchors import LONG, runs_of
-from .arrays import first_of_each, middle, stretches, within
+from .arrays import first_of_each, middle, within
 from .segments import Segments, segments_at
 from .sequence import Sequence
 
@@ -121,7 +121,7 @@ class _Begins:
 
     def single(self, runs: Int64s) -> _Single:
         """Return the runs that come once in a period, for each of these periods."""
-        period, position = stretches(self.begin, self.end)
+        period, position = positions_between(self.begin, self.end)
         _, pair = grouped_rows(runs[position], period)
         is_single = np.bincount(pair)[pair] == 1
         position = position[is_single]

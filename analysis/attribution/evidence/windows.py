@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...support.small_numbers import looked_up
+from ...support.small_numbers import looked_up, positions_between
 from ...trace import Int64s, Spots, Trace, Work
 from ..step_decisions import Windows
-from .arrays import first_of_each, reach_before, stretches
+from .arrays import first_of_each, reach_before
 from .finding import Finding, Subject
 from .sequence import Sequence
 
@@ -82,7 +82,7 @@ def _starts(sequence: Sequence, begin: Int64s, work: _Begun) -> Int64s:
     kernel = np.searchsorted(work.at_ns, sequence.start_ns[begin], "left")
     first = np.searchsorted(work.at_ns, before_ns, "right")
     first = np.minimum(first, kernel)
-    number, place = stretches(first, kernel + 1)
+    number, place = positions_between(first, kernel + 1)
     pause_ns = work.pause_ns[place]
     order = np.lexsort((-place, pause_ns, number))  # of equal pauses, the first comes last
     length = kernel + 1 - first

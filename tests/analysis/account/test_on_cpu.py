@@ -135,3 +135,20 @@ def test_a_range_that_closed_before_the_next_operator_does_not_get_its_line(tmp_
     places = {place.path[-1:]: place.lines for place in idle_places(opened(path).partition, lambda path: path)}
     assert [line.line.line for line in places["forward",]] == [13]
     assert places["zero_grad",] == ()
+
+
+def test_what_precedes_the_waiting_for_data_does_not_get_its_line(tmp_path):
+    """A step begins with 60 us of its own, then waits for a batch, whose first operator is called in line 13."""
+    ranges, launches, work = [], [], []
+    for step in range(3):
+        begin = 1000 * step
+        of_step = [("step", 10, 605), ("load batch", 70, 600)]
+        ranges += [Range(name, (begin + start) * US, (begin + end) * US) for name, start, end in of_step]
+        launches.append(Launch(step, (begin + 500) * US, (begin + 590) * US, MAIN, name="aten::mm"))
+        work.append(Work(step, (begin + 500) * US, (begin + 590) * US, "aten::mm"))
+    log = [(MAIN, 1000, 0, -1), (MAIN, 1072, 1, -1), (MAIN, 1595, 0, -1)]
+    ranges.append(mark(log, 3500, [0, 1000, 2000, 3000], (1000, 2000)))
+    path = build(tmp_path, ranges=ranges, launches=launches, work=work, metadata=ON_CPU)
+    places = {place.path[-1:]: place.lines for place in idle_places(opened(path).partition, lambda path: path)}
+    assert [line.line.line for line in places["load batch",]] == [13]
+    assert 13 not in [line.line.line for line in places["step",]]

@@ -12,7 +12,7 @@ from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.readers import read
 
 from tests.analysis.making.building import AUTOGRAD, MAIN, MARK, Launch, Range, build
-from tests.analysis.making.lined import LINES, LOG, SYNC, US, mark, steps, traced_report
+from tests.analysis.making.lined import AT_13, AT_15, LINES, LOG, SYNC, US, mark, steps, traced_report
 
 
 @pytest.fixture
@@ -79,6 +79,10 @@ BEFORE = {
         [15, 13, 14, 15, 12, 13],
     ),
     "a batch is made at its end": ([(MAIN, 910, 2, -1)], [14, 13, 14, 15, 12, 13]),
+    "a loop stays at its lines for a short time each": (
+        [(MAIN, 450 + 70 * turn + at, stack, -1) for turn in range(3) for at, stack in ((1, AT_15), (60, AT_13))],
+        [12, 13, 14, 15, 12, 13],
+    ),
 }
 
 

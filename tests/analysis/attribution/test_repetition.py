@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.attribution.evidence.anchors import anchors, runs_of
-from nvtx_kernels.analysis.attribution.evidence.arrays import reach_before, stretches, sums_before
+from nvtx_kernels.analysis.attribution.evidence.arrays import reach_before, sums_before
 from nvtx_kernels.analysis.attribution.evidence.joins import joined
 from nvtx_kernels.analysis.attribution.evidence.repetition import refusal, repeated_periods
 from nvtx_kernels.analysis.attribution.evidence.segments import segments_at
 from nvtx_kernels.analysis.attribution.evidence.sequence import Sequence, sequence_of
 from nvtx_kernels.analysis.attribution.steps import measured_steps, step_of_nodes
-from nvtx_kernels.analysis.support.small_numbers import median_of_each
+from nvtx_kernels.analysis.support.small_numbers import median_of_each, positions_between
 
 from tests.analysis.making.looping import CLOSE, COPY, OPEN, backward, forward, report_of, update
 from tests.analysis.making.traces import path_of, trace_of
@@ -48,7 +48,7 @@ def test_medians_of_groups_are_those_of_their_values():
 
 
 def test_stretches_are_all_positions_of_intervals():
-    number, position = stretches(np.array([2, 10]), np.array([5, 12]))
+    number, position = positions_between(np.array([2, 10]), np.array([5, 12]))
     assert number.tolist() == [0, 0, 0, 1, 1]
     assert position.tolist() == [2, 3, 4, 10, 11]
     assert sums_before(np.array([True, False, True])).tolist() == [0, 1, 1, 2]
