@@ -23,6 +23,8 @@ from .user_code import USER, kind_of
 NOWHERE = -1
 #: So many frames of a stack are kept, from the inside.
 MOST_FRAMES = 6
+#: Comprehensions, which are functions of their own until Python 3.11.
+COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
 #: Rows of a log; what comes later is not noted.
 MOST_ROWS = 200_000
 
@@ -33,6 +35,14 @@ class Line(NamedTuple):
     file: str
     line: int
     function: str
+
+
+def function_of(code: CodeType) -> str:
+    """Return the name of a function; of a comprehension, that of the function around it."""
+    if code.co_name not in COMPREHENSIONS:
+        return code.co_name
+    around = [name for name in code.co_qualname.split(".") if name not in (*COMPREHENSIONS, "<locals>")]
+    return around[-1] if around else "<module>"
 
 
 class Context:
@@ -96,7 +106,7 @@ class LineLog:
     def new_node(self, caller: int, code: CodeType, line: int) -> int:
         """Return the node of a line that a node calls: that of the same lines, however deep a recursion is."""
         callers = self.stacks[caller][: MOST_FRAMES - 1] if caller != NOWHERE else ()
-        stack = (Line(code.co_filename, line, code.co_name), *callers)
+        stack = (Line(code.co_filename, line, function_of(code)), *callers)
         node = self._stacks.setdefault(stack, len(self.stacks))
         if node == len(self.stacks):
             self.stacks.append(stack)

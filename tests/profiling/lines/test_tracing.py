@@ -12,7 +12,7 @@ from nvtx_kernels.profiling import lines as lines_room
 from nvtx_kernels.profiling.lines import SWITCH, StepLines
 from nvtx_kernels.profiling.lines.by_monitoring import ByMonitoring
 from nvtx_kernels.profiling.lines.by_settrace import BySettrace
-from nvtx_kernels.profiling.lines.line_log import MOST_FRAMES
+from nvtx_kernels.profiling.lines.line_log import MOST_FRAMES, function_of
 from nvtx_kernels.profiling.lines.user_code import COMPILER, LIBRARY, USER, kind_of
 
 HERE = __file__
@@ -80,6 +80,15 @@ def test_a_caller_is_where_it_was_after_its_call_has_returned_or_raised(tracer):
     assert [stack[0].function for stack in after] == ["does_much"]
     inner = next(stack for stack in stacks if stack[0].function == "<genexpr>")
     assert [line.function for line in inner[:4]] == ["<genexpr>", "generates", "does_much", "traced"]
+
+
+def comprehends():
+    return [{name.upper() for name in row} for row in ("ab", "c")]
+
+
+def test_a_comprehension_is_of_the_function_around_it(tracer):
+    assert set(reached(traced(comprehends))) == {"traced", "comprehends"}
+    assert function_of(compile("[x for x in ()]", "train.py", "eval")) == "<module>"
 
 
 def test_a_stack_has_few_frames_from_the_inside(tracer):
