@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from .patch import NOTHING, OURS, Call, OfCalls, OfRoots, OfSetting, Patch, caller_of, mapped, place_of, replace
@@ -331,7 +332,8 @@ class ChannelsLast(OfRoots):
     def wanted(self, module: nn.Module) -> bool:
         """Return whether a model has images' convolutions whose weights are not so yet."""
         weights = [part.weight for part in module.modules() if isinstance(part, nn.Conv2d)]
-        return any(not weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
+        made = [weight for weight in weights if not is_lazy(weight)]
+        return any(not weight.is_contiguous(memory_format=torch.channels_last) for weight in made)
 
     def change(self, module: nn.Module) -> None:
         """Lay out the weights."""
