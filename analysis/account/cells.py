@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..kernel_names.categories import MEANINGS, categorize
-from ..support.small_numbers import NEVER, distinct, grouped_rows, looked_up, sorted_by, summed
+from ..support.small_numbers import NEVER, distinct, grouped_rows, looked_up, positions_between, sorted_by, summed
 from ..trace import GRAPH, KERNEL, Columns, Int8s, Int32s, Int64s, Trace, Work
 from ..vocabulary import OTHER, PHASES
 from .cpu import outside_operators, program_thread
 from .gaps import Gaps, gaps_between, within
 from .idle import GAPS_AT_ONCE, NO_MORE_WORK, pieces_of
 from .idle import Pieces as Idle
-from .intervals import Intervals, numbered, union
+from .intervals import Intervals, union
 from .step_table import Loop, Pieces, Steps, StepTable
 
 #: The states of a GPU: a moment is in the first one that applies.
@@ -206,8 +206,7 @@ def split(start_ns: Int64s, end_ns: Int64s, pieces: Pieces) -> tuple[Int64s, Int
     """Cut intervals at the bounds of disjoint pieces: which interval and which piece, start and end (parts,)."""
     first = np.searchsorted(pieces.end_ns, start_ns, "right")
     behind = np.searchsorted(pieces.start_ns, end_ns, "left")
-    interval, number = numbered(np.maximum(behind - first, 0))
-    piece = first[interval] + number
+    interval, piece = positions_between(first, np.maximum(behind, first))
     part_start_ns = np.maximum(start_ns[interval], pieces.start_ns[piece])
     part_end_ns = np.minimum(end_ns[interval], pieces.end_ns[piece])
     return interval, piece, part_start_ns, part_end_ns

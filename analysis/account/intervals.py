@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..support.small_numbers import positions_between
 from ..trace import Columns, Int64s
 
 
@@ -79,18 +80,10 @@ def cut_at(cuts_ns: Int64s, from_ns: Int64s, until_ns: Int64s) -> tuple[Int64s, 
     """Cut intervals at some times in order: which interval each piece is of, its start and its end (pieces,)."""
     first = np.searchsorted(cuts_ns, from_ns, "right")
     count = np.searchsorted(cuts_ns, until_ns, "left") - first + 1
-    interval, number = numbered(count)
-    place = first[interval] + number
+    interval, place = positions_between(first, first + count)
+    number = place - first[interval]
     padded = np.append(cuts_ns, 0)
     start = np.where(number == 0, from_ns[interval], padded[place - 1])
     is_last = number == count[interval] - 1
     end = np.where(is_last, until_ns[interval], padded[np.minimum(place, len(cuts_ns))])
     return interval, start, end
-
-
-def numbered(count: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the position of each of many rows that stand for `count` rows, and its number among these, from 0."""
-    position = np.repeat(np.arange(len(count)), count)
-    rows_before = np.cumsum(count) - count
-    number = np.arange(len(position)) - rows_before[position]
-    return position, number

@@ -51,9 +51,8 @@ class FixSubject(GpuSubject):
 
         Pieces are those of its work, else calls.
         """
-        of_work = GpuSubject.concerned(self, symptom)
         if symptom.host is None:
-            return of_work
+            return GpuSubject.concerned(self, symptom)
         calls, pauses = symptom.host
         call_ns = self.host.end_ns[calls] - self.host.start_ns[calls]
         pause_ns = self.timeline.before_ns[pauses].astype(np.int64)
@@ -63,7 +62,7 @@ class FixSubject(GpuSubject):
         middle_ns = self.host.start_ns[pauses] - pause_ns // 2
         both = np.concatenate([calls, pauses])
         node = self._nodes(both, np.concatenate([self.host.start_ns[calls], middle_ns]))
-        count = of_work.count or len(calls) / self.steps
+        count = self.per_step(symptom.work) or len(calls) / self.steps
         places, most = self.places_of(node, ns.astype(np.float64))
         return Concerned(places, most, lines, count, self._phase_before(both))
 

@@ -18,8 +18,10 @@ from .gpu_subject import MOVES_MEMORY, GpuSubject
 from .gpu_time import Floats
 from .symptoms import Found, GpuChange, Time, Unjudged
 
+#: How cuDNN calls the kernels that convert a convolution's operands between NCHW and NHWC.
+CONVERTS_LAYOUT = r"nchwToNhwc|nhwcToNchw"
 #: Parts of products and convolutions that move data, and products with a vector: no tensor core helps them.
-NO_PRODUCT = r"splitKreduce|nchwToNhwc|nhwcToNchw|scalePacked|offsets|gemv|dot_kernel|gemmk1|gemvNSP|reduce_1Block"
+NO_PRODUCT = rf"splitKreduce|{CONVERTS_LAYOUT}|scalePacked|offsets|gemv|dot_kernel|gemmk1|gemvNSP|reduce_1Block"
 #: What allows TF32, and in what; and what a GPU without TF32 has.
 TF32_SETTINGS = {
     'torch.set_float32_matmul_precision("high")': "GEMMs",
@@ -40,8 +42,6 @@ LOADS_FEW = re.compile(r"_align(1|2)(?!\d)")
 FULL_LOAD_BYTES, ELEMENT_BYTES = 16, 2
 #: Kernels that move numbers of 8 bytes, and the share of their time that those of 4 bytes take.
 DOUBLE, HALF = r"[<(]double\b", 0.5
-#: How cuDNN calls the kernels that convert a convolution's operands between NCHW and NHWC.
-CONVERTS_LAYOUT = r"nchwToNhwc|nhwcToNchw"
 #: Memory has room if less of it than this share would be used.
 FULL, GIB = 0.9, 1 << 30
 #: Kernels that a compiler or a library has fused; programs of whose products convolutions have more than this

@@ -89,16 +89,15 @@ def with_over_half(ns: Mapping[Path, float], of_ns: float) -> Path:
         spellings: defaultdict[Path, set[Path]] = defaultdict(set)
         for path, time_ns in ns.items():
             inner = tuple(name for name in path if not (together and opens_phase(name)))
+            alike = tuple(map(collapsed, inner))
             for depth in range(1, len(inner) + 1):
-                outer = inner[:depth]
-                alike = tuple(map(collapsed, outer))
-                inside_ns[alike] += time_ns
-                spellings[alike].add(outer)
+                inside_ns[alike[:depth]] += time_ns
+                spellings[alike[:depth]].add(inner[:depth])
         holds_half = [path for path, time_ns in inside_ns.items() if time_ns > of_ns / 2]
         if holds_half:
             innermost = max(holds_half, key=len)
             spelt = zip(innermost, zip(*spellings[innermost], strict=True), strict=True)
-            return tuple(names[0] if len({*names}) == 1 else alike for alike, names in spelt)
+            return tuple(names[0] if len({*names}) == 1 else star for star, names in spelt)
     return ()
 
 

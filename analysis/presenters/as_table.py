@@ -257,10 +257,9 @@ def layout(table: Table, texts: Sequence[Sequence[str]], heads: Sequence[str], w
         broken.append(words[place] if len(head) > widest else head)
     ways = ((list(heads), 2), (broken, 2), (broken, 1), (words, 1))
     longest_word = max(map(cells, _words_of_prose(table, texts)), default=0)
-    unbroken, broken_text = (width, NAME_WIDTHS[:1]), (max(longest_word, PROSE), NAME_WIDTHS[:1])
-    tried: list[Layout] = []
-    for prose, names in (unbroken, broken_text, (PROSE, NAME_WIDTHS)):
-        tried += [_with_least(table, texts, *way, least, width, prose) for least in names for way in ways]
+    most_name = NAME_WIDTHS[0]
+    rooms = [(width, most_name), (max(longest_word, PROSE), most_name), *((PROSE, least) for least in NAME_WIDTHS)]
+    tried = [_with_least(table, texts, *way, least, width, prose) for prose, least in rooms for way in ways]
     fitting = [candidate for candidate in tried if candidate.width <= width]
     fitting.sort(key=lambda candidate: (candidate.prose < longest_word, not candidate.cuts_no_name))
     return fitting[0] if fitting else tried[-1]

@@ -24,7 +24,6 @@ STEPS_UNCOLLECTED = 100
 OF_COMPILERS = ("_functorch", "_dynamo", "_inductor")
 #: Options of `checkpoint` that are not its function's.
 OF_CHECKPOINT = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
-
 #: A batch of images: dimensions of batch, channels, height and width.
 IMAGES = 4
 
