@@ -23,6 +23,7 @@ from .harmless import Ignoring
 FLAGS = {
     "CUDA_LAUNCH_BLOCKING": "launch_blocking",
     "PYTORCH_NO_CUDA_MEMORY_CACHING": "no_memory_caching",
+    "NCCL_P2P_DISABLE": "no_peer_to_peer",
 }
 DISTRIBUTED_DEBUG = "TORCH_DISTRIBUTED_DEBUG"
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")

@@ -122,3 +122,17 @@ def peak_for(names: Sequence[str], measured: Mapping[str, Any]) -> Peak | None:
         source += f"; {', '.join(kind for kind in stated.tflops if kind not in tflops)}: {stated.source}"
         tflops = stated.tflops | tflops
     return Peak("", dict(tflops), measured["gigabytes_per_s"], source)
+
+
+#: GB/s of a GPU's NVLink in one direction, half of what data sheets state, for GPUs that machines link all to all.
+_NVLINK = (
+    (r"NVIDIA (?:GB|B)(?:200|300).*", 900),
+    (r"NVIDIA (?:H200|H20|H100 80GB HBM3|GH200.*)", 450),
+    (r"(?:NVIDIA )?A100-SXM4-.*", 300),
+    (r"Tesla V100-SXM[23]-.*", 150),
+)
+
+
+def nvlink_bytes_per_s(name: str) -> float:
+    """Return what a GPU's NVLink carries in one direction, bytes per second; 0 for GPUs without or unknown."""
+    return next((rate * 1e9 for pattern, rate in _NVLINK if re.fullmatch(pattern, name)), 0.0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..report import Report
-from ..report.account import COMMUNICATION, IDLE, Account, Cause, State, StepRow, mean
+from ..report.account import COMMUNICATION, COMPUTE, IDLE, Account, Cause, State, StepRow, mean
 from ..trace import Bools, Int64s
 from .communication import align, parts_of
 from .exchanges import Exchanges, together
@@ -23,6 +23,8 @@ from .rank_evidence import RankEvidence
 
 #: The share of a step from which waiting is shown, and the share of it by which one rank waits less than others.
 MUCH_WAITING, FOR_ONE = 0.05, 0.75
+#: Ranks with such a share more to compute have more work: waiting kernels of others slow the same work by 20%.
+UNEVEN = 0.25
 #: What recording makes longer: launches, and their way to the GPU.
 SLOWED = ((IDLE, "launching"), (IDLE, "latency"), (IDLE, "profiler"))
 
@@ -121,6 +123,14 @@ class Job:
     def step_ns(self) -> float:
         """How long a step takes: of a synchronous job as long on every rank, else on the slowest."""
         return max(rank.step_ns for rank in self.ranks)
+
+    @property
+    def uneven(self) -> tuple[RankStep, RankStep] | None:
+        """The ranks that compute longest and shortest; None where they are alike."""
+        shortest, *_, longest = sorted(self.ranks, key=lambda rank: rank.kind_ns(COMPUTE))
+        more_ns = longest.kind_ns(COMPUTE) - shortest.kind_ns(COMPUTE)
+        is_much = more_ns >= max(UNEVEN * shortest.kind_ns(COMPUTE), MUCH_WAITING * self.step_ns)
+        return (longest, shortest) if is_much else None
 
     @property
     def waiting_ns(self) -> float:

@@ -130,7 +130,7 @@ _RUN_FACTS: tuple[tuple[Any, str], ...] = (
     (MaybeCount, "parameter_tensors updated_tensors"),
     (dict[Text, Count] | UnsetType, "parameter_dtypes"),
     (MaybeFlag, "anomaly_mode deterministic cudnn_enabled cudnn_deterministic emit_nvtx memory_history"),
-    (MaybeFlag, "expandable_segments launch_blocking no_memory_caching saved_tensor_hooks"),
+    (MaybeFlag, "expandable_segments launch_blocking no_memory_caching no_peer_to_peer saved_tensor_hooks"),
     (MaybeText, "distributed_debug"),
     (MaybeCount, "memory_peak_bytes memory_reserved_bytes memory_retries"),
     (Annotated[list[LoaderFacts], Meta(max_length=64)] | UnsetType, "loaders"),

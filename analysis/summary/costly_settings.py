@@ -36,6 +36,11 @@ COSTLY: tuple[tuple[str, bool, str], ...] = (
         True,
         "PYTORCH_NO_CUDA_MEMORY_CACHING is set: the driver allocates and frees each tensor. Unset it.",
     ),
+    (
+        "no_peer_to_peer",
+        True,
+        "NCCL_P2P_DISABLE is set: GPUs of one machine exchange through the CPU's memory. Unset it.",
+    ),
     ("emit_nvtx", True, "torch.autograd.profiler.emit_nvtx is on: a range around each operator costs CPU time."),
     ("memory_history", True, "The history of memory is recorded: each allocation costs CPU time."),
     (

@@ -17,6 +17,7 @@ VARIABLES = [
     ("CUDA_LAUNCH_BLOCKING", "1", {"launch_blocking": True}),
     ("CUDA_LAUNCH_BLOCKING", "0", {"launch_blocking": False}),
     ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", {"no_memory_caching": True}),
+    ("NCCL_P2P_DISABLE", "1", {"no_peer_to_peer": True}),
     ("TORCH_DISTRIBUTED_DEBUG", "detail", {"distributed_debug": "DETAIL"}),
     ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", {"expandable_segments": True}),
     ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64", {"expandable_segments": False}),

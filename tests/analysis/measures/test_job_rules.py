@@ -1,11 +1,14 @@
 """What to change in a job of ranks: which rule speaks, its figure beside the true gain, and what stays silent."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 from nvtx_kernels.analysis import kernels, view
 from nvtx_kernels.analysis.measures.fix_list import RANKS
-from nvtx_kernels.analysis.measures.job import at_start
+from nvtx_kernels.analysis.measures.job import at_start, job_of
+from nvtx_kernels.analysis.measures.job_rules import host_bound, slow_link
+from nvtx_kernels.analysis.measures.job_subject import JobSubject
 from nvtx_kernels.analysis.measures.rank_evidence import rank_evidence
 from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.summary.parallel import Ranked
@@ -26,6 +29,7 @@ from tests.analysis.making.lined import AT_12, AT_15, TRACED, mark
 from tests.analysis.making.simulated import MAIN_STREAM, MS, US
 
 READ = Collective(20 * US, stream=MAIN_STREAM)
+SEND = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 LOADING = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
@@ -71,9 +75,26 @@ def slower_gpu(rank, *, times=1.2, only=1):
     yield from training(rank, lasts=round(200 * US * (times if rank.number == only else 1)))
 
 
-def more_work(rank, *, gemms=10, in_turn=False):
+def more_work(rank, *, gemms=(6, 10), in_turn=False):
     is_more = rank.steps % 2 == rank.number if in_turn else rank.number == 1
-    yield from training(rank, gemms=gemms if is_more else 6)
+    yield from training(rank, gemms=gemms[is_more])
+
+
+def pipeline(rank, *, batches=1):
+    """Run the stage of a rank of two: micro-batches go from rank 0 to rank 1, and their gradients back."""
+    gemms = 32 // batches
+    for batch in range(batches + 1):
+        if batch - rank.number in range(batches):
+            with rank.range("forward"):
+                rank.gemms(gemms, 200 * US, GEMM)
+        yield Collective(20 * US, SEND, MAIN_STREAM)
+    for batch in range(batches + 1):
+        if batch - 1 + rank.number in range(batches):
+            with rank.range("backward"):
+                rank.gemms(2 * gemms, 200 * US, GEMM)
+        yield Collective(20 * US, SEND, MAIN_STREAM)
+    with rank.range("Optimizer.step#AdamW.step"):
+        rank.work(50 * US, "multi_tensor_apply_kernel")
 
 
 def reading(rank, *, values=4, barrier=True, every=1, waits=True, jitter=2 * MS):
@@ -99,13 +120,75 @@ def changes(paths):
     return answer_of([Ranked(path.name, of_rank) for path, of_rank in zip(paths, held, strict=True)]).advice
 
 
+def subject_of(paths, *, alone_ns=None, bytes_per_s=None, gpu="NVIDIA H100 80GB HBM3"):
+    """Return what rules look at, with a known step without recording, and with messages that move at a rate."""
+    reports = [opened(path) for path in paths]
+    wholes = [replace(each.whole, provenance=replace(each.whole.provenance, gpus=(gpu,))) for each in reports]
+    evidence = [rank_evidence(report.partition) for report in reports]
+    job = job_of(list(zip(("rank 0", "rank 1"), wholes, evidence, strict=True)))
+    job = replace(job, ranks=tuple(replace(rank, alone_ns=alone_ns) for rank in job.ranks))
+    if bytes_per_s:
+        for number, of_rank in enumerate(evidence):
+            moving_ns = job.waits.moving_ns[job.waits.rank == number]
+            of_rank.exchanges.kernels.bus_bytes[:] = moving_ns * bytes_per_s / 1e9
+    return JobSubject(job, tuple(wholes), tuple(evidence))
+
+
+def found(rule, paths, **known):
+    """Return what a rule says saves, ms, of one sentence at most."""
+    return [round(symptom.high_ns / MS, 2) for symptom in rule(subject_of(paths, **known))]
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_s", "gpu", "named"),
+    [
+        (16e9, "NVIDIA H100 80GB HBM3", True),
+        (300e9, "NVIDIA H100 80GB HBM3", False),
+        (16e9, "NVIDIA H100 PCIe", False),
+        (None, "NVIDIA H100 80GB HBM3", False),
+    ],
+)
+def test_a_link_far_slower_than_nvlink_is_named_with_the_exposed_transfer(tmp_path, bytes_per_s, gpu, named):
+    slow = partial(training, forward=(Collective(5 * MS, stream=MAIN_STREAM),))
+    paths = recorded_job(tmp_path, slow)
+    said = found(slow_link, paths, bytes_per_s=bytes_per_s, gpu=gpu)
+    assert len(said) == named
+    if named:
+        fast = partial(training, forward=(Collective(round(5 * MS * 16 / 450), stream=MAIN_STREAM),))
+        assert said[0] * MS == pytest.approx(job_step_ns(slow) - job_step_ns(fast), rel=0.3)
+
+
+def test_small_messages_tell_nothing_of_a_link(tmp_path):
+    paths = recorded_job(tmp_path, training)
+    assert found(slow_link, paths, bytes_per_s=1e9) == []
+
+
+@pytest.mark.parametrize(
+    ("host_us", "alone_ms", "named"), [(300, 40, True), (300, None, False), (3000, 40, False)]
+)
+def test_a_job_whose_gpus_have_little_to_do_is_limited_by_its_cpus(tmp_path, host_us, alone_ms, named):
+    def launching(rank):
+        for _ in range(60):
+            rank.host(host_us * US)
+            rank.gemms(1, 20 * US, GEMM)
+        yield from training(rank, gemms=2, lasts=20 * US)
+
+    alone_ns = alone_ms * MS if alone_ms else None
+    said = found(host_bound, recorded_job(tmp_path, launching), alone_ns=alone_ns)
+    assert len(said) == named
+    assert all(30 < saved_ms < 40 for saved_ms in said)
+
+
 CASES = {
     "a pause of rank 0": (
         pausing, partial(pausing, late=()), "straggler", "rank 0, whose program leaves its GPU idle for 5.02 ms"),
     "a loader of rank 1": (
         partial(pausing, late=(1,), where=LOADING), partial(pausing, late=()), "straggler", "num_workers"),
     "a slower GPU": (slower_gpu, training, "straggler", "the same kernels 18% longer"),
-    "more work": (more_work, training, "straggler", "divide the work evenly"),
+    "more work": (
+        more_work, partial(more_work, gemms=(8, 8)), "uneven_work", "divide the work evenly"),
+    "one micro-batch": (
+        pipeline, partial(pipeline, batches=8), "one_after_another", "more micro-batches"),
     "each micro-batch": (
         partial(training, batches=4), partial(training, batches=4, each=False), "early_reduction",
         "12 of 16 collectives"),
@@ -131,6 +214,8 @@ NEAR_MISSES = {
     "ranks pause in turn": partial(pausing, late=(0, 1), in_turn=True),
     "a pause behind which the GPU works": partial(pausing, hidden=30),
     "more work in turn": partial(more_work, in_turn=True),
+    "a little more work": partial(more_work, gemms=(9, 10)),
+    "eight micro-batches": partial(pipeline, batches=8),
     "GPUs alike": partial(slower_gpu, times=1.01),
     "the last micro-batch alone": partial(training, batches=4, each=False),
     "sums that forward has too": partial(training, batches=4, forward=(Collective(),)),
@@ -172,7 +257,7 @@ def test_screens_show_the_change_with_its_figure_and_view_fix_the_reason(tmp_pat
     reasons = " ".join(checks.said(view, "fix", *paths)[1].split())
     assert "1. Rank 1 waits for rank 0, whose program leaves its GPU idle" in reasons
     assert "for 5.02 ms after cudaStreamSynchronize" in reasons
-    assert "Tried: a rank that is late, reducing in each micro-batch" in reasons
+    assert "Tried: a rank that is late, uneven work, reducing in each micro-batch" in reasons
 
 
 def test_a_job_in_which_nothing_helps_is_told_so(tmp_path):
