@@ -213,9 +213,9 @@ def _announce(options: argparse.Namespace, program: str) -> None:
 
 
 def _say(doing: str) -> None:
-    """Show on a terminal doing is being done."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"try: {doing} …\n")
+    """Say what is being done, which takes minutes."""
+    sys.stderr.write(f"try: {doing} …\n")
+    sys.stderr.flush()
 
 
 def _keep(folder: Path, report: Path | None, answer: str | bytes) -> None:

@@ -378,6 +378,8 @@ class Phases:
         else:
             self._settled()
         self._when_written()
+        if self._settling is None and not self._is_left:
+            self._when_settled()
 
     def _timed_step_ended(self, by: str) -> None:
         """Handle what may end a step after the recording: a call of step(), or an update."""

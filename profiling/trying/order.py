@@ -47,14 +47,13 @@ FIRST_S, LEAST_S, TIMES_LONGEST = 600.0, 60.0, 4.0
 #: What compiling may take on top, s, unless less of the budget is left.
 COMPILING_S = 240.0
 LEAST_SCREEN_S = 15.0
-#: The shares of the budget after which no screen begins, and no further round of processes.
+#: The shares of the budget after which no screen begins, and no round of processes but the first.
 SCREENING, CONFIRMING = 0.5, 0.9
 #: How many arms that save most are left on, and how many arms lie between two runs of the program as it is.
 MOST_ON, BETWEEN = 2, 2
 #: How often what a screen could not decide is screened further.
 MOST_AGAIN = 2
-#: Rounds of processes before a decision.
-LEAST_ROUNDS, ROUNDS_TOGETHER = 2, 3
+ROUNDS_TOGETHER = 3
 TOGETHER, AS_IT_IS = "together", ""
 CANNOT_BE_TRIED = "The program cannot be tried: {}"
 
@@ -294,7 +293,7 @@ class Trying:
             undecided = [arm for arm in alone if not _is_decided(arm)]
             again = [arm for arm in winners if number == 0 or (number == 1 and contradicts(arm))]
             todo = [arm for arm in (*again, *undecided) if not arm.lost]
-            if not todo or (number >= LEAST_ROUNDS and self._spent > CONFIRMING):
+            if not todo or (number and self._spent > CONFIRMING):
                 break
             for place in range(0, len(todo), BETWEEN):
                 for arm in todo[place : place + BETWEEN]:
@@ -358,15 +357,17 @@ class Trying:
         return [(arm.name, step_of(ending.step_ns))]
 
     def _together(self) -> Arm | None:
-        """Run all that is worth it at once, None for fewer than two."""
+        """Run all that is worth it at once, None for fewer than two, and once the budget is spent."""
         used = best_of_each_kind(self._arms.values())
-        if len(used) < 2:
+        if len(used) < 2 or self._spent > CONFIRMING:
             return None
         self.say("running all of them together")
         names = tuple(arm.name for arm in used)
         arm = Arm(TOGETHER)
         visits: list[Visit] = [("", self._base_run())]
-        for _ in range(ROUNDS_TOGETHER):
+        for number in range(ROUNDS_TOGETHER):
+            if number and self._spent > CONFIRMING:
+                break
             visits += self._arm_run(arm, names)
             visits.append(("", self._base_run()))
         as_it_was = self._run_changes.get(AS_IT_IS, [])
@@ -439,11 +440,14 @@ class Trying:
                 skipped[arm.name] = facts.trouble
             elif facts.saw and facts.most_share is not None:
                 skipped[arm.name] = f"can save {facts.most_share:.1%} at most"
+            elif arm.predicted_ns is not None:
+                skipped[arm.name] = NOT_AT_RUN_TIME
         tried.sort(key=lambda arm: -arm.gain.saved_ns if arm.gain else math.inf)
         return tried, skipped
 
 
 CHANGED_NOTHING = "it changed nothing"
+NOT_AT_RUN_TIME = "suggested, but the program has no call of PyTorch's to change: only you can"
 
 
 def _between_bases(visits: Sequence[Visit]) -> list[str]:
