@@ -193,7 +193,9 @@ def slow_link(subject: JobSubject) -> Iterator[JobSymptom]:
     Bus bandwidth is comparable with a link's rate in one direction, whatever the collective and the number of
     ranks (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
     """
-    link_bytes_per_s = min(nvlink_bytes_per_s(gpu) for report in subject.reports for gpu in report.provenance.gpus)
+    link_bytes_per_s = min(
+        (nvlink_bytes_per_s(gpu) for report in subject.reports for gpu in report.provenance.gpus), default=0.0
+    )
     moving_ns = subject.job.waits.moving_ns
     bus_bytes = np.concatenate([each.exchanges.kernels.bus_bytes for each in subject.evidence])
     filling = (bus_bytes >= FILLS_LINK) & (moving_ns > 0)
