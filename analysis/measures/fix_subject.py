@@ -145,7 +145,7 @@ class FixSubject(GpuSubject):
 
     def idle_before(self, call: int) -> float:
         """Return for which share of the host's time before a call the GPU had no work."""
-        begin_ns = int(self.host.end_ns[call - 1])
+        begin_ns = int(self.host.since_ns[call])
         end_ns = int(self.host.start_ns[call])
         earlier = self.work.start_ns < end_ns
         busy_until = int(self.work.end_ns[earlier].max(initial=begin_ns))
@@ -153,10 +153,8 @@ class FixSubject(GpuSubject):
 
     def loads_data(self, calls: Int64s) -> bool:
         """Return whether the program gets the next batch in most of the pauses before some calls, as names say."""
-        if self.run.get("loaders"):
-            return True
         spots = loading_of(self.trace)
-        middle_ns = (self.host.start_ns[calls] + self.host.end_ns[np.maximum(calls - 1, 0)]) // 2
+        middle_ns = (self.host.start_ns[calls] + self.host.since_ns[calls]) // 2
         return bool(union(spots.start_ns, spots.end_ns).contain(middle_ns).mean() > 0.5)
 
     @cached_property
@@ -166,7 +164,7 @@ class FixSubject(GpuSubject):
 
     def running_before(self, calls: Int64s) -> set[str]:
         """Return the innermost functions and ranges that are open amid the pauses before some calls."""
-        middle_ns = (self.host.start_ns[calls] + self.host.end_ns[np.maximum(calls - 1, 0)]) // 2
+        middle_ns = (self.host.start_ns[calls] + self.host.since_ns[calls]) // 2
         thread = self.trace.launches.thread[self.host.row[calls]]
         names = self.trace.names
         running = _innermost(self.trace.ranges, names, thread, middle_ns)
@@ -188,7 +186,7 @@ class FixSubject(GpuSubject):
         setting = fitting(names, SETTING_HOOKS.__eq__)[ranges.name_id]
         ours = fitting(domains, DOMAIN.__eq__)[ranges.domain]
         starts = np.sort(ranges.start_ns[(backward & ours) | setting])
-        first = np.searchsorted(starts, np.r_[self.host.start_ns[:1], self.host.end_ns[:-1]])
+        first = np.searchsorted(starts, self.host.since_ns)
         return np.searchsorted(starts, self.host.start_ns) > first
 
 

@@ -65,7 +65,8 @@ class Refused(Exception):  # noqa: N818 - not an error of the user's: the answer
 class Host:
     """The calls of a process in the order of their starts, none inside another; a column each.
 
-    `name` and `kind` say what a call is, `event` and `stream` what it records or waits for, -1 where unknown.
+    `name` and `kind` say what a call is, `event` and `stream` what it records or waits for, -1 where unknown. The
+    time before the first call is counted from `begin_ns` on: of a single step its begin, else the call itself.
     """
 
     row: Int64s  # position in Launches
@@ -75,11 +76,18 @@ class Host:
     kind: Int8s
     stream: Int64s
     event: Int64s
+    begin_ns: int
+
+    @property
+    def since_ns(self) -> Int64s:
+        """When the call before each call had ended."""
+        since_ns: Int64s = np.r_[np.int64(self.begin_ns), self.end_ns[:-1]]
+        return since_ns
 
     @property
     def before_ns(self) -> Int64s:
         """The host's own time between the call before and this one."""
-        before_ns: Int64s = np.maximum(self.start_ns - np.r_[self.start_ns[:1], self.end_ns[:-1]], 0)
+        before_ns: Int64s = np.maximum(self.start_ns - self.since_ns, 0)
         return before_ns
 
 
@@ -142,7 +150,9 @@ def window_of(partition: Partition) -> Window:
     if not trace.has_events:
         host = _with_likely_events(trace, host, work)
     steps_ns = table.own_ns[partition.choices[partition.main_loop].counted]
-    begins_at_ns = ends_ns[0] if last > first else host.start_ns[0]
+    if last == first:
+        host = replace(host, begin_ns=int(from_ns))
+    begins_at_ns = ends_ns[0] if last > first else host.begin_ns
     if not steps_ns.any() or not len(work.row) or ends_ns[-1] <= begins_at_ns:
         raise Refused(NO_TIME)
     first_call, behind = _bounds(partition, of_window, host.start_ns)
@@ -252,7 +262,8 @@ def _host(trace: Trace, inside: Int64s, work: Int64s) -> Host:
         row, has = _places_of(trace.waits.call.astype(np.int64), inside)
         stream[has], event[has] = trace.waits.stream[row[has]], trace.waits.event[row[has]]
     times = launches.start_ns[inside], launches.end_ns[inside]
-    return Host(inside, *times, name, kind_of[name], stream, event)
+    begin_ns = int(launches.start_ns[inside[0]]) if len(inside) else 0
+    return Host(inside, *times, name, kind_of[name], stream, event, begin_ns)
 
 
 def plain_calls(trace: Trace) -> tuple[Int32s, Int8s]:

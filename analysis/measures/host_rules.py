@@ -43,7 +43,7 @@ MASKS_IN_SHORT = "use masks or torch.where(c, a, b)"
 PINNED = "pin_memory=True and .to(device, non_blocking=True)"
 #: What functions and ranges are called in which the program collects garbage itself.
 COLLECTS = re.compile(r"\bgc\.collect\b|<built-in (?:function|method) collect\b")
-#: A pause that is in one step alone shows nothing of the others.
+#: A pause that is in one step alone shows nothing of the others, unless it is for data.
 FEWEST_STEPS = 2
 
 
@@ -51,21 +51,20 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     """Find pauses of the program at one place of nearly all steps, in which the GPU has nothing to do."""
     timeline = subject.timeline
     work = subject.work
-    if subject.steps < FEWEST_STEPS:
-        return
     long = np.flatnonzero(timeline.before_ns > PAUSE_NS)
-    long = long[(long > 0) & ~subject.opening_backward[long]]
+    long = long[~subject.opening_backward[long]]
     long = np.setdiff1d(long, following_calls(subject, copied_results(subject)))  # `to_cpu` has those
     long = np.array([call for call in long.tolist() if subject.idle_before(call) > 0.5], np.int64)
     if not len(long):
         return
     following = np.minimum(np.searchsorted(work.call, long), len(work.call) - 1)
-    before = subject.host.name[long - 1]
+    before = np.where(long > 0, subject.host.name[long - 1], -1)
     after = subject.host.name[long]
     for _key, rows in rows_of_each(before, after, subject.path_id[following]):
         calls = long[rows]
         next_work = following[rows]
-        if not subject.in_most_steps(calls):
+        loads = subject.loads_data(calls)
+        if not subject.in_most_steps(calls) or (subject.steps < FEWEST_STEPS and not loads):
             continue
 
         def change(timeline: Timeline, calls: Int64s = calls) -> Timeline:
@@ -75,15 +74,17 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         mean_ns = min(float(timeline.before_ns[calls].sum()) / len(paused), subject.step_ns)
         copies = subject.timeline.copied.bytes[next_work] > 0
         is_copy = subject.matching(r"memcpy Host-to-Device")[next_work] & (copies | (subject.trace.copies is None))
-        place = "before the step's first copy to the GPU"
-        if is_copy.mean() < 0.5:
+        time = time_in_digits(mean_ns)
+        does = f"computes for {time} before the step's first copy to the GPU"
+        if loads or is_copy.mean() >= 0.5:
+            remedy, short = _batch(subject, loads)
+            does = f"loads data for {time}" if loads else does
+        else:
             place = _place_of_pause(subject, calls, next_work)
             remedy, short = _shorter_code(subject, calls, place)
-        else:
-            remedy, short = _batch(subject, calls)
+            does = f"computes for {time} {place}"
         concerned = marked(next_work, len(work.row))
-        time = time_in_digits(mean_ns)
-        sentence = f"The program computes for {time} {place}, and the GPU has nothing to do: {remedy}"
+        sentence = f"The program {does}, and the GPU has nothing to do: {remedy}"
         yield Found(change, sentence, short, concerned, host=HostTime(pauses=calls))
 
 
@@ -96,9 +97,9 @@ def remedy_of_loading(has_workers: bool | None) -> str:
     return "make batches in DataLoader(num_workers=…), or make __getitem__ faster"
 
 
-def _batch(subject: FixSubject, calls: Int64s) -> tuple[str, str]:
-    """Return what to do about batches that are made in the pauses before some calls; and the same in short."""
-    if not subject.loads_data(calls):
+def _batch(subject: FixSubject, loads: bool) -> tuple[str, str]:
+    """Return what to do about batches that the program makes or waits for; and the same in short."""
+    if not loads and not subject.run.get("loaders"):
         remedy = "make the batch on the GPU or in workers (device=…, or DataLoader(num_workers=…))"
         return remedy, "Make the batch on the GPU (device=…) or in DataLoader workers"
     remedy = remedy_of_loading(subject.has_workers)

@@ -58,7 +58,7 @@ def replay_error(timeline: Timeline) -> float:
 def recorded_step_ns(timeline: Timeline) -> float:
     """Return how long one of the replayed steps took, as recorded."""
     window = timeline.window
-    ends_ns = (window.ends_ns - window.host.start_ns[0]).astype(np.float64)
+    ends_ns = (window.ends_ns - window.host.begin_ns).astype(np.float64)
     return float(_step(ends_ns[:, None], timeline)[0])
 
 
@@ -130,7 +130,7 @@ def _followed(
     Columns are replays, or one for all that do not differ. `run_ns` is how long a run keeps its stream,
     `latest_ns` its end on a free stream.
     """
-    earlier_ns = timeline.program.earlier_ns - timeline.window.host.start_ns[0]
+    earlier_ns = timeline.program.earlier_ns - timeline.window.host.begin_ns
     run = earlier = len(earlier_ns)
     replays = called_ns.shape[1]
     ends_ns = np.empty((earlier + len(run_ns), replays))

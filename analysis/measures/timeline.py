@@ -167,7 +167,7 @@ class _Recorded:
         both = np.concatenate([self.work.stream_id, window.earlier.stream_id])
         self.stream_ids, stream = np.unique(both, return_inverse=True)
         self.stream = stream[: len(self.work.row)]  # per piece of work, a position in stream_ids
-        self.earlier_ns = np.full(len(self.stream_ids), self.host.start_ns[0], np.int64)
+        self.earlier_ns = np.full(len(self.stream_ids), self.host.begin_ns, np.int64)
         np.maximum.at(self.earlier_ns, stream[len(self.work.row) :], window.earlier.end_ns)
         self.copied = _copied(self.trace, self.work.row)
 

@@ -1,12 +1,14 @@
 """Steps that end with updates of an optimizer: by the ranges around them, else by the optimizer's kernels.
 
 forward backward  update | forward backward  update | …      every one, or every 2nd of a GAN's two optimizers
+
+forward backward  A | forward backward  A B | …              every A: B is there beside an A, and tells nothing
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,6 +46,7 @@ class _Updates:
 
     behind: Int64s
     name: str
+    sequence: Sequence
     is_named: bool
 
 
@@ -67,7 +70,7 @@ def by_updates(subject: Subject) -> Finding | Refused:
     candidates: list[_Candidate] = []
     reason = ""
     for updates in (*_by_ranges(subject), *_by_kernels(subject.sequence)):
-        some = list(_candidates(subject.sequence, updates))
+        some = list(_candidates(updates))
         if not some and updates.is_named and len(updates.behind) > 1:
             reason = DIFFER.format(len(updates.behind))
         candidates += some
@@ -115,15 +118,31 @@ def _by_ranges(subject: Subject) -> Iterator[_Updates]:
     if not (len(rows) and sequence.on_host):
         return
     ranges = attribution.ranges
+    first = np.searchsorted(sequence.start_ns, ranges.start_ns[rows])
     behind = np.searchsorted(sequence.start_ns, ranges.end_ns[rows])
+    burst = np.cumsum(np.r_[False, first[1:] - behind[:-1] > LEAST_APART])
     by_title: dict[str, list[Int64s]] = {}
     for (name_id,), some in rows_of_each(ranges.name_id[rows]):
         title = without_numbers(attribution.trace.names[name_id])
-        by_title.setdefault(title, []).append(behind[some])
-    for title, parts in by_title.items():
-        yield _Updates(_after_work(np.concatenate(parts)), title, is_named=True)
-    if len(by_title) > 1:
-        yield _Updates(_after_work(behind), "", is_named=True)
+        by_title.setdefault(title, []).append(some)
+    of_title = {title: np.concatenate(parts) for title, parts in by_title.items()}
+    bursts = {title: set(burst[some].tolist()) for title, some in of_title.items()}
+    beside = [title for title in bursts if any(bursts[title] < others for others in bursts.values())]
+    for title in beside:  # an update that has others beside it in each burst tells nothing, and weighs nothing
+        some = of_title.pop(title)
+        sequence = _without(sequence, first[some], behind[some])
+    for title, some in of_title.items():
+        yield _Updates(_after_work(behind[some]), title, sequence, is_named=True)
+    if len(of_title) > 1:
+        yield _Updates(_after_work(behind), "", sequence, is_named=True)
+
+
+def _without(sequence: Sequence, first: Int64s, behind: Int64s) -> Sequence:
+    """Return a sequence in which what lies between some positions weighs nothing."""
+    edges = np.zeros(len(sequence) + 1, np.int64)
+    np.add.at(edges, first, 1)
+    np.add.at(edges, behind, -1)
+    return replace(sequence, weight=np.where(np.cumsum(edges)[:-1] > 0, 0, sequence.weight))
 
 
 def _by_kernels(sequence: Sequence) -> Iterator[_Updates]:
@@ -137,7 +156,7 @@ def _by_kernels(sequence: Sequence) -> Iterator[_Updates]:
         is_last[:-1] = np.diff(place) > apart
         behind = updates[is_last] + 1
         if len(behind) != bursts:
-            yield _Updates(_after_work(behind), "", is_named=False)
+            yield _Updates(_after_work(behind), "", sequence, is_named=False)
         bursts = len(behind)
         apart *= FACTOR
 
@@ -147,7 +166,7 @@ def _after_work(behind: Int64s) -> Int64s:
     return ordered(behind[behind > 0])
 
 
-def _candidates(sequence: Sequence, updates: _Updates) -> Iterator[_Candidate]:
+def _candidates(updates: _Updates) -> Iterator[_Candidate]:
     """Yield the steps that end with every update, every second, and so on, until such are quite similar."""
     are_alike = False
     for every in range(1, MOST_UPDATES + 1):
@@ -155,7 +174,7 @@ def _candidates(sequence: Sequence, updates: _Updates) -> Iterator[_Candidate]:
             return
         for first in range(every):
             ends = updates.behind[first::every]
-            periods = _between(sequence, ends) if len(ends) > 1 else None
+            periods = _between(updates.sequence, ends) if len(ends) > 1 else None
             if periods is not None and periods.inside >= INSIDE:
                 yield _Candidate(updates, every, periods)
                 are_alike |= _alike(periods) == 1

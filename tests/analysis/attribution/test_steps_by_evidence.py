@@ -59,6 +59,14 @@ def gan(rounds):
     return repeated([COPY, *of_one, *of_other], rounds)
 
 
+def second_optimizer_now_and_then(rounds):
+    """Return training by one optimizer in each step, and by another beside it in every second."""
+    batch = [COPY, *forward(4), *backward(4)]
+    always = named("Optimizer.step#Muon.step", unknown_update())
+    also = named("Optimizer.step#Adam.step", update("Adam", 20))
+    return repeated([*batch, *always, *batch, *also, *always], rounds)
+
+
 def experts(steps):
     """Return training with a random number of kernels in each layer."""
     random = Random(1)
@@ -87,6 +95,7 @@ LOOPS = {
     ),
     "set-up, then training": ([*SET_UP, *training(6)], UPDATES, 6),
     "GAN": (gan(6), UPDATES, 6),
+    "a second optimizer in every second step": (second_optimizer_now_and_then(4), UPDATES, 8),
     "micro-batches": (repeated([*MICRO_BATCH * 4, *update()], 5), UPDATES, 5),
     "evaluation after every tenth": (every_tenth_evaluates(30), UPDATES, 30),
     "experts": (experts(10), UPDATES, 10),
