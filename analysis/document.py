@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -157,6 +157,17 @@ def without_commands(document: Document) -> Document:
     return replace(document, tables=tables, accounting=accounting, notes=notes, next=())
 
 
+def seen_if(is_seen: bool, column: Column) -> Column:
+    """Return a column that people see only if `is_seen`; programs always do."""
+    return replace(column, seen_by="all" if is_seen else "programs")
+
+
+def rows_by_key(columns: Iterable[Column], records: Iterable[Mapping[str, Any]]) -> tuple[Row, ...]:
+    """Return a row for each record, whose values are by the columns' keys (None: not in the record)."""
+    keys = [column.key for column in columns]
+    return tuple(Row(tuple(map(record.get, keys))) for record in records)
+
+
 def seen_by(reader: Reader, table: Table) -> Table:
     """Leave out the columns that are not for these readers."""
     places = [place for place, column in enumerate(table.columns) if column.seen_by in ("all", reader)]
@@ -196,5 +207,5 @@ def as_one(document: Document) -> Table:
         for table in tables
         for record in records(table)
     ]
-    lines = tuple(Row(tuple(row.get(key) for key in keys)) for row in rows)
-    return Table("tables", document.heading, tuple(keys.values()), lines)
+    columns = tuple(keys.values())
+    return Table("tables", document.heading, columns, rows_by_key(columns, rows))

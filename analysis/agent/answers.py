@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec
 
 from ..attribution.causes import Rules
-from ..compare import changes, rules, tables
+from ..compare import changes, for_programs, rules, tables
 from ..compare.answer import answer as outcome
 from ..compare.sides import recorded
 from ..doctor.checks import examined
@@ -194,7 +194,8 @@ class Reports:
         opened_sides = [_heard(opened(path, choices)) for path in paths]
         a, b = changes.named_apart([side.whole for side in opened_sides], paths)
         side_a, side_b = map(recorded, opened_sides)
-        comparison = changes.compare(a, b, basis=basis, sides=(side_a, side_b))
+        per_step = None if basis == "auto" else basis == "step"
+        comparison = changes.compare(a, b, per_step=per_step, sides=(side_a, side_b))
         verdicts = [rules.judge(rules.parse(text), comparison) for text in fail_on]
         answer = _as_answer(tables.compared(comparison, verdicts, _detail(top)))
         return {
@@ -202,7 +203,7 @@ class Reports:
             "report": answer["answer"],
             "answer": answer["report"],  # this document begins with its answer
             "outcome": outcome(comparison).as_object(),
-            "account": tables.account_as_objects(comparison),
+            "account": for_programs.account(comparison),
             "violated": [verdict.rule.text for verdict in verdicts if verdict.violated],
         }
 

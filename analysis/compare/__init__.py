@@ -43,17 +43,14 @@ def parser(prog: str = "python -m analysis.compare") -> argparse.ArgumentParser:
     compared.add_argument(
         "--by", choices=("account", "phase", "category", "range", "kernel"), help="one table instead of these"
     )
-    basis = compared.add_mutually_exclusive_group()
-    basis.add_argument(
+    over = compared.add_mutually_exclusive_group()
+    over.add_argument(
         "--per-step",
-        dest="basis",
-        action="store_const",
-        const="step",
+        action="store_true",
+        default=None,
         help="per measured step (the default if both have steps); refuse reports without steps",
     )
-    basis.add_argument(
-        "--totals", dest="basis", action="store_const", const="total", help="whole reports as they are"
-    )
+    over.add_argument("--totals", dest="per_step", action="store_false", help="whole reports as they are")
     compared.add_argument("--all-work", action="store_true", help="copies, memsets and whole CUDA graphs too")
     compared.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
     compared.add_argument(
@@ -99,10 +96,10 @@ def _compare(options: argparse.Namespace) -> list[Verdict]:
         raise UsageError(f"compare writes no page; use: {page}")
     detail = detail_of(options)
     rules = [parse(text) for text in options.fail_on]
-    (a, steps_a), (b, steps_b) = (_joined(paths, options) for paths in (before, after))
+    (a, steps_a), (b, steps_b) = (_read(paths, options) for paths in (before, after))
     a, b = named_apart((a, b), (before[0], after[0])) if len(before) == len(after) == 1 else (a, b)
     sides = (steps_a, steps_b)
-    comparison = compare(a, b, basis=options.basis or "auto", all_work=options.all_work, sides=sides)
+    comparison = compare(a, b, per_step=options.per_step, all_work=options.all_work, sides=sides)
     verdicts = [judge(rule, comparison, allow_missing=options.allow_missing) for rule in rules]
     write(presented(compared(comparison, verdicts, detail, by=options.by), options), options.output)
     return verdicts
@@ -121,21 +118,15 @@ def _sides(options: argparse.Namespace) -> tuple[list[Path], list[Path]]:
     return options.reports[:1], options.reports[1:]
 
 
-def _joined(paths: Sequence[Path], options: argparse.Namespace) -> tuple[Report, Side]:
-    """Read the recordings of one side, and return them as one report with the steps of each."""
-    from .sides import joined
+def _read(paths: Sequence[Path], options: argparse.Namespace) -> tuple[Report, Side]:
+    """Read the recordings of one side, or summaries, and return them as one report with the steps of each."""
+    from .sides import joined, of_summary, recorded
 
-    return joined([_with_steps(path, options) for path in paths], paths)
-
-
-def _with_steps(path: Path, options: argparse.Namespace) -> tuple[Report, Side]:
-    """Read a report, or the summary of one, with its steps."""
-    from .sides import of_summary, recorded
-
-    if path.suffix == ".parquet":
-        from ..summary.file import read_summary
-
-        report = read_summary(path)
-        return report, of_summary(path, report)
-    opened = opened_by(path, options)
-    return opened.whole, recorded(opened)
+    recordings = []
+    for path in paths:
+        if path.suffix == ".parquet":
+            recordings.append(of_summary(path))
+        else:
+            opened = opened_by(path, options)
+            recordings.append((opened.whole, recorded(opened)))
+    return joined(recordings, paths)

@@ -11,14 +11,13 @@ from .changes import Change, Comparison
 
 
 @dataclass(frozen=True, slots=True)
-class StateChange:
-    """What a step, or all that was recorded, has more or less of in B.
+class StateChange(Change):
+    """What a step, or all that was recorded, has more or less of in B: its key is the state.
 
     `cause` says where most of some idle time is, on the side that has more of it.
     """
 
-    state: State
-    change: Change
+    key: State
     cause: Cause | None = None
 
 
@@ -36,10 +35,9 @@ def states(comparison: Comparison) -> list[StateChange]:
     for state in dict.fromkeys([*sums[0], *sums[1]]):
         a_ns, b_ns = (float(side.get(state, 0)) for side in sums)
         verdict, spreads_ns = comparison.steps.of_states([state])
-        change = Change(state, a_ns, b_ns, 1, 1, *spreads_ns, verdict)
-        of_longer_side = causes[b_ns > a_ns]
-        changes.append(StateChange(state, change, of_longer_side.get(state)))
-    changes.sort(key=lambda row: (-abs(row.change.delta_ns), -row.change.a_ns, row.state))
+        cause = causes[b_ns > a_ns].get(state)
+        changes.append(StateChange(state, a_ns, b_ns, 1, 1, *spreads_ns, verdict, cause=cause))
+    changes.sort(key=lambda row: (-abs(row.delta_ns), -row.a_ns, row.key))
     return changes
 
 

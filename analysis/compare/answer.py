@@ -32,10 +32,7 @@ class Answer(NamedTuple):
         return {
             "verdict": self.change.verdict,
             "measure": self.measure,
-            "a_ns": self.change.a_ns,
-            "b_ns": self.change.b_ns,
-            "delta_ns": self.change.delta_ns,
-            "change": self.change.change,
+            **self.change.figures(("a_ns", "b_ns", "delta_ns", "change")),
             "sentence": self.sentence,
         }
 
@@ -97,7 +94,7 @@ def _reason(comparison: Comparison, change: Change) -> str:
         return f"Too few steps{each} ({fewest}): record {ASKED_STEPS[1]} or more."
     if comparison.is_doubtful(change):
         return f"{_limited(comparison)}, so that runs differ too: record {RUNS}."
-    spread = max(kind.spread for kind in comparison.measured("step_ns"))
+    spread = max(kind.spread_share for kind in comparison.measured("step_ns"))
     if steps.are_repeated:
         return f"Steps vary by {spread:.0%}, and so do runs: record more runs of each, or on a quiet machine."
     needed = max(noise.steps_to_tell(*kind) for kind in of_kinds)
@@ -109,14 +106,14 @@ def _reason(comparison: Comparison, change: Change) -> str:
 def _mostly(comparison: Comparison) -> str:
     """Name the one or two states whose changes are at least half of the difference of the accounts; else none."""
     changes = states(comparison)
-    delta_ns = sum(row.change.delta_ns for row in changes)
-    largest = [row for row in changes[:2] if row.change.delta_ns * delta_ns > 0]
+    delta_ns = sum(row.delta_ns for row in changes)
+    largest = [row for row in changes[:2] if row.delta_ns * delta_ns > 0]
     for most in (largest[:1], largest):
-        if most and abs(sum(row.change.delta_ns for row in most)) >= MOSTLY * abs(delta_ns):
+        if most and abs(sum(row.delta_ns for row in most)) >= MOSTLY * abs(delta_ns):
             names = []
             for row in most:
-                name = state_name(row.state, on_cpu=comparison.on_cpu)
-                names.append(f"{name} {signed(row.change.delta_ns)}")
+                name = state_name(row.key, on_cpu=comparison.on_cpu)
+                names.append(f"{name} {signed(row.delta_ns)}")
             return f"Mostly {' and '.join(names)}{' while recorded' * comparison.steps.are_alone}."
     return ""
 
@@ -138,8 +135,9 @@ def _steps(comparison: Comparison, change: Change) -> str:
     if not steps.are_known:
         return ""
     parts = []
-    if max(len(steps.a), len(steps.b)) > 1:
-        parts.append(_a_side(len(steps.a), len(steps.b), "recording"))
+    a, b = map(len, steps.sides)
+    if max(a, b) > 1:
+        parts.append(_a_side(a, b, "recording"))
     counts = (comparison.a.counted_steps, comparison.b.counted_steps)
     if steps.are_alone:
         counts = (int(change.a_count), int(change.b_count))

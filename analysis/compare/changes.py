@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,10 +24,9 @@ from ..views.rows import count_of, time_of
 from ..vocabulary import PHASES, fused_parts, some_of
 from ..vocabulary.modules import Naming
 from . import sides as steps_of_sides
-from .sides import NO_STEPS, Measure, Measured, Place, Recording, Side, Steps, paired, place, single_step
+from .sides import Measure, Measured, Place, Side, Steps, moved, only_step, paired, place, spelled
 
 Axis = Literal["phase", "category", "range", "kernel"]
-Basis = Literal["auto", "step", "total"]
 Key = tuple[str, ...]
 #: Launches that both sides have at least of all, where steps that were found by repetition are compared.
 COMMON_WORK = 0.75
@@ -59,6 +58,10 @@ class Change:
     judged: noise.Verdict = "not known"
     inside: Change | None = None
 
+    def figures(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return some figures by their names."""
+        return {name: getattr(self, name) for name in names}
+
     @property
     def delta_ns(self) -> Number:
         """How much longer it took in B, ns."""
@@ -83,22 +86,29 @@ class Change:
     @property
     def state(self) -> str:
         """`new` for what only B has, `gone` for what only A has, otherwise empty."""
-        counted = self.inside or self
-        if not counted.b_count:
+        if not self.whole.b_count:
             return "gone"
-        return "" if counted.a_count else "new"
+        return "" if self.whole.a_count else "new"
+
+    @property
+    def whole(self) -> Change:
+        """What was launched in a range at any depth; anywhere else, itself."""
+        return self.inside or self
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two comparable reports: both per step, or both as recorded; kernels only, or all work."""
+    """Two comparable reports: both per step, or both as recorded; kernels only, or all work.
+
+    `asked_per_step` is what was asked for, None where the reports decide.
+    """
 
     a: Report
     b: Report
-    basis: Basis
+    asked_per_step: bool | None
     per_step: bool
     all_work: bool = False
-    steps: Steps = NO_STEPS
+    steps: Steps = field(default_factory=Steps)
 
     @property
     def reports(self) -> tuple[Report, Report]:
@@ -156,14 +166,15 @@ class Comparison:
             path, phase, kind, kernel = place
             return naming(_cut(path, leaves)), phase, kind, kernel
 
-        steps = self.steps.placed(of_place)
+        side_a, side_b = (moved(side, of_place) for side in self.steps.sides)
+        steps = replace(self.steps, sides=(side_a, side_b))
         return replace(self, a=of_report(self.a), b=of_report(self.b), steps=steps)
 
     def change(self, key: Key, rows_a: Sequence[KernelRow], rows_b: Sequence[KernelRow]) -> Change:
         """Return the change from some rows of A to some of B."""
         times = time_of(rows_a), time_of(rows_b)
         counts = count_of(rows_a), count_of(rows_b)
-        judged, spreads_ns = self.steps.of_places(set(map(place, rows_a)), set(map(place, rows_b)))
+        judged, spreads_ns = self.steps.of_places([set(map(place, rows)) for rows in (rows_a, rows_b)])
         return Change(key, *times, *counts, *spreads_ns, judged)
 
     def total(self) -> Change:
@@ -185,14 +196,9 @@ class Comparison:
         kinds = self.measured("step_ns")
         if not kinds:
             return None
-        change = Change(
-            (),
-            self._step_ns(self.a, self.steps.a),
-            self._step_ns(self.b, self.steps.b),
-            sum(kind.a_steps for kind in kinds),
-            sum(kind.b_steps for kind in kinds),
-            judged=noise.worst([kind.verdict for kind in kinds]),
-        )
+        a_ns, b_ns = map(self._step_ns, self.reports, self.steps.sides)
+        counts = sum(kind.a_steps for kind in kinds), sum(kind.b_steps for kind in kinds)
+        change = Change((), a_ns, b_ns, *counts, judged=noise.worst([kind.verdict for kind in kinds]))
         share = change.change or 0.0
         if change.judged == "differs":
             goes_along = any(kind.verdict == "differs" and (kind.change or 0) * share > 0 for kind in kinds)
@@ -230,7 +236,7 @@ def compare(
     a: Report,
     b: Report,
     *,
-    basis: Basis = "auto",
+    per_step: bool | None = None,
     all_work: bool = False,
     sides: tuple[Side, Side] = ((), ()),
 ) -> Comparison:
@@ -238,24 +244,23 @@ def compare(
 
     `sides` are the steps of each report's recordings.
 
-    Raises ReportError if one counts a GPU's work and the other a CPU's, or if `basis` is "step" but a
-    report has no steps.
+    Raises ReportError if one counts a GPU's work and the other a CPU's, or if `per_step` is asked for and
+    a report has no steps.
     """
     unit_a, unit_b = a.provenance.unit_of_work, b.provenance.unit_of_work
     if unit_a != unit_b:
         raise ReportError(f"A counts {unit_a} work and B {unit_b} work: their times cannot be compared.")
-    per_step = is_per_step((a, b), None if basis == "auto" else basis == "step")
-    if basis != "step" and unlike(a, b):
-        per_step = False
-    if per_step:
+    is_of_steps = is_per_step((a, b), per_step)
+    if not per_step and unlike(a, b):
+        is_of_steps = False
+    if is_of_steps:
         a, b = reports.per_step(a), reports.per_step(b)
     spelled_a, spelled_b = reports.in_one_spelling((a, b))
-    if not per_step:
-        return Comparison(spelled_a, spelled_b, basis, per_step, all_work)
-    side_a, side_b = sides
-    steps = paired(side_a or _only_step(a), side_b or _only_step(b))
-    steps = steps.spelled(b, spelled_b, sides="B")
-    return Comparison(spelled_a, spelled_b, basis, per_step, all_work, steps)
+    steps = Steps()
+    if is_of_steps:
+        side_a, side_b = (side or only_step(report) for side, report in zip(sides, (a, b), strict=True))
+        steps = paired((side_a, spelled(side_b, b, spelled_b)))
+    return Comparison(spelled_a, spelled_b, per_step, is_of_steps, all_work, steps)
 
 
 def unlike(a: Report, b: Report) -> str:
@@ -286,16 +291,6 @@ def common_work(a: Report, b: Report) -> float:
         counts.append(Counter({row.kernel: row.count for row in by_kernel}))
     either = (counts[0] | counts[1]).total()
     return (counts[0] & counts[1]).total() / either if either else 1.0
-
-
-def _only_step(report: Report) -> Side:
-    """Return the step of a report that has one; () for any other, whose steps are not known."""
-    if report.counted_steps != 1:
-        return ()
-    times = single_step(report)
-    launches = sum(row.count for row in report.kernels if row.kind == "kernel")
-    nothing = np.full(1, np.nan)
-    return (Recording(times, np.array([launches], np.int64), nothing, nothing),)
 
 
 def named_apart(reports: Sequence[Report], paths: Sequence[Path]) -> list[Report]:
@@ -332,7 +327,7 @@ def changes(comparison: Comparison, axis: Axis, naming: Naming = tuple) -> list[
 def notes(comparison: Comparison) -> Iterator[str]:
     """Return notes on the comparison, followed by the notes of each report."""
     a, b = comparison.a, comparison.b
-    if not comparison.per_step and comparison.basis == "auto":
+    if not comparison.per_step and comparison.asked_per_step is None:
         yield from _not_per_step(a, b)
     ways = [report.account.evidence.by for report in (a, b) if report.account and report.account.has_steps]
     if comparison.per_step and len(set(ways)) > 1:

@@ -46,11 +46,6 @@ class Rule:
     name: str
     limit: limits.Limit
 
-    @property
-    def beyond_spread(self) -> bool:
-        """Whether noise does not violate it."""
-        return self.limit.beyond_spread
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -85,14 +80,18 @@ def judge(rule: Rule, comparison: Comparison, *, allow_missing: bool = False) ->
     """
     _require_common_measure(comparison)
     compared, change, only_in = _measured(rule, comparison)
-    _require_known(rule, comparison, change)
-    violated = (only_in == "A" and not allow_missing) or _exceeds(rule, change)
-    return Verdict(rule, compared, change, violated, only_in)
+    exceeded = rule.limit.exceeded(change.a_ns, change.delta_ns)
+    if exceeded and rule.limit.beyond_spread:
+        if change.verdict == "not known":
+            raise _not_known(rule, comparison)
+        exceeded = change.verdict == "differs"
+    is_missing = only_in == "A" and not allow_missing
+    return Verdict(rule, compared, change, is_missing or exceeded, only_in)
 
 
 def _require_common_measure(comparison: Comparison) -> None:
     """Raise ReportError where totals or steps would be compared that nobody asked for."""
-    if comparison.basis != "auto":
+    if comparison.asked_per_step is not None:
         return
     if bool(comparison.a.steps) != bool(comparison.b.steps):
         raise ReportError(
@@ -134,7 +133,7 @@ def _of_step(rule: Rule, comparison: Comparison) -> Change:
 def _names_of_states(comparison: Comparison) -> dict[str, list[State]]:
     """Return the states of a step by the names that rules may use, also of those that neither report has."""
     states = [*itertools.product((COPY,), COPIES), *itertools.product((IDLE,), (*CAUSES, *CPU_CAUSES))]
-    states += [change.state for change in changed_states(comparison)]
+    states += [change.key for change in changed_states(comparison)]
     names: dict[str, list[State]] = {CALLED[kind]: [] for kind in (COMPUTE, COMMUNICATION)}
     for kind, detail in dict.fromkeys(states):
         for name in (CALLED[kind], detail, f"{CALLED[kind]} {detail}"):
@@ -150,9 +149,9 @@ def _of_account(rule: Rule, comparison: Comparison) -> Change:
             "(write it again), and --totals has none."
         )
     named = _names_of_states(comparison)[rule.name.lower()]
-    changes = [row.change for row in changed_states(comparison) if row.state in named]
-    verdict, spreads_ns = comparison.steps.of_states(named)
+    changes = [change for change in changed_states(comparison) if change.key in named]
     a_ns, b_ns = sum(change.a_ns for change in changes), sum(change.b_ns for change in changes)
+    verdict, spreads_ns = comparison.steps.of_states(named)
     return Change((), a_ns, b_ns, 1, 1, *spreads_ns, verdict)
 
 
@@ -165,35 +164,32 @@ def _require_kernels(comparison: Comparison) -> None:
         )
 
 
-def _exceeds(rule: Rule, change: Change) -> bool:
-    is_noise = rule.beyond_spread and change.verdict == "same"
-    return rule.limit.exceeded(change.a_ns, change.delta_ns) and not is_noise
-
-
-def _require_known(rule: Rule, comparison: Comparison, change: Change) -> None:
-    """Raise ReportError where a limit is exceeded, and it is not known whether by noise alone."""
-    is_exceeded = rule.limit.exceeded(change.a_ns, change.delta_ns)
-    if rule.beyond_spread and is_exceeded and change.verdict == "not known":
-        raise ReportError(
-            f"Whether {rule.name} differs beyond spread is not known: the rule {rule.text!r} {ENOUGH_STEPS}. A "
-            f"has {comparison.a.steps}, B {comparison.b.steps}. Record more, or compare several recordings a side."
-        )
+def _not_known(rule: Rule, comparison: Comparison) -> ReportError:
+    """Return the error for a limit that is exceeded, where it is not known whether by noise alone."""
+    return ReportError(
+        f"Whether {rule.name} differs beyond spread is not known: the rule {rule.text!r} {ENOUGH_STEPS}. A "
+        f"has {comparison.a.steps}, B {comparison.b.steps}. Record more, or compare several recordings a side."
+    )
 
 
 def _parts(kind: str, name: str, comparison: Comparison) -> list[list[KernelRow]]:
     """Return the rows of each report that a kind of name means."""
     if kind == "range":
-        return [comparison.rows(_matching(report, name)) for report in (comparison.a, comparison.b)]
-    rows = [comparison.rows(report) for report in (comparison.a, comparison.b)]
-    if kind == "kernel":
-        spelling = canonical_spelling(name).lower()
-        return [[row for row in side if canonical_spelling(row.kernel).lower() == spelling] for side in rows]
-    return [[row for row in side if getattr(row, kind).lower() == name.lower()] for side in rows]
+        return [comparison.rows(_matching(report, name)) for report in comparison.reports]
+
+    def spelled(text: str) -> str:
+        return (canonical_spelling(text) if kind == "kernel" else text).lower()
+
+    parts = []
+    for report in comparison.reports:
+        rows = comparison.rows(report)
+        parts.append([row for row in rows if spelled(getattr(row, kind)) == spelled(name)])
+    return parts
 
 
 def _nothing_of(rule: Rule, comparison: Comparison) -> UsageError:
     """Return the error for a rule that names nothing, with what there is."""
-    rows = [row for report in (comparison.a, comparison.b) for row in comparison.rows(report)]
+    rows = [row for report in comparison.reports for row in comparison.rows(report)]
     kinds = (rule.kind,) if rule.kind else KINDS
     return UsageError(
         f"Neither report has a {' or '.join(kinds)} {rule.name!r}, so the rule {rule.text!r} cannot be checked. "
@@ -219,7 +215,7 @@ def _described(kind: str, name: str, comparison: Comparison) -> str:
     """Describe what was compared; for a pattern, the ranges that it matched."""
     if kind != "range":
         return f"{kind} {name}"
-    paths = {row.path for report in (comparison.a, comparison.b) for row in _matching(report, name).ranges}
+    paths = {row.path for report in comparison.reports for row in _matching(report, name).ranges}
     naming = comparison.naming()
     outermost = sorted(label(naming(path)[-1:]) for path in paths if path[:-1] not in paths)
     return f"range {_listed(outermost)}"

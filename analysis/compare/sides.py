@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, compress
 from pathlib import Path as FilePath
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from ..opened import Opened
 from ..report import TO_HAVE_STEPS, KernelRow, Report, in_one_spelling, merged
 from ..report.account import State, StepRow
 from ..report.limits import LAUNCH_BOUND, STEP
-from ..summary.file import read_step_times, read_steps
+from ..summary.file import read_step_times, read_steps, read_summary
 from ..support import noise
 from ..trace import Int64s, Path
 
@@ -49,25 +50,24 @@ class Recording:
 
     def of_places(self, places: Iterable[Place]) -> Values:
         """Return the time of some rows in each step, ns."""
-        sums = np.zeros(len(self.launches))
-        for place in places:
-            sums += self.times.get(place, 0)
-        return sums
+        return self._sum(self.times, places)
 
     def of_states(self, states: Iterable[State]) -> Values:
         """Return the time in some states in each step, ns; NaN where states are not known."""
-        sums = np.zeros(len(self.launches))
         if not self.states_ns:
-            return np.full_like(sums, np.nan)
-        for state in states:
-            sums += self.states_ns.get(state, 0)
+            return np.full(len(self.launches), np.nan)
+        return self._sum(self.states_ns, states)
+
+    def _sum(self, parts: Mapping[Any, NDArray[Any]], keys: Iterable[object]) -> Values:
+        sums = np.zeros(len(self.launches))
+        for key in keys:
+            sums += parts.get(key, 0)
         return sums
 
 
 Side: TypeAlias = tuple[Recording, ...]
+#: Values of a side's steps, by recording.
 Series: TypeAlias = Sequence[Values]
-#: Values by recording of A, and of B.
-Sides: TypeAlias = tuple[list[Values], list[Values]]
 #: Whether B differs, and the spread of each side's steps, ns.
 Judged: TypeAlias = tuple[noise.Verdict, tuple[int | None, int | None]]
 
@@ -76,57 +76,52 @@ class Kind(NamedTuple):
     """Steps of both sides that do the same work: their launches, and which steps of each recording they are."""
 
     launches: tuple[float, float]
-    rows: tuple[tuple[Int64s, ...], tuple[Int64s, ...]]
+    steps: tuple[list[NDArray[np.bool_]], list[NDArray[np.bool_]]]
 
-    def of(self, series_a: Series, series_b: Series) -> Sides:
-        """Return the values of these steps, of values of all steps by recording."""
-        rows_a, rows_b = self.rows
-        return _chosen(series_a, rows_a), _chosen(series_b, rows_b)
-
-
-def _chosen(series: Series, rows: Sequence[Int64s]) -> list[Values]:
-    """Return the values of some steps of each recording that are known."""
-    return [noise.known(values[steps]) for values, steps in zip(series, rows, strict=True)]
+    def of(self, sides: Sequence[Series]) -> list[list[Values]]:
+        """Return the known values of these steps, of values of all steps of A and of B by recording."""
+        chosen = []
+        for series, are_of_kind in zip(sides, self.steps, strict=True):
+            chosen.append([noise.known(values[of]) for values, of in zip(series, are_of_kind, strict=True)])
+        return chosen
 
 
 class Measured(NamedTuple):
-    """One measure of one kind of steps: medians of both sides, ns, the steps that have it, and the verdict."""
+    """One measure of one kind of steps, as JSON has it: medians of both sides, and the steps that have it.
 
-    launches: tuple[float, float]
+    `change` is a share of A's median, None where that is 0. `spread_share` is of the side that varies more: its
+    longest less its shortest step, as a share of the median.
+    """
+
+    a_launches: float
+    b_launches: float
     a_ns: float
     b_ns: float
+    delta_ns: float
+    change: float | None
     a_steps: int
     b_steps: int
-    spread: float  # of the side that varies more: longest less shortest step, as a share of the median
+    spread_share: float
     verdict: noise.Verdict
-
-    @property
-    def change(self) -> float | None:
-        """The difference as a share of A; None where A is 0."""
-        return (self.b_ns - self.a_ns) / self.a_ns if self.a_ns else None
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps of both sides, by recording, and the kinds of steps that are compared."""
+    """The steps of A and of B, by recording, and the kinds of steps that are compared."""
 
-    a: Side = ()
-    b: Side = ()
+    sides: tuple[Side, Side] = ((), ())
     kinds: tuple[Kind, ...] = ()
 
     @property
     def are_known(self) -> bool:
         """Whether both sides have steps."""
-        return bool(self.a and self.b)
+        return all(self.sides)
 
     @property
     def limited(self) -> tuple[str, ...]:
         """Which sides the CPU decides, in any of their recordings: "A", "B"."""
-        names = []
-        for name, side in (("A", self.a), ("B", self.b)):
-            if any(recording.is_limited for recording in side):
-                names.append(name)
-        return tuple(names)
+        are_limited = [any(recording.is_limited for recording in side) for side in self.sides]
+        return tuple(compress("AB", are_limited))
 
     @property
     def are_alone(self) -> bool:
@@ -137,7 +132,7 @@ class Steps:
         """
         if not self.are_known or len(self.kinds) != 1:
             return False
-        recordings = (*self.a, *self.b)
+        recordings = list(chain(*self.sides))
         if len({recording.alone_limit for recording in recordings}) > 1:
             return False
         are_timed = all(len(recording.alone_ns) for recording in recordings)
@@ -146,126 +141,75 @@ class Steps:
     @property
     def are_limits(self) -> bool:
         """Whether steps without recording are compared, and all of their times are upper limits."""
-        return self.are_alone and bool(self.a[0].alone_limit)
+        return self.are_alone and bool(self.sides[0][0].alone_limit)
 
     @property
     def are_repeated(self) -> bool:
         """Whether both sides have several recordings."""
-        return min(len(self.a), len(self.b)) > 1
-
-    @property
-    def left_out(self) -> tuple[int, int]:
-        """How many steps of each side are of no kind that is compared."""
-        if not self.are_known:
-            return 0, 0
-        counts = []
-        for number, side in enumerate((self.a, self.b)):
-            steps = sum(len(recording.launches) for recording in side)
-            compared = sum(len(rows) for kind in self.kinds for rows in kind.rows[number])
-            counts.append(steps - compared)
-        return counts[0], counts[1]
-
-    def judged(self, series_a: Series, series_b: Series) -> noise.Verdict:
-        """Return whether B differs in any kind of steps, of values of all steps by recording."""
-        of_kinds = [kind.of(series_a, series_b) for kind in self.kinds]
-        return noise.worst([noise.judged(a, b, level=self.level) for a, b in of_kinds])
+        return min(map(len, self.sides)) > 1
 
     @property
     def level(self) -> float:
         """The level of a test of one kind of steps, so that those of all kinds together have noise.LEVEL."""
         return noise.LEVEL / max(len(self.kinds), 1)
 
-    def of_places(self, places_a: Iterable[Place], places_b: Iterable[Place]) -> Judged:
-        """Return whether the time of some rows differs, and the spread of each side's steps, ns."""
-        return self._with_spreads(*self._work(places_a, places_b))
+    def of_places(self, places: Sequence[Collection[Place]]) -> Judged:
+        """Return whether the time of some rows of A and some of B differs, with the spreads."""
+        return self._judged(self._work(places))
 
     def of_states(self, states: Sequence[State]) -> Judged:
-        """Return whether the time in some states differs, and the spread of each side's steps, ns."""
-        series_a = [recording.of_states(states) for recording in self.a]
-        series_b = [recording.of_states(states) for recording in self.b]
-        return self._with_spreads(series_a, series_b)
+        """Return whether the time in some states differs, with the spreads."""
+        return self._judged([[recording.of_states(states) for recording in side] for side in self.sides])
 
-    def _with_spreads(self, series_a: Series, series_b: Series) -> Judged:
-        verdict = self.judged(series_a, series_b) if self.are_known else "not known"
-        return verdict, (_spread_ns(series_a), _spread_ns(series_b))
+    def _judged(self, sides: Sequence[Series]) -> Judged:
+        """Return whether B differs in any kind of steps, and the spread of each side's values."""
+        verdict: noise.Verdict = "not known"
+        if self.are_known:
+            of_kinds = [kind.of(sides) for kind in self.kinds]
+            verdict = noise.worst([noise.judged(*of_kind, level=self.level) for of_kind in of_kinds])
+        spread_a_ns, spread_b_ns = map(_spread_ns, sides)
+        return verdict, (spread_a_ns, spread_b_ns)
 
-    def _work(self, places_a: Iterable[Place], places_b: Iterable[Place]) -> Sides:
-        """Return the time of some rows of both sides in each step, by recording, ns."""
-        series_a = [recording.of_places(places_a) for recording in self.a]
-        series_b = [recording.of_places(places_b) for recording in self.b]
-        return series_a, series_b
+    def _work(self, places: Sequence[Collection[Place]]) -> list[list[Values]]:
+        """Return the time of some rows of each side in each step, by recording, ns."""
+        series = []
+        for side, of_side in zip(self.sides, places, strict=True):
+            series.append([recording.of_places(of_side) for recording in side])
+        return series
 
-    def _each(self, figure: str) -> Sides:
+    def _each(self, figure: str) -> list[list[Values]]:
         """Return a figure of each recording of both sides, such as `step_ns`."""
-        series_a = [getattr(recording, figure) for recording in self.a]
-        series_b = [getattr(recording, figure) for recording in self.b]
-        return series_a, series_b
+        return [[getattr(recording, figure) for recording in side] for side in self.sides]
 
-    def step_times(self) -> list[Sides]:
+    def step_times(self) -> list[list[list[Values]]]:
         """Return the times of whole steps of both sides by recording, ns, for each kind of steps.
 
         They are without recording where all recordings know these.
         """
         if self.are_alone:
             return [self._each("alone_ns")]
-        return [kind.of(*self._each("step_ns")) for kind in self.kinds]
+        return [kind.of(self._each("step_ns")) for kind in self.kinds]
 
-    def measured(self, measure: Measure, places: Sequence[Sequence[Place]] = ((), ())) -> list[Measured]:
+    def measured(self, measure: Measure, places: Sequence[Collection[Place]] = ((), ())) -> list[Measured]:
         """Return a measure by kind of steps; [] if a side lacks it. `work_ns` is of the rows at these places."""
         if measure == "step_ns":
             of_kinds = self.step_times()
         else:
-            series = self._work(*places) if measure == "work_ns" else self._each(measure)
-            of_kinds = [kind.of(*series) for kind in self.kinds]
-        if not all(any(map(len, a)) and any(map(len, b)) for a, b in of_kinds):
+            sides = self._work(places) if measure == "work_ns" else self._each(measure)
+            of_kinds = [kind.of(sides) for kind in self.kinds]
+        if not all(any(map(len, side)) for of_kind in of_kinds for side in of_kind):
             return []
-        compared = []
-        for kind, (a, b) in zip(self.kinds, of_kinds, strict=True):
-            compared.append(_measured(kind.launches, a, b, self.level))
-        return compared
+        return [self._measured(*of_kind) for of_kind in zip(self.kinds, of_kinds, strict=True)]
 
-    def placed(self, place_of: Callable[[Place], Place], *, sides: str = "AB") -> Steps:
-        """Return the steps with the rows of these sides at other places; rows of one place are added up."""
-
-        def moved(recording: Recording) -> Recording:
-            times: dict[Place, Int64s] = {}
-            for place, ns in recording.times.items():
-                key = place_of(place)
-                times[key] = times[key] + ns if key in times else ns
-            return replace(recording, times=times)
-
-        a = tuple(map(moved, self.a)) if "A" in sides else self.a
-        b = tuple(map(moved, self.b)) if "B" in sides else self.b
-        return replace(self, a=a, b=b)
-
-    def spelled(self, report: Report, like_first: Report, *, sides: str = "AB") -> Steps:
-        """Return the steps of these sides with the kernels of `report` named as `like_first` names them."""
-        kernels = {}
-        for row, respelled in zip(report.kernels, like_first.kernels, strict=True):
-            kernels[row.kernel] = respelled.kernel
-
-        def respelled_place(place: Place) -> Place:
-            path, phase, kind, kernel = place
-            return path, phase, kind, kernels.get(kernel, kernel)
-
-        return self.placed(respelled_place, sides=sides)
-
-
-def _measured(launches: tuple[float, float], a: Series, b: Series, level: float) -> Measured:
-    """Compare the values of steps of one kind, by recording; each side has some."""
-    all_a, all_b = np.concatenate(a), np.concatenate(b)
-    return Measured(
-        launches,
-        float(np.median(all_a)),
-        float(np.median(all_b)),
-        len(all_a),
-        len(all_b),
-        max(_share(all_a), _share(all_b)),
-        noise.judged(a, b, level=level),
-    )
-
-
-NO_STEPS = Steps()
+    def _measured(self, kind: Kind, sides: Sequence[Series]) -> Measured:
+        """Compare the values of steps of one kind, by recording; each side has some."""
+        a, b = map(np.concatenate, sides)
+        a_ns, b_ns = float(np.median(a)), float(np.median(b))
+        delta_ns = b_ns - a_ns
+        change = delta_ns / a_ns if a_ns else None
+        spread = max(_spread_share(a), _spread_share(b))
+        verdict = noise.judged(*sides, level=self.level)
+        return Measured(*kind.launches, a_ns, b_ns, delta_ns, change, len(a), len(b), spread, verdict)
 
 
 def place(row: KernelRow) -> Place:
@@ -273,14 +217,40 @@ def place(row: KernelRow) -> Place:
     return row.path, row.phase, row.kind, row.kernel
 
 
-def paired(a: Side, b: Side) -> Steps:
-    """Return the steps of two sides with the kinds that both have; a kind seldom seen decides nothing."""
-    if not (a and b):
-        return Steps(a, b)
-    launches = [np.concatenate([recording.launches for recording in side]) for side in (a, b)]
+def moved(side: Side, place_of: Callable[[Place], Place]) -> Side:
+    """Return a side with its rows at other places; rows of one place are added up."""
+    recordings = []
+    for recording in side:
+        times: dict[Place, Int64s] = {}
+        for place, ns in recording.times.items():
+            to = place_of(place)
+            times[to] = times.get(to, 0) + ns
+        recordings.append(replace(recording, times=times))
+    return tuple(recordings)
+
+
+def spelled(side: Side, report: Report, like_first: Report) -> Side:
+    """Return the side of `report` with kernels named as `like_first` names them."""
+    kernels = {}
+    for row, respelled in zip(report.kernels, like_first.kernels, strict=True):
+        kernels[row.kernel] = respelled.kernel
+
+    def respelled_place(place: Place) -> Place:
+        path, phase, kind, kernel = place
+        return path, phase, kind, kernels.get(kernel, kernel)
+
+    return moved(side, respelled_place)
+
+
+def paired(sides: tuple[Side, Side]) -> Steps:
+    """Return the steps of A and B with the kinds that both have; a kind seldom seen decides nothing."""
+    if not all(sides):
+        return Steps(sides)
+    launches = [np.concatenate([recording.launches for recording in side]) for side in sides]
     matched = noise.matched_kinds(*launches)
-    kinds = [_kind(rows, launches, (a, b)) for rows in matched if _is_frequent(rows, launches)]
-    return Steps(a, b, tuple(kinds or [_kind(rows, launches, (a, b)) for rows in matched]))
+    frequent = [rows for rows in matched if _is_frequent(rows, launches)]
+    kinds = [_kind(rows, launches, sides) for rows in frequent or matched]
+    return Steps(sides, tuple(kinds))
 
 
 def _is_frequent(rows: tuple[Int64s, Int64s], launches: Sequence[Int64s]) -> bool:
@@ -290,23 +260,18 @@ def _is_frequent(rows: tuple[Int64s, Int64s], launches: Sequence[Int64s]) -> boo
     return any(len(of_kind) >= SELDOM * len(steps) for of_kind, steps in zip(rows, launches, strict=True))
 
 
-def _kind(rows: tuple[Int64s, Int64s], launches: Sequence[Int64s], sides: tuple[Side, Side]) -> Kind:
-    """Divide the steps of a kind by recording."""
-    median_a, median_b = (float(np.median(launches[side][rows[side]])) for side in (0, 1))
-    by_recording = _by_recording(rows[0], sides[0]), _by_recording(rows[1], sides[1])
-    return Kind((median_a, median_b), by_recording)
+def _kind(rows: tuple[Int64s, Int64s], launches: Sequence[Int64s], sides: tuple[Side, ...]) -> Kind:
+    """Return a kind of steps, with those of each side divided by recording."""
+    a, b = (float(np.median(of_side[steps])) for of_side, steps in zip(launches, rows, strict=True))
+    steps_a, steps_b = map(_by_recording, rows, sides)
+    return Kind((a, b), (steps_a, steps_b))
 
 
-def _by_recording(rows: Int64s, side: Side) -> tuple[Int64s, ...]:
+def _by_recording(rows: Int64s, side: Side) -> list[NDArray[np.bool_]]:
     """Return which steps of each recording these are, of positions in all steps of a side."""
-    parts = []
-    begin = 0
-    for recording in side:
-        places = rows - begin
-        steps = len(recording.launches)
-        parts.append(places[(places >= 0) & (places < steps)])
-        begin += steps
-    return tuple(parts)
+    lengths = [len(recording.launches) for recording in side]
+    are_of_kind = np.isin(np.arange(sum(lengths)), rows)
+    return np.split(are_of_kind, np.cumsum(lengths)[:-1])
 
 
 def recorded(opened: Opened) -> Side:
@@ -319,8 +284,9 @@ def recorded(opened: Opened) -> Side:
     return _side(opened.whole, opened.step_times, launches, span_ns)
 
 
-def of_summary(path: FilePath, report: Report) -> Side:
-    """Return the steps of a summary that count; () if it has none."""
+def of_summary(path: FilePath) -> tuple[Report, Side]:
+    """Return the report of a summary, with its steps that count; () if it has none."""
+    report = read_summary(path)
     steps, times = read_steps(path), read_step_times(path)
     counted = np.array([row.step for row in report.account.counted] if report.account else [], np.int64)
     lengths = {len(steps), *map(len, times.values())}
@@ -330,7 +296,7 @@ def of_summary(path: FilePath, report: Report) -> Side:
     counted_ns = {place: of_steps[counted] for place, of_steps in times.items()}
     launches = np.array([step["kernels"] for step in steps], np.int64)[counted]
     span_ns = np.array([step["span_ns"] for step in steps], np.float64)[counted]
-    return _side(report, counted_ns, launches, span_ns)
+    return report, _side(report, counted_ns, launches, span_ns)
 
 
 def joined(recordings: Sequence[tuple[Report, Side]], paths: Sequence[FilePath]) -> tuple[Report, Side]:
@@ -345,11 +311,11 @@ def joined(recordings: Sequence[tuple[Report, Side]], paths: Sequence[FilePath])
         raise ReportError(f"Some of {_listed(paths)} count GPU work and some CPU work: they are no repetitions.")
     if without := [path for path, report in zip(paths, read, strict=True) if not report.steps]:
         raise ReportError(f"{without[0]} lacks measured steps, which several recordings need. {TO_HAVE_STEPS}.")
-    spelled = in_one_spelling(read)
+    in_spelling = in_one_spelling(read)
     side: list[Recording] = []
-    for (report, steps), like_first in zip(recordings, spelled, strict=True):
-        side += Steps(steps).spelled(report, like_first).a
-    together = merged(spelled, _listed(paths))
+    for (report, steps), like_first in zip(recordings, in_spelling, strict=True):
+        side += spelled(steps, report, like_first)
+    together = merged(in_spelling, _listed(paths))
     return replace(together, ranks=read[0].ranks), tuple(side)
 
 
@@ -364,20 +330,18 @@ def _side(report: Report, times: Mapping[Place, Int64s], launches: Int64s, span_
     if not len(launches):
         return ()
     if len(launches) == 1:
-        times = single_step(report)
+        rows = (report.counted or report).kernels
+        times = {place(row): np.array([row.total_ns], np.int64) for row in rows}
     counted = sorted(report.account.counted, key=lambda row: row.step) if report.account else []
     step_ns, states_ns = np.full(len(launches), np.nan), {}
     if len(counted) == len(launches):
         step_ns = np.array([row.own_ns for row in counted], np.float64)
         states_ns = _states(counted)
     is_limited = any(row.phase == STEP and row.verdict == LAUNCH_BOUND for row in report.busy)
-    recording = Recording(times, launches, step_ns, span_ns, states_ns, is_limited)
     cost = report.recording
-    if cost and cost.alone_ns:
-        recording = replace(recording, alone_ns=np.array(cost.timed_ns, np.float64))
-    if cost and cost.is_upper_limit:
-        recording = replace(recording, alone_limit=cost.where)
-    return (recording,)
+    alone_ns = np.array(cost.timed_ns if cost and cost.alone_ns else (), np.float64)
+    alone_limit = cost.where if cost and cost.is_upper_limit else ""
+    return (Recording(times, launches, step_ns, span_ns, states_ns, is_limited, alone_ns, alone_limit),)
 
 
 def _states(rows: Sequence[StepRow]) -> dict[State, Values]:
@@ -389,22 +353,28 @@ def _states(rows: Sequence[StepRow]) -> dict[State, Values]:
     return states
 
 
-def single_step(report: Report) -> dict[Place, Int64s]:
-    """Return the times of the only step of a report."""
-    counted = report.counted or report
-    return {place(row): np.array([row.total_ns], np.int64) for row in counted.kernels}
+def only_step(report: Report) -> Side:
+    """Return the step of a report that has one; () for any other, whose steps are not known."""
+    if report.counted_steps != 1:
+        return ()
+    launches = sum(row.count for row in report.kernels if row.kind == "kernel")
+    return _side(report, {}, np.array([launches], np.int64), np.full(1, np.nan))
 
 
 def notes(steps: Steps) -> Iterator[str]:
     """Return notes on which steps are compared."""
+    if not steps.are_known:
+        return
     if steps.are_alone:
-        a, b = (sum(len(recording.alone_ns) for recording in side) for side in (steps.a, steps.b))
+        a, b = (sum(len(recording.alone_ns) for recording in side) for side in steps.sides)
         limits = "; where launches limit a step, it may take less" if steps.are_limits else ""
         yield (
             f"The first line is of steps without recording, {a} of A and {b} of B, timed next to it{limits}. "
             "The rest: recorded."
         )
-    for name, count in zip("AB", steps.left_out, strict=True):
+    for number, name in enumerate("AB"):
+        compared = sum(np.concatenate(kind.steps[number]).sum() for kind in steps.kinds)
+        count = sum(len(recording.launches) for recording in steps.sides[number]) - compared
         if count:
             some = f"{count} steps of {name} do" if count > 1 else f"1 step of {name} does"
             yield f"{some} other work than the rest (another number of kernels): the verdicts leave it out."
@@ -415,7 +385,7 @@ def _spread_ns(series: Series) -> int | None:
     return int(np.ptp(values)) if len(values) > 1 else None
 
 
-def _share(values: Values) -> float:
+def _spread_share(values: Values) -> float:
     """Return the longest less the shortest, as a share of the median; 0 where the median is."""
     median = float(np.median(values))
     return float(np.ptp(values)) / median if median else 0.0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Literal
 
-from ..document import SHORT, Column, Detail, Document, Row, Table, headed
+from ..document import SHORT, Column, Detail, Document, Row, Table, headed, with_columns
 from ..kernel_names.short import names_by_kernel
-from ..report import as_object as report_object
 from ..report import tree_order
 from ..report.account import IDLE
 from ..support import noise
@@ -18,19 +17,23 @@ from ..support.units import count_text
 from ..views import headings
 from ..views.account import CALLED, OUTSIDE, detail_of
 from ..views.rows import NOWHERE, common_length, count_of, label
+from . import for_programs
 from .accounts import StateChange, states
 from .answer import answer
-from .changes import Axis, Change, Comparison, Key, changes, notes
+from .changes import Axis, Change, Comparison, changes, notes
 from .rules import Verdict
-from .sides import Measure
 
 By = Literal["account", "phase", "category", "range", "kernel"]
 NUMBERS = headed(a_ns="A", b_ns="B", delta_ns="B−A", change="%", a_count="launches A", b_count="B")
-INSIDE = headed(a_inside_ns="A", b_inside_ns="B", delta_inside_ns="B−A", change_inside="%")
-INSIDE += headed(a_inside_count="launches A", b_inside_count="B")
-WITHIN = headed(within_spread="~")
+INSIDE = tuple(replace(column, key=key) for key, column in zip(for_programs.INSIDE, NUMBERS, strict=True))
+MARK = Column("within_spread", "~")
 MARKS: dict[noise.Verdict, str] = {"differs": "", "same": "~", "not known": "?"}
-WITHIN_STEPS = {"same": f" ~: equal within {noise.SAME_WITHIN:.0%}.", "not known": " ?: may be noise."}
+#: What the signs mean that cells end with.
+SIGNS = {
+    "~": f" ~: equal within {noise.SAME_WITHIN:.0%}.",
+    "?": " ?: may be noise.",
+    "×": " n×: B is n times A.",
+}
 #: States that changed by less than this share of all changes are one row, and so are those beyond the most.
 SMALL, MOST_STATES, LONGEST_PLACE = 0.03, 8, 30
 #: What a table of kernel time is of.
@@ -38,7 +41,6 @@ OF_AXIS = {"phase": "by phase", "category": "by category", "range": "by innermos
 OF_TREE = "inside each range"
 #: From this change on, a multiple is shown in place of a percentage.
 TIMES_FROM = 10
-MULTIPLES = " n×: B is n times A."
 STATES = {"new": "only in B", "gone": "only in A"}
 
 
@@ -50,11 +52,8 @@ def compared(
     Programs get every row, with full names, nothing merged and nothing cut.
     """
     if detail.whole:
-        tables = [_whole_axis(comparison, axis) for axis in get_args(Axis) if by in (None, axis)]
-        tables += _of_objects("steps", _steps_as_objects(comparison))
-        tables += _of_objects("account", account_as_objects(comparison))
-        document = _document(comparison, (*tables, *_whole_rules(verdicts)))
-        return replace(document, promised=partial(as_object, comparison, verdicts))
+        document = _document(comparison, for_programs.tables(comparison, verdicts, by))
+        return replace(document, promised=partial(for_programs.as_object, comparison, verdicts))
     drawing = _Drawing(comparison, detail)
     if by is None:
         tables = [*(drawing.account() or [drawing.ranked("phase")]), drawing.ranked("range")]
@@ -62,15 +61,10 @@ def compared(
         tables = drawing.account()
     else:
         tables = [drawing.tree() if by == "range" else drawing.ranked(by)]
-    return _document(comparison, (*tables, *rules(verdicts, comparison)))
+    return _document(comparison, [*tables, *rules(verdicts, comparison)])
 
 
-def account(comparison: Comparison, detail: Detail = SHORT) -> list[Table]:
-    """Return the table of what a step spends more or less time on; none where it is not known of both sides."""
-    return _Drawing(comparison, detail).account()
-
-
-def rules(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[Table, ...]:
+def rules(verdicts: Sequence[Verdict], comparison: Comparison) -> list[Table]:
     """Return a table of the rules' verdicts, each with what it was compared with; none without rules."""
     rows: list[Row] = []
     for verdict in verdicts:
@@ -81,63 +75,15 @@ def rules(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[Table, .
         compared = verdict.compared
         if verdict.only_in:
             compared += f", only in {verdict.only_in}"
-        if verdict.rule.beyond_spread and change.verdict == "same":
+        if verdict.rule.limit.beyond_spread and change.verdict == "same":
             compared += ", may be noise"
         rows.append(Row((compared, *[""] * 5), indent=1))
     if not rows:
-        return ()
+        return []
     violated = sum(verdict.violated for verdict in verdicts)
     title = f"Rules: {violated} of {len(verdicts)} violated, {{unit}} {scope(comparison)}"
     columns = (*headed("rule"), *NUMBERS[:4], *headed("verdict"))
-    return (_with_multiples(Table("rules", title, columns, tuple(rows))),)
-
-
-def _of_objects(name: str, objects: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """Return objects of JSON as a table for programs; [] of none."""
-    rows = tuple(Row(tuple(_as_cell(value) for value in each.values())) for each in objects)
-    return [Table(name, name, headed(*objects[0]), rows)] if objects else []
-
-
-def _as_cell(value: object) -> object:
-    """Return a value of JSON as a cell: a path in one text, yes or no."""
-    if isinstance(value, list):
-        return label(tuple(value)) if value else ""
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
-
-
-def _steps_as_objects(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return the measures of whole steps by kind, with raw values."""
-    objects = []
-    for measure in get_args(Measure):
-        for kind in comparison.measured(measure):
-            a_launches, b_launches = kind.launches
-            objects.append(
-                {
-                    "measure": measure,
-                    "a_launches": a_launches,
-                    "b_launches": b_launches,
-                    "a_ns": kind.a_ns,
-                    "b_ns": kind.b_ns,
-                    "delta_ns": kind.b_ns - kind.a_ns,
-                    "change": kind.change,
-                    "a_steps": kind.a_steps,
-                    "b_steps": kind.b_steps,
-                    "spread_share": kind.spread,
-                    "verdict": kind.verdict,
-                }
-            )
-    return objects
-
-
-def _whole_rules(verdicts: Sequence[Verdict]) -> tuple[Table, ...]:
-    """Return the verdicts for programs: one row each."""
-    rows = []
-    for verdict in verdicts:
-        times = _times(verdict.change, words=False)
-        violated = "yes" if verdict.violated else "no"
-        rows.append(Row((verdict.rule.text, verdict.compared, *times, violated, verdict.only_in)))
-    columns = (Column("rule", "rule"), *headed("compared"), *NUMBERS[:4], *headed("violated", only_in="only in"))
-    return (Table("rules", "rules", columns, tuple(rows)),) if rows else ()
+    return [_explained(Table("rules", title, columns, tuple(rows)))]
 
 
 def scope(comparison: Comparison) -> str:
@@ -148,7 +94,7 @@ def scope(comparison: Comparison) -> str:
     return scope_a if scope_a == scope_b else f"A {scope_a}, B {scope_b}"
 
 
-def _document(comparison: Comparison, tables: tuple[Table, ...]) -> Document:
+def _document(comparison: Comparison, tables: Sequence[Table]) -> Document:
     """Describe each report, and once what both have in common, above the tables."""
     facts = [headings.facts(report) for report in comparison.reports]
     common = headings.common([names for _file, *names in facts])
@@ -188,112 +134,88 @@ class _Drawing:
         self.comparison = comparison
         self.detail = detail
         self.naming = comparison.naming(every_index=detail.every_index)
-        self.has_marks = comparison.steps.are_known
-        self.what = headings.kernel_time(comparison.a)
-        if comparison.all_work:
-            self.what = f"All {headings.work(comparison.a)}"
 
     def account(self) -> list[Table]:
         """Show what a step spends more or less time on, the largest changes first, which add up; [] if unknown."""
         changes = states(self.comparison)
         if not changes:
             return []
-        all_ns = sum(abs(row.change.delta_ns) for row in changes)
-        large = [row for row in changes if abs(row.change.delta_ns) >= SMALL * all_ns]
+        all_ns = sum(abs(row.delta_ns) for row in changes)
+        large = [row for row in changes if abs(row.delta_ns) >= SMALL * all_ns]
         top_rows = large[:MOST_STATES] or changes
         cut = changes[len(top_rows) :]
-        lines = [(self.state(row), row.change, _place(row)) for row in top_rows]
+        lines: list[tuple[tuple[str, str], Change, str]] = [
+            (self.state(row), row, _place(row)) for row in top_rows
+        ]
         if cut:
             names = ("", f"{len(cut)} others") if len(cut) > 1 else self.state(cut[0])
-            lines.append((names, _added(row.change for row in cut), ""))
+            lines.append((names, _added(cut), ""))
         step, recorded = ("a step", "step") if self.comparison.per_step else ("all", "time")
-        lines.append(((step, ""), _added(row.change for row in changes), ""))
-        rows = [Row((*names, *_times(row), *self.mark(row), place)) for names, row, place in lines]
-        rows[-1] = replace(rows[-1], strong=True)
-        columns = (*headed(kind="", what=""), *NUMBERS[:4], *self.within, *headed(place="most in"))
-        caption = f"% is of A's time.{self.legend(row.change for row in top_rows)}"
-        title = f"Where the recorded {recorded} changed, {{unit}}"
-        return [_with_multiples(Table("account", title, columns, tuple(rows), caption))]
+        lines.append(((step, ""), _added(changes), ""))
+        rows = [Row((*names, *_numbers(row)[:4], MARKS[row.verdict], place)) for names, row, place in lines]
+        columns = (*headed(kind="", what=""), *NUMBERS[:4], MARK, *headed(place="most in"))
+        return [self.table("account", f"Where the recorded {recorded} changed, {{unit}}", columns, rows)]
 
     def state(self, row: StateChange) -> tuple[str, str]:
         """Return the name of a state in two columns."""
-        kind = row.state[0]
+        kind, _ = row.key
         called = OUTSIDE if self.comparison.on_cpu and kind == IDLE else CALLED[kind]
-        return called, detail_of(row.state)
+        return called, detail_of(row.key)
 
     def ranked(self, axis: Axis) -> Table:
         """Rank one axis by the size of the difference; what is cut and the total are rows too."""
         changed = [row for row in changes(self.comparison, axis, self.naming) if row.a_count or row.b_count]
         top = self.detail.top if axis in ("range", "kernel") else len(changed)
-        top_rows = changed[:top]
-        cut = changed[top:]
-        names = self.names(axis, changed, top_rows)
-        lines: list[tuple[str, Change]] = [(names(row.key), row) for row in top_rows]
-        if cut:
+        lines = list(zip(self.names(axis, changed, top), changed, strict=False))
+        if cut := changed[top:]:
             lines.append((f"… {len(cut)} more: --top {len(changed)}", _added(cut)))
-        total = self.comparison.total()
-        lines.append((self.comparison.whole, total))
-        rows = [Row((name, *_numbers(row), *self.mark(row))) for name, row in lines]
-        rows[-1] = replace(rows[-1], strong=True)
-        columns = (Column(axis, axis, "name"), *NUMBERS, *self.within)
+        lines.append((self.comparison.whole, self.comparison.total()))
+        rows = [Row((name, *_numbers(row), MARKS[row.verdict])) for name, row in lines]
+        columns = (Column(axis, axis, "name"), *NUMBERS, MARK)
         states = [row.state for row in changed]
         only = ", ".join(f"{states.count(state)} {words}" for state, words in STATES.items() if state in states)
-        caption = "% is of A's time."
-        if only:
-            caption += f" {only}."
-        caption += self.legend([*top_rows, total])
-        return self.table(axis, OF_AXIS[axis], columns, rows, caption)
+        return self.table(f"by_{axis}", self.title(OF_AXIS[axis]), columns, rows, f" {only}." if only else "")
 
-    @property
-    def within(self) -> tuple[Column, ...]:
-        """The column of marks, where steps can tell."""
-        return WITHIN if self.has_marks else ()
-
-    def mark(self, row: Change) -> tuple[object, ...]:
-        """Return the mark of a change that may be noise."""
-        return (MARKS[row.verdict],) if self.has_marks else ()
-
-    def legend(self, rows: Iterable[Change]) -> str:
-        """Explain the marks that rows have."""
-        verdicts = {row.verdict for row in rows} if self.has_marks else set()
-        return "".join(text for verdict, text in WITHIN_STEPS.items() if verdict in verdicts)
+    def names(self, axis: Axis, changed: Sequence[Change], top: int) -> list[str]:
+        """Return the displayed names of an axis's first items."""
+        keys = [row.key for row in changed[:top]]
+        if axis == "kernel":
+            short = names_by_kernel((kernel for kernel, _ in keys), self.detail.full_names)
+            return [short[kernel] for kernel, _ in keys]
+        if axis == "range":
+            common = common_length(row.key for row in changed)
+            return [label(key, common) for key in keys]
+        return [headings.category(name) for (name,) in keys]
 
     def tree(self) -> Table:
         """Show all ranges as a tree, with what was launched at any depth and the part launched directly."""
         changed = changes(self.comparison, "range", self.naming)
-        sizes = []
-        for row in changed:
-            inside = row.inside or row
-            sizes.append((row.key, (max(inside.a_ns, inside.b_ns),)))
-        order = tree_order(sizes)
+        order = tree_order([(row.key, (max(row.whole.a_ns, row.whole.b_ns),)) for row in changed])
         in_ranges = sorted((row for row in changed if row.key), key=lambda row: order(row.key))
         lines = [(row.key[-1], row, len(row.key) - 1) for row in in_ranges]
         lines += [(NOWHERE, row, 0) for row in changed if not row.key]
         lines.append((self.comparison.whole, self.comparison.total(), 0))
         rows = []
         for name, row, indent in lines:
-            inside = row.inside or row
-            rows.append(Row((name, *_numbers(inside), row.delta_ns, *self.mark(inside)), indent))
+            numbers = _numbers(row.whole)
+            rows.append(Row((name, *numbers, row.delta_ns, MARKS[row.whole.verdict]), indent))
+        columns = (*headed("range"), *INSIDE, *headed(delta_ns="own B−A"), MARK)
+        own = " own: in no inner range, which sums to the total."
+        return self.table("by_range", self.title(OF_TREE), columns, rows, own)
+
+    def title(self, of_what: str) -> str:
+        """Return the title of a table of kernel time, or of all work."""
+        a = self.comparison.a
+        time = f"All {headings.work(a)}" if self.comparison.all_work else headings.kernel_time(a)
+        return f"{time} {of_what}, {{unit}} {scope(self.comparison)}"
+
+    def table(self, key: str, title: str, columns: tuple[Column, ...], rows: list[Row], more: str = "") -> Table:
+        """Put a table together whose last row is the sum; it has marks where steps can tell."""
         rows[-1] = replace(rows[-1], strong=True)
-        columns = (*headed("range"), *INSIDE, *headed(delta_ns="own B−A"), *self.within)
-        caption = "% is of A's time. own: in no inner range, which sums to the total."
-        caption += self.legend(row.inside or row for row in changed)
-        return self.table("range", OF_TREE, columns, rows, caption)
-
-    def table(self, key: str, of_what: str, columns: tuple[Column, ...], rows: list[Row], caption: str) -> Table:
-        """Put a table together."""
-        title = f"{self.what} {of_what}, {{unit}} {scope(self.comparison)}"
-        return _with_multiples(Table(f"by_{key}", title, columns, tuple(rows), caption))
-
-    def names(self, axis: Axis, changed: Sequence[Change], top_rows: Sequence[Change]) -> Callable[[Key], str]:
-        """Return the displayed names of an axis's items."""
-        if axis == "kernel":
-            short = names_by_kernel((row.key[0] for row in top_rows), self.detail.full_names)
-            return lambda key: short[key[0]]
-        if axis == "range":
-            common = common_length(row.key for row in changed)
-            return lambda key: label(key, common)
-        return lambda key: headings.category(key[0])
+        table = Table(key, title, columns, tuple(rows), f"% is of A's time.{more}")
+        if not self.comparison.steps.are_known:
+            table = with_columns(table, [place for place, column in enumerate(columns) if column != MARK])
+        return _explained(table)
 
 
 def _place(row: StateChange) -> str:
@@ -301,29 +223,9 @@ def _place(row: StateChange) -> str:
     return fit(row.cause.function or label(row.cause.path, 1), LONGEST_PLACE) if row.cause else ""
 
 
-def _whole_axis(comparison: Comparison, axis: Axis) -> Table:
-    """Return all of an axis with keys in full."""
-    columns = (Column(axis, axis, "name"), *(headed("category") if axis == "kernel" else ()), *NUMBERS)
-    columns += headed(a_spread_ns="spread A", b_spread_ns="spread B", within_spread="within spread", state="state")
-    columns += headed("verdict")
-    columns += INSIDE if axis == "range" else ()
-    within = {True: "yes", False: "no", None: None}
-    rows = []
-    for row in changes(comparison, axis):
-        key = (label(row.key),) if axis == "range" else row.key
-        spreads = row.a_spread_ns, row.b_spread_ns, within[row.within_spread]
-        inside = _numbers(row.inside, words=False) if row.inside else ()
-        rows.append(Row((*key, *_numbers(row, words=False), *spreads, row.state, row.verdict, *inside)))
-    return Table(f"by_{axis}", f"by {axis}", columns, tuple(rows))
-
-
-def _numbers(row: Change, *, words: bool = True) -> tuple[object, ...]:
-    return (*_times(row, words=words), row.a_count, row.b_count)
-
-
-def _times(row: Change, *, words: bool = True) -> tuple[object, ...]:
-    change = row.state or _change_text(row.change) if words else row.change
-    return row.a_ns, row.b_ns, row.delta_ns, change
+def _numbers(row: Change) -> tuple[object, ...]:
+    """Return the values of NUMBERS."""
+    return row.a_ns, row.b_ns, row.delta_ns, row.state or _change_text(row.change), row.a_count, row.b_count
 
 
 def _change_text(change: float | None) -> float | str | None:
@@ -331,11 +233,12 @@ def _change_text(change: float | None) -> float | str | None:
     return change if change is None or change < TIMES_FROM else f"{round(change + 1):,}×"
 
 
-def _with_multiples(table: Table) -> Table:
-    """Explain multiples if there are any."""
-    places = [place for place, column in enumerate(table.columns) if column.kind == "share"]
-    some = any(str(row.values[place]).endswith("×") for row in table.rows for place in places)
-    return replace(table, caption=f"{table.caption}{MULTIPLES}".strip()) if some else table
+def _explained(table: Table) -> Table:
+    """Add to the caption what the signs in a table's cells mean."""
+    places = [place for place, column in enumerate(table.columns) if column.kind == "share" or column == MARK]
+    ends = {str(row.values[place])[-1:] for row in table.rows for place in places}
+    caption = table.caption + "".join(text for sign, text in SIGNS.items() if sign in ends)
+    return replace(table, caption=caption.strip())
 
 
 def _added(rows: Iterable[Change]) -> Change:
@@ -343,68 +246,3 @@ def _added(rows: Iterable[Change]) -> Change:
     rows = list(rows)
     sums = {name: sum(getattr(row, name) for row in rows) for name in ("a_ns", "b_ns", "a_count", "b_count")}
     return Change((), **sums, judged="differs")
-
-
-#: What JSON has of every change, and of those that are no rule's.
-JSON_TIMES = ("a_ns", "b_ns", "delta_ns", "change", "a_spread_ns", "b_spread_ns", "within_spread", "verdict")
-JSON_NUMBERS = (*JSON_TIMES, "a_count", "b_count", "state")
-
-
-def as_object(comparison: Comparison, verdicts: Sequence[Verdict] = ()) -> dict[str, Any]:
-    """Return both reports' heads, the total, every row along every axis, and the rules' verdicts.
-
-    This is the JSON that docs/compare.md describes; times in nanoseconds.
-    """
-
-    def numbers(row: Change, keys: Sequence[str] = JSON_NUMBERS) -> dict[str, Any]:
-        return {key: getattr(row, key) for key in keys}
-
-    def of_axis(axis: Axis, row: Change) -> dict[str, Any]:
-        if row.inside:
-            inside = {"a_inside_ns": row.inside.a_ns, "b_inside_ns": row.inside.b_ns}
-            return {"path": list(row.key), **numbers(row), **inside}
-        names: dict[str, Any] = dict(zip((axis, "category"), row.key, strict=False))
-        return {**names, **numbers(row)}
-
-    by_axis: dict[str, list[dict[str, Any]]] = {}
-    for axis in get_args(Axis):
-        by_axis[axis] = [of_axis(axis, row) for row in changes(comparison, axis)]
-    rules = [
-        {"rule": verdict.rule.text, "compared": verdict.compared}
-        | numbers(verdict.change, JSON_TIMES)
-        | {"violated": verdict.violated, "only_in": verdict.only_in or None}
-        for verdict in verdicts
-    ]
-    return {
-        "a": report_object(comparison.a)["report"],
-        "b": report_object(comparison.b)["report"],
-        "compared": "work" if comparison.all_work else "kernels",
-        "per_step": comparison.per_step,
-        "answer": answer(comparison).as_object(),
-        "recordings": [max(len(comparison.steps.a), 1), max(len(comparison.steps.b), 1)],
-        "steps": _steps_as_objects(comparison),
-        "account": account_as_objects(comparison),
-        "notes": list(notes(comparison)),
-        "total": numbers(comparison.total()),
-        "by": by_axis,
-        "rules": rules,
-    }
-
-
-def account_as_objects(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return the rows of the account with their places; times in ns per step, or of all that was recorded."""
-    rows = []
-    for row in states(comparison):
-        kind, detail = row.state
-        cause = row.cause
-        rows.append(
-            {
-                "kind": kind,
-                "what": detail,
-                **{key: getattr(row.change, key) for key in JSON_TIMES},
-                "path": list(cause.path) if cause else [],
-                "after": cause.after if cause else "",
-                "function": cause.function if cause else "",
-            }
-        )
-    return rows

@@ -20,8 +20,8 @@ import numpy as np
 
 from ..account import Partition
 from ..account.idle import CAUSES
-from ..compare.changes import Basis, named_apart
 from ..compare.changes import compare as compared
+from ..compare.changes import named_apart
 from ..compare.sides import recorded
 from ..compare.tables import compared as shown
 from ..document import SHORT, WHOLE, Detail, Document, seen_by, without_commands
@@ -131,11 +131,11 @@ def compare(a: Source, b: Source, **options: Unpack[Options]) -> Answer:
 
     Figures are per step where both reports have steps; `per_step=False` compares whole reports.
     """
-    basis: Basis = "auto" if (per_step := options.get("per_step")) is None else "step" if per_step else "total"
     first, second = (opened_by(source, options) for source in (a, b))
     paths = [Path(side.provenance.file) if isinstance(side, Trace) else Path(str(side)) for side in (a, b)]
     named = named_apart([first.whole, second.whole], paths)
-    comparison = compared(*named, basis=basis, sides=(recorded(first), recorded(second)))
+    sides = recorded(first), recorded(second)
+    comparison = compared(*named, per_step=options.get("per_step"), sides=sides)
     return Answer(shown(comparison, detail=WHOLE), lambda: shown(comparison))
 
 

@@ -9,16 +9,15 @@ from typing import Any
 from ..measures.fix_list import REPLAY, Fix, Fixes
 from ..measures.job import Job, RankStep
 from ..report import Report
-from ..report.account import COMMUNICATION, COMPUTE, COPY, IDLE, OPERATORS, Cause, GpuAccount, State
+from ..report.account import COMMUNICATION, COPY, IDLE, Cause, GpuAccount, State
 from ..support.text import fit
 from ..support.units import share_text, time_in_digits
 from ..views import evidence, fix, headings
-from ..views.account import CALLED, OUTSIDE, detail_of, least_middle_most
+from ..views.account import CALLED, KINDS_DRAWN, OUTSIDE, detail_of, least_middle_most
 from ..views.rows import label
 from ..views.verdict import place
 from .work_rows import LONGEST_KERNEL, PathTree, WorkRows, part_key
 
-KINDS = (COMPUTE, OPERATORS, COMMUNICATION, COPY, IDLE)
 #: What takes less than this share of a step is one part with the others of its kind.
 SMALL = 0.002
 MAX_STEPS = 150
@@ -57,7 +56,7 @@ def bars(report: Report) -> dict[str, Any] | None:
 def _kinds(gpu: GpuAccount, *, on_cpu: bool) -> Iterator[dict[str, Any]]:
     """Yield a GPU's time in a step, by kind, with its parts; all parts add up to the step."""
     small_ns = SMALL * gpu.total_own_ns
-    for kind in KINDS:
+    for kind in KINDS_DRAWN:
         sums: Counter[str] = Counter()
         for part in gpu.parts:
             if part.kind == kind:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..document import Document, Row, Table, headed
+from ..document import Document, Row, Table, headed, rows_by_key
 from ..errors import ReportError
 from ..measures.attention_parts import FUSED, MATMULS, SOFTMAX, Part, fused_of, names_attention, parts_of
 from ..measures.efficiency import counts_of
@@ -143,8 +143,7 @@ def _ratios(report: Report, parts: tuple[Part, ...]) -> tuple[Table, ...]:
     if states_flops:
         columns += headed(flops_ratio="FLOPs GEMMs/softmax")
     title = f"Softmax against the two matmuls: kernel time, {{unit}} {headings.scope(report)}"
-    lines = tuple(Row(tuple(row[column.key] for column in columns)) for row in rows)
-    return (Table("ratios", title, columns, lines, RATIOS),)
+    return (Table("ratios", title, columns, rows_by_key(columns, rows), RATIOS),)
 
 
 def no_work(phase: str, ranges: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..document import SHORT, Column, Detail, Document, Row, Table, headed
+from ..document import SHORT, Column, Detail, Document, Row, Table, headed, seen_if
 from ..errors import ReportError
 from ..measures.communication import Communication, Sums, communicated
 from ..measures.exchanges import Exchanges, exchanges, together
@@ -85,7 +85,7 @@ def _copies(subject: Subject, copied: Sequence[Copying], drawing: _Drawing) -> T
         rows.append(Row((row.name, row.gpu, *figures)))
     columns = (
         Column("name", "copy or memset", "name"),
-        replace(GPU, seen_by="all" if len(drawing.reports) > 1 else "programs"),
+        seen_if(len(drawing.reports) > 1, GPU),
         *headed(count="times", union_ns="time", hidden_ns="hidden", exposed_ns="exposed"),
     )
     title = f"Copies behind compute, the most exposed first, {{unit}} {drawing.scope}"
@@ -219,7 +219,7 @@ class _Drawing:
             hidden.add("waiting_ns")
         if not self.sizes_are_known():
             hidden |= {"bytes", "bus_bytes_per_s"}
-        return tuple(replace(column, seen_by="programs") if column.key in hidden else column for column in columns)
+        return tuple(seen_if(column.key not in hidden, column) for column in columns)
 
     def waiting_is_known(self) -> bool:
         """Return whether some collectives could be aligned over the ranks."""
@@ -294,7 +294,7 @@ class _Drawing:
             *headed("range"),
             Column("phase", "phase", seen_by="programs"),
             *headed("collective"),
-            replace(GPU, seen_by="all" if len(self.communication.gpus) > 1 else "programs"),
+            seen_if(len(self.communication.gpus) > 1, GPU),
             *self.columns(),
             Column("root_or_peer", "root or peer", "count", seen_by="programs"),
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
-from ..document import SHORT, Column, Detail, Document, Kind, Row, Table, headed
+from ..document import SHORT, Column, Detail, Document, Kind, Row, Table, headed, seen_if
 from ..errors import ReportError
 from ..measures.cpu_fixes import LEAST_SHARE_OF_CPU
 from ..measures.cpu_rules import CPU_RULES
@@ -433,7 +433,7 @@ def _evidence(advice: Fixes) -> Table:
     """Show which work each change concerns, how much of it a step has, and the least that it could take."""
     has_lines = any(fix.lines for fix in advice.fixes)
     columns = headed("rule", range="mostly in", ranges="ranges")
-    columns += (Column("line", "line", seen_by="all" if has_lines else "programs"),)
+    columns += (seen_if(has_lines, Column("line", "line")),)
     columns += (Column("calls", "pieces", "count"), *headed(kernels_ns="time", floor_ns="least"))
     rows = [
         Row(

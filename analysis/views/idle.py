@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ..account.sums import IdlePlace, idle_places
-from ..document import Column, Document, Row, Table, headed
+from ..document import Column, Document, Row, Table, headed, seen_if
 from ..errors import ReportError
 from ..measures.agreement import prices
 from ..measures.launch_lags import launch_lags
@@ -18,16 +18,7 @@ from ..support.units import time_text
 from ..vocabulary import PHASES
 from . import headings
 from .registry import Subject
-from .rows import (
-    common_length,
-    function_column,
-    label,
-    more,
-    per_step,
-    price_notes,
-    require_measured,
-    share,
-)
+from .rows import common_length, label, more, per_step, price_notes, require_measured, share
 
 #: What each cause of idle time means.
 MEANING = {
@@ -186,33 +177,26 @@ def _places(subject: Subject, account: Account, places: list[IdlePlace]) -> Tabl
     steps = _gpu_steps(account)
     common = 0 if detail.whole else common_length(place.path for place in places)
     has_functions = any(place.function for place in places)
-    has_lines = any(place.lines for place in places[: detail.top])
-    rows = [
-        Row(
-            (
-                place.cause,
-                label(place.path, common),
-                place.function,
-                line_of(place, whole=detail.whole),
-                place.total_ns / steps,
-                share(place.total_ns, total_ns),
-                place.after,
-            )
-        )
-        for place in places[: detail.top]
-    ]
+    top_places = places[: detail.top]
+    has_lines = any(place.lines for place in top_places)
+    has_calls = any(place.after for place in top_places)
+    rows = []
+    for place in top_places:
+        names = (place.cause, label(place.path, common), place.function, line_of(place, whole=detail.whole))
+        figures = (place.total_ns / steps, share(place.total_ns, total_ns))
+        rows.append(Row((*names, *figures, place.after)))
     columns = (
         *headed("cause", "range"),
-        function_column(has_functions),
-        Column("line", "line", seen_by="all" if has_lines and not has_functions else "programs"),
-        *headed(idle_ns="idle", share="%", after="after"),
+        seen_if(has_functions, Column("function", "function")),
+        seen_if(has_lines and not has_functions, Column("line", "line")),
+        *headed(idle_ns="idle", share="%"),
+        seen_if(has_calls, Column("after", "after")),
     )
     idle_time = "Time outside of operators" if account.on_cpu else "Idle time"
     per = f"{_per(account)}{_mean_of(account)}"
-    caption = f"% is of the {idle_time[0].lower()}{idle_time[1:]}. after: the call that waited for the GPU before."
-    caption = caption if any(place.after for place in places[: detail.top]) else caption.partition(" after")[0]
-    columns = columns if "after" in caption or detail.whole else columns[:-1]
-    rows = [row if len(columns) == len(row.values) else Row(row.values[:-1]) for row in rows]
+    caption = f"% is of the {headings.lowered(idle_time)}."
+    if has_calls:
+        caption += " after: the call that waited for the GPU before."
     cut = more(places, detail.top, "row" if has_functions else "range")
     return Table("places", f"{idle_time} by range, {{unit}} {per}", columns, tuple(rows), caption + cut)
 
@@ -228,17 +212,10 @@ def line_of(place: IdlePlace, *, whole: bool = False) -> str:
 
 def _lags(subject: Subject) -> Table:
     """Show how long after its launch call work starts, by phase."""
-    rows = [
-        Row(
-            (
-                headings.phase(lags.phase),
-                per_step(subject.report, lags.launches),
-                lags.median_ns,
-                lags.p95_ns,
-            )
-        )
-        for lags in launch_lags(subject.attribution, subject.phases)
-    ]
+    rows = []
+    for lags in launch_lags(subject.attribution, subject.phases):
+        launches = per_step(subject.report, lags.launches)
+        rows.append(Row((headings.phase(lags.phase), launches, lags.median_ns, lags.p95_ns)))
     columns = headed("phase", "launches", median_lag_ns="median lag", p95_lag_ns="95% below")
     title = f"Launches {headings.over_steps(subject.report)}, and the lag from launch to start, {{unit}}"
     return Table("launches", title, columns, tuple(rows), LAGS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from ..document import Column, Document, Row, Table, headed
+from ..document import Column, Document, Row, Table, headed, seen_if
 from ..errors import ReportError
 from ..measures import memory as measures
 from ..measures.memory import Memory, RangeMemory
@@ -180,7 +180,7 @@ def _holders(subject: Subject, memory: Memory, naming: Naming) -> Table:
         device_bytes[holder.device] += holder.held_bytes
     ranked = sorted(held_bytes, key=lambda key: (key[0], -held_bytes[key], key))
     columns = (
-        Column("device", "device", seen_by="all" if len(device_bytes) > 1 else "programs"),
+        seen_if(len(device_bytes) > 1, Column("device", "device")),
         *headed("range", "phase", blocks="number", held_bytes="held", share="%"),
     )
     rows = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..document import Column, Row, Table, headed
+from ..document import Column, Row, Table, headed, rows_by_key
 from ..kernel_names.short import names_by_kernel
 from ..measures.gpu_peaks import Peak
 from ..measures.operators import (
@@ -64,7 +64,8 @@ def table(subject: Subject, rows: Sequence[OperatorRow], peak: Peak | None) -> T
     by = ", by time above the least possible" if peak else " by time"
     title = f"Operators{by}, {{unit}} {headings.scope(subject.report)}"
     if subject.detail.whole:
-        return Table("operators", title, EVERY_COLUMN, tuple(Row(_every_value(row, peak)) for row in ordered))
+        records = (_every_value(row, peak) for row in ordered)
+        return Table("operators", title, EVERY_COLUMN, rows_by_key(EVERY_COLUMN, records))
     computing = [row for row in ordered if row.category != COMMUNICATION]
     columns = (
         Column("name", "operator and sizes; where", "name"),
@@ -91,35 +92,31 @@ def table(subject: Subject, rows: Sequence[OperatorRow], peak: Peak | None) -> T
 
 EVERY_COLUMN = (
     *headed("operator", "shape", "dtype", "arithmetic", "module", "phase", "recompute", "category"),
-    *(Column(key, key, "count") for key in ("calls", "kernels")),
-    *headed(
-        "kernel_ns", "flops", "flops_per_s", "bytes", "bytes_per_s", "bound", "bound_ns", "peak_share", "above_ns"
-    ),
+    *headed("calls", "kernels", "kernel_ns", "flops", "flops_per_s", "bytes", "bytes_per_s"),
+    *headed("bound", "bound_ns", "peak_share", "above_ns"),
 )
 
 
-def _every_value(row: OperatorRow, peak: Peak | None) -> tuple[object, ...]:
-    return (
-        row.operator,
-        row.shape,
-        row.dtype,
-        row.arithmetic,
-        label(row.path),
-        row.phase,
-        row.recompute,
-        row.category,
-        row.calls,
-        row.kernels,
-        row.kernel_ns,
-        row.least_flops,
-        row.per_second(row.least_flops),
-        row.bytes,
-        row.per_second(row.bytes),
-        row.bound(peak) if peak else None,
-        row.bound_ns(peak) if peak else None,
-        _peak_share(row, peak),
-        _above_ns(row, peak, None),
-    )
+#: The columns whose values are an operator's own.
+OF_ROW = (
+    *("operator", "shape", "dtype", "arithmetic", "phase", "recompute", "category"),
+    *("calls", "kernels", "kernel_ns", "bytes"),
+)
+
+
+def _every_value(row: OperatorRow, peak: Peak | None) -> dict[str, object]:
+    """Return an operator's cells by the keys of EVERY_COLUMN."""
+    return {
+        **{name: getattr(row, name) for name in OF_ROW},
+        "module": label(row.path),
+        "flops": row.least_flops,
+        "flops_per_s": row.per_second(row.least_flops),
+        "bytes_per_s": row.per_second(row.bytes),
+        "bound": row.bound(peak) if peak else None,
+        "bound_ns": row.bound_ns(peak) if peak else None,
+        "peak_share": _peak_share(row, peak),
+        "above_ns": _above_ns(row, peak, None),
+    }
 
 
 def with_kernels(subject: Subject) -> Table:

@@ -141,8 +141,3 @@ def more(rows: Sequence[object], top: int, noun: str, each: str = "") -> str:
     left_out = len(rows) - top
     plural = "s" if left_out > 1 else ""
     return f" {left_out} more {noun}{plural}{each}: --top {len(rows)}." if left_out > 0 else ""
-
-
-def function_column(has_functions: bool) -> Column:
-    """Return the column of Python functions, which people see only where a trace has some."""
-    return Column("function", "function", seen_by="all" if has_functions else "programs")

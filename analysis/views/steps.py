@@ -8,17 +8,17 @@ from math import isnan
 from statistics import median
 
 from ..attribution.causes import Attribution
-from ..document import Column, Document, Row, Table, headed
+from ..document import Column, Document, Row, Table, headed, rows_by_key
 from ..errors import ReportError
 from ..measures.steps import RangeSteps, StepFigures, ranges_of, steps_of
 from ..report import Report, tree_order
-from ..report.account import COMMUNICATION, COMPUTE, COPY, IDLE, OPERATORS, StepRow
+from ..report.account import StepRow
 from ..summary.selection import naming_for, renamed
 from ..support.units import time_in_digits
 from ..vocabulary import PHASES
 from ..vocabulary.served import NUMBERS, Held
 from . import graphs, headings
-from .account import CALLED
+from .account import CALLED, KINDS_DRAWN
 from .registry import Subject
 from .rows import depths, in_tree, label, last_names, more, require_measured
 
@@ -32,8 +32,6 @@ SHOWN_STEPS = 20
 SERVED = ("prompts", "prompt tokens", "generating", "their tokens")
 #: Columns of steps that generate, by prefill and decode.
 GENERATION = {"prefill_ns": "prefill", "decode_ns": "decode", "tokens": "tokens"}
-#: What a step's time is divided into.
-STATES = (COMPUTE, OPERATORS, COMMUNICATION, COPY, IDLE)
 
 
 def view(subject: Subject) -> Document:
@@ -84,7 +82,7 @@ def _steps(subject: Subject) -> Table:
     """Show one row per step with work, and the mean of those that count."""
     account = subject.report.account
     assert account is not None
-    kinds = [kind for kind in STATES if any(gpu.total_ns(kind=kind) for gpu in account.gpus)]
+    kinds = [kind for kind in KINDS_DRAWN if any(gpu.total_ns(kind=kind) for gpu in account.gpus)]
     launches = {step.step: step.kernels for step in _figures(subject)}
     generates = any(row.prefill_ns is not None for row in account.rows)
     has_processes = len(account.loops) > 1
@@ -200,9 +198,8 @@ def _every_value(subject: Subject) -> Table:
     columns += headed("kernel_ns", "graph_ns", "kernels", "span_ns", "cpu_ns", *NUMBERS, "tokens_per_s")
     columns += headed("own_ns", "between_ns", "idle_between_ns", "taken_out_ns", *GENERATION)
     records = [*_step_records(subject), *_range_records(subject)]
-    rows = [Row(tuple(record.get(column.key) for column in columns)) for record in records]
     title = f"each of {subject.report.steps} steps, its phases and its ranges"
-    return Table("steps", title, columns, tuple(rows))
+    return Table("steps", title, columns, rows_by_key(columns, records))
 
 
 def _step_records(subject: Subject) -> Iterator[dict[str, object]]:

@@ -23,9 +23,9 @@ def test_the_states_add_up_to_the_difference_of_the_step_times_as_rank_tells_the
     except NoGpuWork:
         pytest.skip("the report has no work")
     step_ns = [side.whole.account.step_ns for side in sides]
-    basis = "total" if None in step_ns else "step"
-    comparison = compare(*(side.whole for side in sides), basis=basis, sides=tuple(map(recorded, sides)))
-    sums = [sum(row.change.a_ns for row in states(comparison)), sum(row.change.b_ns for row in states(comparison))]
+    per_step = None not in step_ns
+    comparison = compare(*(side.whole for side in sides), per_step=per_step, sides=tuple(map(recorded, sides)))
+    sums = [sum(row.a_ns for row in states(comparison)), sum(row.b_ns for row in states(comparison))]
     assert sums == ([0, 0] if None in step_ns else pytest.approx(step_ns, abs=0.5))
 
 

@@ -50,9 +50,9 @@ AFTER = report_of(
 )
 
 
-@given(REPORTS, REPORTS, st.booleans(), st.booleans(), st.sampled_from(["auto", "total"]))
-def test_differences_along_every_axis_sum_to_the_total_difference(a, b, all_work, collapse, basis):
-    comparison = compare(a, b, basis=basis, all_work=all_work)
+@given(REPORTS, REPORTS, st.booleans(), st.booleans(), st.sampled_from([None, False]))
+def test_differences_along_every_axis_sum_to_the_total_difference(a, b, all_work, collapse, per_step):
+    comparison = compare(a, b, per_step=per_step, all_work=all_work)
     total = comparison.total()
     for axis in AXES:
         rows = changes(comparison, axis, comparison.naming(every_index=not collapse))
@@ -69,7 +69,7 @@ def test_a_report_differs_from_itself_by_exactly_nothing(report, axis):
 
 @given(REPORTS, REPORTS)
 def test_what_is_cut_is_a_row_so_that_each_table_still_sums_up(a, b):
-    for table in compared(compare(a, b, basis="total"), (), Detail(2)).tables:
+    for table in compared(compare(a, b, per_step=False), (), Detail(2)).tables:
         *parts, total = [row.values[1:4] for row in table.rows]
         assert [sum(column) for column in zip(*parts, strict=True)] in ([*total], [])
 
@@ -203,11 +203,11 @@ def test_totals_are_compared_with_both_denominators_named_where_one_report_has_n
     assert [table.title.split("{unit} ")[1] for table in compared(comparison).tables] == [
         "A over 2 steps, B total"
     ] * 2
-    assert compared(compare(BEFORE, BEFORE, basis="total")).tables[0].title.endswith("{unit} over 2 steps")
+    assert compared(compare(BEFORE, BEFORE, per_step=False)).tables[0].title.endswith("{unit} over 2 steps")
     with pytest.raises(ReportError, match="no common measure"):
         judge(parse("total > +5%"), comparison)
     with pytest.raises(ReportError, match="no measured step ranges"):
-        compare(BEFORE, replace(AFTER, steps=0, counted_steps=0), basis="step")
+        compare(BEFORE, replace(AFTER, steps=0, counted_steps=0), per_step=True)
 
 
 def test_hidden_kernels_are_told_of_and_no_rule_judges_around_them():
