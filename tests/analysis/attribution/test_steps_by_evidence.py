@@ -63,7 +63,7 @@ def second_optimizer_now_and_then(rounds):
     """Return training by one optimizer in each step, and by another beside it in every second."""
     batch = [COPY, *forward(4), *backward(4)]
     always = named("Optimizer.step#Muon.step", unknown_update())
-    also = named("Optimizer.step#Adam.step", update("Adam", 20))
+    also = named("Optimizer.step#Adam.step", update("Adam", 8))
     return repeated([*batch, *always, *batch, *also, *always], rounds)
 
 

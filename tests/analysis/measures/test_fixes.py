@@ -254,6 +254,24 @@ def test_a_pause_of_a_single_step_is_no_suggestion(tmp_path):
         assert told & {"host_pause"} == rules
 
 
+LOADING = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+@pytest.mark.parametrize("where", [LOADING, "python code"])
+def test_of_a_single_step_a_loader_is_known_by_its_range_even_before_the_first_call(tmp_path, where):
+    def program(machine):
+        with machine.range(where):
+            machine.host(9 * MS)
+        training(machine, reads=True)
+
+    report = recorded(tmp_path, program, steps=1)
+    told = {fix.rule: fix for fix in fixes_of(partition(attribute(read(report)))).fixes}
+    assert ("host_pause" in told) == (where == LOADING)
+    if where == LOADING:
+        assert told["host_pause"].alone_ns == pytest.approx(9 * MS, rel=0.05)
+        assert "num_workers" in told["host_pause"].short
+
+
 def test_a_pause_that_one_step_lacks_is_as_long_as_it_takes(tmp_path):
     step = count()
 
