@@ -74,7 +74,7 @@ WORDS = {
         "saves alone",
         "saves",
         "",
-        "Upper limits per step, by replay of the recorded calls; they do not add up.",
+        "Estimates per step, by replay of the recorded calls; they do not add up.",
     ),
     GPU_TIME: Words(
         ", by the GPU's time alone",
@@ -95,7 +95,7 @@ WORDS = {
         "saves",
         "saves",
         "",
-        "Upper limits per step, by what ranks wait and transfer; they do not add up.",
+        "Estimates per step, by what ranks compute, wait and transfer; they do not add up.",
     ),
 }
 #: The kinds whose figures are of a step's time, so that they have a range, and an upper limit.

@@ -121,7 +121,8 @@ def sentences(job: Job) -> str:
         communicates = any(rank.kind_ns(COMMUNICATION) for rank in job.ranks)
         return f"{takes}. {UNKNOWN}" if communicates else f"{takes}."
     if job.waiting_ns >= MUCH_WAITING * job.step_ns:
-        return f"{takes}: ranks wait for one another in turn, for {longest_wait} at most."
+        share = share_text(job.waiting_ns / job.step_ns, 0)
+        return f"{takes}: each rank waits for others now and then, the longest for {longest_wait} ({share})."
     return f"{takes}: no rank waits long for another, {longest_wait} at most."
 
 

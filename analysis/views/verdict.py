@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 
@@ -25,6 +26,8 @@ SMALL, SOME = 0.05, 0.02
 #: By how much a GPU's busy share without recording differs at least, if it is mentioned.
 BUSIER = 0.05
 LONGEST_FUNCTION, LONGEST_PATH = 80, 48
+#: PyTorch's name of the range around each batch of a loader.
+ITERATOR = re.compile(r"enumerate\((\w+)\)#_\w+\.__next__")
 #: How a sentence says what a GPU does, where the word alone says too little.
 DOES = {COMMUNICATION: "communication that nothing hides", OPERATORS: "in operators"}
 #: How a sentence says each cause of idle time, of a GPU or of a CPU.
@@ -185,7 +188,8 @@ def place(cause: Cause, report: Report) -> list[str]:
     """Return where most of a cause is, by range, function or line and after which call, as parts of a sentence."""
     is_step = step_matcher(report.step)
     inner = max((depth for depth, name in enumerate(cause.path, 1) if is_step(name.replace("*", "0"))), default=0)
-    parts = [f"most in {fit(label(cause.path[inner:]), LONGEST_PATH)}"] if cause.path[inner:] else []
+    path = tuple(ITERATOR.sub(r"\1.__next__", name) for name in cause.path[inner:])
+    parts = [f"most in {fit(label(path), LONGEST_PATH)}"] if path else []
     parts += [f"{'in' if parts else 'most in'} {fit(cause.function, LONGEST_FUNCTION)}"] if cause.function else []
     line = "" if cause.function else fit(cause.line, LONGEST_FUNCTION)
     parts += [f"{'at' if parts else 'most at'} {line}"] if line else []
