@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,15 @@ PUSH_POP, START_END = 0, 1
 # model too; FUNCTION is a call of a Python function there, whose name is never that of a phase.
 NO_CATEGORY, MODEL_FORWARD, MODEL_BACKWARD, NO_GRADIENT, EVALUATION, GRADIENT, TIMELINE, FUNCTION = range(8)
 FORWARD_CATEGORIES = (MODEL_FORWARD, NO_GRADIENT, EVALUATION)
+#: What annotation calls the NVTX categories of its ranges.
+CATEGORIES = {
+    "model/forward": MODEL_FORWARD,
+    "model/backward": MODEL_BACKWARD,
+    "model/no gradient": NO_GRADIENT,
+    "model/evaluation": EVALUATION,
+    "gradient": GRADIENT,
+    "timeline": TIMELINE,
+}
 
 
 class Columns:
@@ -80,6 +89,17 @@ class Columns:
 
     def __len__(self) -> int:
         return len(getattr(self, self.__match_args__[0]))
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return the columns by name."""
+        return {name: getattr(self, name) for name in self.__match_args__}
+
+    @classmethod
+    def empty(cls) -> Self:
+        """Return a table without rows."""
+        hints = get_type_hints(cls)
+        types = (get_args(get_args(hints[name])[1])[0] for name in cls.__match_args__)
+        return cls(*(np.empty(0, dtype) for dtype in types))
 
     def take(self, rows: NDArray[Any]) -> Self:
         """Return the rows at these positions, or under this mask: the table itself if that is all of them."""
@@ -133,7 +153,7 @@ class Spots(Columns):
         return Spots(self.start_ns, self.end_ns, np.full(len(self), thread, np.int32))
 
 
-NO_SPOTS = Spots(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32))
+NO_SPOTS = Spots.empty()
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from torch import nn
 
 import nvtx_kernels as nk
 
-MARK = "SELECT length(value) FROM StringIds WHERE value LIKE 'nvtx-kernels lines:%'"
+MARK = "SELECT length(text) FROM marks WHERE text LIKE 'nvtx-kernels lines:%'"
 #: In a recording with the usual three steps of warm-up, the last of these is traced.
 TRACED, MEASURED = 2, range(3, 13)
 Step = Callable[[], None]

@@ -21,6 +21,8 @@ if not Path(__file__).with_name("analysis").exists():  # in a checkout, its pack
 
 #: The NVTX domain of our ranges: recording writes them into it, and reading knows them by it.
 DOMAIN = "nvtx-kernels"
+#: "NVTK" in the header of our SQLite files: recording and saving write it, and reading knows them by it.
+APPLICATION_ID = 0x4E56544B
 
 if TYPE_CHECKING:
     from .analysis import rank, read

@@ -20,6 +20,8 @@ from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nvtx_kernels import APPLICATION_ID
+
 from ..errors import NotAReport, UsageError
 from .safety import identity, require_unchanged, with_bounded_names
 
@@ -56,8 +58,7 @@ class Reader:
     endings: tuple[str, ...] = ()
 
 
-#: What nvtx-kernels saves has "NVTK" in SQLite's header (https://www.sqlite.org/fileformat2.html, 1.3.19).
-APPLICATION_ID = 0x4E56544B
+#: Where SQLite's header says which program's file it is (https://www.sqlite.org/fileformat2.html, 1.3.19).
 ID_BYTES = slice(68, 72)
 
 

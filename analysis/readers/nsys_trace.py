@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -13,7 +13,6 @@ from nvtx_kernels import DOMAIN
 
 from ..support.heap import give_back
 from ..support.small_numbers import distinct, grouped
-from ..support.units import time_text
 from ..trace import (
     GRAPH,
     KERNEL,
@@ -64,7 +63,8 @@ from .nsys_tables import (
     NsysTables,
 )
 from .operator_names import with_bare_names
-from .requirements import INTERRUPTED_BY, NSYS_SAYS
+from .recorded import Recording, setting_hooks
+from .requirements import NSYS_SAYS
 from .written import Written
 
 # CUpti_ActivityMemcpyKind, in the words of nsys's reports.
@@ -79,6 +79,8 @@ GREEN = (
     "Green contexts had {} multiprocessors of their GPU: what ran in them can reach that share of the GPU's peaks."
 )
 TOOLS = {"NVIDIA Nsight Systems": "nsys"}
+#: The numbers in such a recording have fewer digits.
+LONGEST_NUMBER = 19
 
 
 def read_trace(tables: NsysTables) -> Trace:
@@ -99,12 +101,6 @@ def read_trace(tables: NsysTables) -> Trace:
             ]
         )
     )
-
-
-# What our recorder writes of what it could not record, and how much of each is read.
-SHORTFALLS = ("ENDED_EARLY", "RANGES_DROPPED", "INTERRUPTED_BY", "UNRECORDED_NS")
-LONGEST_FACT = 300
-LONGEST_NUMBER = 19
 
 
 class _Assembly:
@@ -165,7 +161,7 @@ class _Assembly:
         if not len(gpu_work):
             self.notes += [f"{NSYS_SAYS}{text.strip().rstrip('.')}" for text in self.tables.diagnostics()]
         metadata = self.tables.metadata()
-        shortfalls = tuple(_shortfalls(metadata))
+        shortfalls = tuple(_recording(metadata).shortfalls())
         return Trace(
             work=gpu_work,
             launches=launches,
@@ -217,29 +213,12 @@ class _Assembly:
             for start, end, thread in self.tables.overhead()
             if thread in numbered and 0 <= start < end
         ]
-        rows += self.setting_hooks(ranges, launches)
+        # By its name alone: a capture range loses what came before it, as the names of domains and categories.
+        process = [tid >> 24 for tid in self.thread]
+        rows += setting_hooks(ranges, self.name.get(SETTING_HOOKS, -1), launches, process)
         if rows:
             return overhead_of(rows)
         return None
-
-    def setting_hooks(self, ranges: Ranges, launches: Launches) -> list[tuple[int, int, int]]:
-        """Return when annotation set hooks, and on which thread: (start, end, thread) rows.
-
-        Which other thread waits for that, to run the nodes, is not known: it can be any that launches.
-        """
-        # By its name alone: a capture range loses what came before it, as the names of domains and categories.
-        setting = np.flatnonzero(ranges.name_id == self.name.get(SETTING_HOOKS, -1))
-        if not len(setting):
-            return []
-        process = [tid >> 24 for tid in self.thread]
-        launching = distinct(launches.thread).tolist()
-        columns = (column[setting].tolist() for column in (ranges.start_ns, ranges.end_ns, ranges.thread))
-        return [
-            (start, end, thread)
-            for start, end, by in zip(*columns, strict=True)
-            for thread in sorted({by, *launching})
-            if process[thread] == process[by]
-        ]
 
     def processes_of(self, table: Columns) -> Int32s:
         """Return the process of each row's thread."""
@@ -413,18 +392,16 @@ def _copies(table: Columns, first: int) -> Copies | None:
     return Copies(first + np.arange(len(table)), column["bytes"], *pageable)
 
 
-def _shortfalls(meta: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence for each thing that our recorder says it could not record."""
-    facts = {name: " ".join(meta.get(f"NVTX_KERNELS_{name}", "").split())[:LONGEST_FACT] for name in SHORTFALLS}
-    dropped, unrecorded_ns = (
-        int(text) if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER else 0
-        for text in (facts["RANGES_DROPPED"], facts["UNRECORDED_NS"])
+def _recording(metadata: Mapping[str, str]) -> Recording:
+    """Return what a recording of an earlier version says, whose tables are nsys's."""
+
+    def number(name: str) -> int:
+        text = metadata.get(name, "").strip()
+        return int(text) if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER else 0
+
+    return Recording(
+        interrupted_by=metadata.get("NVTX_KERNELS_INTERRUPTED_BY", ""),
+        ended_early=metadata.get("NVTX_KERNELS_ENDED_EARLY", ""),
+        ranges_dropped=number("NVTX_KERNELS_RANGES_DROPPED"),
+        unrecorded_ns=number("NVTX_KERNELS_UNRECORDED_NS"),
     )
-    if reason := facts["ENDED_EARLY"]:
-        yield f"The recording ended early: {reason}. What came later is missing."
-    if dropped:
-        yield f"{dropped:,} later ranges were dropped, and their work is missing."
-    if error := facts["INTERRUPTED_BY"]:
-        yield f"{INTERRUPTED_BY} {error}; the last step may be incomplete."
-    if unrecorded_ns:
-        yield f"Incomplete: {time_text(unrecorded_ns)} was lost while data was written out. Record fewer steps."

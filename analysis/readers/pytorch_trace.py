@@ -366,17 +366,17 @@ class Assembly:
         is_on_marked_thread = np.isin(ranges.thread, ranges.thread[is_marked])
         return np.flatnonzero(~(is_update & is_on_marked_thread))
 
-    def gpu_work(self, ranges: Ranges) -> tuple[Work, Launches]:
+    def gpu_work(self, ranges: Ranges | None = None) -> tuple[Work, Launches]:
         """Return the GPU's work, and the calls that launched it.
 
-        Each call is trimmed to the operator or block that the profiler names as its caller. The two are timed by
-        different clocks, or cut down to microseconds; a call can stick out of its operator.
+        Given the ranges, each call is trimmed to the operator or block that the profiler names as its caller. The
+        two are timed by different clocks, or cut down to microseconds; a call can stick out of its operator.
         """
         calls = self.columns.launches
         thread = self.columns.launches["place"].astype(np.int32)
         start = calls["start"]
         end = np.maximum(calls["start"], calls["end"])
-        if len(ranges):
+        if ranges is not None and len(ranges):
             last_first = -np.arange(len(ranges))
             callers = RowsById.of(ranges.thread, self.columns.ranges["external"], last_first)
             row = callers.find(thread, calls["external"])

@@ -1,12 +1,4 @@
-"""A `Trace` as a file: SQLite with a table for each of its parts, and views of what people ask by hand.
-
-```
-trace (what, value)           what is no table, as JSON; "columns" has each column's dtype, so names what is there
-work, launches, ranges, …     a table a part, a row a row, in order: `row` counts from 0
-graph_node, captures_at_ns …  a table for what is a single column; a missing value in such a part is in `trace`
-names, threads, facts, …      lists: of texts, of records, and of marks as JSON
-kernels, named_ranges, …      views in plain words: docs/report_file.md
-```
+"""A `Trace` as a file, and a recording: what `container.py` writes.
 
 A part or a column that a later version adds needs no line here, and is left when it is not known. What a file
 lacks has the default of `Trace`.
@@ -15,139 +7,72 @@ lacks has the default of `Trace`.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import fields, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeAlias, get_args, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..container import (
+    AS_LONG_AS,
+    DTYPES,
+    HEAD,
+    HINTS,
+    MARKS,
+    POSITIONS,
+    RECORDING,
+    RECORDS,
+    ROWS,
+    ROWS_AT_ONCE,
+    SINGLE_COLUMNS,
+    TABLES,
+    TEXT,
+    TEXTS,
+    VERSION,
+    Container,
+    Values,
+    plain,
+)
 from ..errors import AGAIN, NotAReport
 from ..support.files import beside
 from ..support.threads import at_once
-from ..trace import (
-    BETWEEN_TEXTS,
-    FUNCTION,
-    KINDS,
-    CallNames,
-    CallText,
-    Captures,
-    Columns,
-    Domain,
-    Fact,
-    Lines,
-    Process,
-    Thread,
-    Trace,
-    sorted_ranges,
-)
-from ..vocabulary.calls import CALL_KINDS
-from . import APPLICATION_ID, marks
+from ..trace import BETWEEN_TEXTS, CallText, Fact, Trace, sorted_ranges
+from . import marks
 from .columns import integers
+from .recorded import Mark, Recording, as_recorded
 from .sqlite import Database
 
-VERSION = 1
-HEAD = "trace"
-DTYPES = "columns"
-TEXT = "text"
 SQLITE_VERSION = slice(96, 100)  # where SQLite's header says which one wrote the file
-ROWS_AT_ONCE = 200_000
-HINTS = get_type_hints(Trace)
-#: Parts of a Trace with columns of one length, those with columns of several, lists of records, and of texts.
-TABLES = {
-    name: kind
-    for name, hint in HINTS.items()
-    for kind in (hint, *get_args(hint))
-    if isinstance(kind, type) and issubclass(kind, Columns)
-}
-SINGLE_COLUMNS: Mapping[str, type[Any]] = {"captures": Captures, "calls": CallNames, "lines": Lines}
-RECORDS: Mapping[str, type[Any]] = {"threads": Thread, "processes": Process, "domains": Domain}
-TEXTS = ("names", "frame_names")
 #: The columns of `operator_calls`: its name, and what the profiler wrote of its arguments, as JSON.
 OF_CALLS = ("name", "dims", "types", "values", "strides")
-MARKS = {
+FACTS = {
     name: kind for name, kind in vars(marks).items() if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 }
-#: Columns that are positions in another part or among this many kinds, or -1.
-POSITIONS: Mapping[str, Mapping[str, str | int]] = {
-    "work": {"name_id": "names", "process": "processes", "launch": "launches", "kind": len(KINDS)},
-    "launches": {"thread": "threads"},
-    "ranges": {"name_id": "names", "thread": "threads", "domain": "domains", "category": FUNCTION + 1},
-    "threads": {"process": "processes"},
-    "domains": {"process": "processes"},
-    "facts": {"thread": "threads"},
-    "memory": {"thread": "threads", "process": "processes"},
-    "messages": {"launch": "launches", "collective": "names", "group": "names"},
-    "waits": {"call": "launches"},
-    "copies": {"work": "work"},
-    "overhead": {"thread": "threads"},
-    "frames": {"thread": "threads", "name_id": "frame_names"},
-    "pauses": {"thread": "threads"},
-    "operators": {"thread": "threads", "call": "operator_calls"},
-    "lines_of_launch": {"value": "lines_sources"},
-    "lines_before_launch": {"value": "lines_sources"},
-    "calls_of_launch": {"value": "calls_kind_of_name"},
-    "calls_kind_of_name": {"value": len(CALL_KINDS)},
-    "captures_thread": {"value": "threads"},
-}
-#: Columns that have a value for each row of another part.
-AS_LONG_AS = {
-    "lines_of_launch": "launches",
-    "lines_before_launch": "launches",
-    "calls_of_launch": "launches",
-    "captures_of_work": "work",
-    "graph_node": "work",
-}
-VIEWS = """
-CREATE VIEW kernels AS
-SELECT work.row, names.value AS kernel, start_ns, end_ns, end_ns - start_ns AS duration_ns,
-device_id, stream_id, launch FROM work JOIN names ON names.row = name_id WHERE kind = 0;
-CREATE VIEW named_ranges AS
-SELECT ranges.row, names.value AS name, start_ns, end_ns, end_ns - start_ns AS duration_ns, thread
-FROM ranges JOIN names ON names.row = name_id;
-CREATE VIEW kernels_by_range AS
-SELECT named_ranges.row AS range, named_ranges.name, kernels.row, kernel, kernels.duration_ns
-FROM named_ranges JOIN launches ON launches.thread = named_ranges.thread
-AND launches.start_ns >= named_ranges.start_ns AND launches.start_ns < named_ranges.end_ns
-JOIN kernels ON kernels.launch = launches.row;
-"""
-Values: TypeAlias = NDArray[Any] | Sequence[Any]
 
 
 def save(trace: Trace, path: Path) -> None:
     """Write a trace; the file appears at once and whole. Raises OSError or sqlite3.Error where that fails."""
-    head: dict[str, Any] = {"version": VERSION}
-    dtypes: dict[str, dict[str, str]] = {}
-    with beside(path) as unfinished, closing(sqlite3.connect(unfinished)) as connection:
-        connection.executescript(
-            f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"
-            "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
-        )
+    head: dict[str, Any] = {}
+    with beside(path) as unfinished, closing(sqlite3.connect(unfinished)) as database:
+        container = Container(database)
         for field in fields(trace):
             value = getattr(trace, field.name)
             tables = dict(_tables(field.name, value)) if value is not None else {}
             for table, columns in tables.items():
-                dtypes[table] = {
-                    name: str(column.dtype) if isinstance(column, np.ndarray) else TEXT
-                    for name, column in columns.items()
-                }
-                _write(connection, table, columns)
+                container.append(table, columns)
             parts = _parts(field.name, value) if tables else {field.name: value}
             head |= {
-                name: msgspec.to_builtins(part, enc_hook=_plain)
+                name: msgspec.to_builtins(part, enc_hook=plain)
                 for name, part in parts.items()
                 if name not in tables
             }
-        head[DTYPES] = dtypes
-        texts = [msgspec.json.encode(value, enc_hook=_plain).decode() for value in head.values()]
-        _write(connection, HEAD, {"what": list(head), "value": texts})
-        connection.executescript(VIEWS)
-        connection.commit()
+        container.commit(head)
 
 
 def same_content(a: Path, b: Path) -> bool:
@@ -160,7 +85,7 @@ def same_content(a: Path, b: Path) -> bool:
 def _tables(name: str, value: Any) -> Iterator[tuple[str, dict[str, Values]]]:
     """Yield the tables of a field of a Trace: their columns; none for what is stored as JSON."""
     if name in TABLES:
-        yield name, {column: getattr(value, column) for column in value.__match_args__}
+        yield name, value.columns()
     elif name in SINGLE_COLUMNS:
         for place, part in _parts(name, value).items():
             if isinstance(part, np.ndarray) or place == "calls_names":
@@ -189,48 +114,6 @@ def _parts(name: str, value: Any) -> dict[str, Any]:
     return {f"{name}_{part}": getattr(value, part) for part in names}
 
 
-def _write(connection: sqlite3.Connection, table: str, columns: Mapping[str, Values]) -> None:
-    """Write a table in blocks, so that no second copy of a large one needs to exist as Python's objects."""
-    names = ", ".join(f'"{name}"' for name in columns)
-    connection.execute(f'CREATE TABLE "{table}" ("row" INTEGER PRIMARY KEY, {names})')
-    places = ", ".join("?" * (len(columns) + 1))
-    count = len(next(iter(columns.values())))
-    for begin in range(0, count, ROWS_AT_ONCE):
-        block = [_as_objects(values[begin : begin + ROWS_AT_ONCE]) for values in columns.values()]
-        rows = zip(range(begin, count), *block, strict=False)
-        connection.executemany(f'INSERT INTO "{table}" VALUES ({places})', rows)  # noqa: S608 - names of ours
-
-
-def _as_objects(values: Values) -> Sequence[Any]:
-    """Return values as SQLite takes them; text with lone surrogates, which is no UTF-8, as bytes."""
-    if isinstance(values, np.ndarray):
-        objects: list[int] = values.astype(np.int64).tolist()
-        return objects
-    return list(map(_as_object, values))
-
-
-def _as_object(value: Any) -> Any:
-    try:
-        if isinstance(value, bytes):
-            return value.decode()
-        if isinstance(value, str):
-            value.encode()
-    except UnicodeError:
-        if isinstance(value, str):
-            return value.encode("utf-8", "surrogatepass")
-        return value
-    return value
-
-
-def _plain(value: object) -> Any:
-    """Return an object that msgspec does not know as one that it knows."""
-    if isinstance(value, frozenset):
-        return sorted(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    return value.item()  # type: ignore[attr-defined]
-
-
 def read(path: Path) -> Trace:
     """Read a saved trace; raises NotAReport for one that is damaged or of a later version."""
     return _Reading(path).trace()
@@ -246,6 +129,7 @@ class _Reading:
             rows = self.database.rows(f"SELECT what, value FROM {HEAD}")  # noqa: S608 - a name of ours
             self.head = {key: msgspec.json.decode(value) for key, value in rows}
             self.dtypes: dict[str, dict[str, str]] = msgspec.convert(self.head[DTYPES], dict[str, dict[str, str]])
+            self.complete = msgspec.convert(self.head.get(ROWS, {}), dict[str, Annotated[int, msgspec.Meta(ge=0)]])
             version = int(self.head["version"])
         except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
             raise self._damaged(f"its table {HEAD!r} is not whole") from error
@@ -259,11 +143,18 @@ class _Reading:
         """Return the trace."""
         try:
             trace = Trace(**{name: self._part(name, hint) for name, hint in HINTS.items() if self._has(name)})
-        except (KeyError, TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+            recording = self.head.get(RECORDING)
+            about = None if recording is None else msgspec.convert(recording, Recording)
+            log = [*self._marks()]
+            if about is not None and self.lengths.get("calls_of_launch", 0) < len(trace.launches):
+                trace = replace(trace, calls=None)  # the disk was full before their names were written
+                self.lengths.pop("calls_of_launch", None)
+            self._require_positions()
+            named = replace(trace.provenance, file=self.path.name)
+            trace = replace(trace, ranges=sorted_ranges(trace.ranges), provenance=named)
+            return trace if about is None else as_recorded(trace, log, about)
+        except (LookupError, TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
             raise self._damaged(str(error) or type(error).__name__) from error
-        self._require_positions()
-        named = replace(trace.provenance, file=self.path.name)
-        return replace(trace, ranges=sorted_ranges(trace.ranges), provenance=named)
 
     def _require_positions(self) -> None:
         """Raise NotAReport where a column leads outside of a part, or has another length than it must."""
@@ -344,8 +235,15 @@ class _Reading:
         rows = self.database.rows("SELECT at_ns, thread, kind, mark FROM facts ORDER BY row")
         self.numbers["facts", "thread"] = np.array([thread for _, thread, _, _ in rows], np.int64)
         for at_ns, thread, kind, mark in rows:
-            if kind in MARKS:  # a later version's are left
-                yield Fact(int(at_ns), int(thread), msgspec.json.decode(mark, type=MARKS[kind]))
+            if kind in FACTS:  # a later version's are left
+                yield Fact(int(at_ns), int(thread), msgspec.json.decode(mark, type=FACTS[kind]))
+
+    def _marks(self) -> Iterator[Mark]:
+        """Yield what a recording wrote about itself, in the order of its file."""
+        if MARKS in self.dtypes:
+            for at_ns, thread, text in self.database.rows(f"SELECT at_ns, thread, text FROM {MARKS} ORDER BY row"):  # noqa: S608 - a name of ours
+                if 0 <= thread < self.lengths["threads"]:  # else it was begun when the recording was killed
+                    yield Mark(int(at_ns), int(thread), str(_text(text)))
 
     def _columns(self, table: str, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         """Return columns of numbers, read in parts on all cores; a table that is missing has no rows."""
@@ -357,7 +255,8 @@ class _Reading:
         for place, name in enumerate(names):
             arrays = [integers(name, part.column(place)) for part in read]
             dtype = np.dtype(self.dtypes[table][name])
-            columns[name] = np.concatenate(arrays).astype(dtype) if arrays else np.empty(0, dtype)
+            whole = np.concatenate(arrays).astype(dtype) if arrays else np.empty(0, dtype)
+            columns[name] = whole[: self.complete.get(table)]
             self.numbers[table, name] = columns[name]
         self.lengths[table] = len(columns[names[0]])
         return columns

@@ -10,20 +10,11 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
-from ..trace import EVALUATION, GRADIENT, MODEL_BACKWARD, MODEL_FORWARD, NO_GRADIENT, TIMELINE, Fact, Int8s, Int32s
+from ..trace import CATEGORIES, Fact, Int8s, Int32s
 from ..vocabulary.modules import agreed, at
 from .allocations import MarkedAllocations
 from .marks import FactMark, FlopsMark, LinesMark, MemoryMark, ModelMark, RunMark, read_mark
 
-# What annotation calls the categories of its ranges, and what those of the model's parts say.
-CATEGORIES = {
-    "model/forward": MODEL_FORWARD,
-    "model/backward": MODEL_BACKWARD,
-    "model/no gradient": NO_GRADIENT,
-    "model/evaluation": EVALUATION,
-    "gradient": GRADIENT,
-    "timeline": TIMELINE,
-}
 ANNOTATED = (*CATEGORIES, "phase")
 
 # A domain: its process and its number there.

@@ -46,13 +46,13 @@ from ..machine import MARK, pytorch_settings, versions
 from .beside import let_cupti_detach
 from .open_blocks import is_capturing, is_open
 from .process import Termination, alone, collect_early, reminding
-from .recording import LIMIT_VARIABLE, OPEN_BLOCK, Recording, failure_of
+from .recording import LIMIT_VARIABLE, Recording, failure_of
 from .session import detaching, making_way
 from .steps import STEPS, Bounds, StepCount
 from .trace_file import AbandonedError, Content, TraceFile, TraceFileError, of_rank
 from .written import Written
 
-__all__ = ["GOES_ON", "LIMIT_VARIABLE", "OPEN_BLOCK", "Recording", "record"]
+__all__ = ["GOES_ON", "LIMIT_VARIABLE", "Recording", "record"]
 
 REMIND_S, WAITING_S = 10.0, 0.25
 #: How long the next call of a module is waited for, and then a moment at which nothing is open.

@@ -13,17 +13,21 @@ marks without parts say that alone, when the measured steps begin.
 from __future__ import annotations
 
 import base64
+import tempfile
 import time
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
+from nvtx_kernels.analysis.trace import Allocations
+
+import nvtx_kernels
 
 from ..annotate import mark
 from ..harmless import json_text
-from .allocations import allocations_of
-from .seen import Allocated
 from .session import Session
 
 MARK = "nvtx-kernels memory: "
@@ -72,15 +76,34 @@ class AllocationMarks:
             mark(_text(data, part=part, parts=count))
 
 
-def parts(allocated: Allocated) -> Iterator[tuple[str, int, int]]:
+def allocations_of(session: Session, *, on_gpu: bool) -> Allocations:
+    """End a session and return the allocations and frees of GPU memory, or else of the CPU's, in order of time.
+
+    On a GPU these are the blocks of the caching allocator (c10/cuda/CUDACachingAllocator.cpp reports each with its
+    rounded size and `allocated_bytes`, which `torch.cuda.memory_allocated` returns); on a CPU those of the default
+    allocator (`ProfiledCPUMemoryReporter` in c10/core/CPUAllocator.cpp, which knows no block from before it was
+    enabled). Threads are the operating system's ids, and times those of `time.time_ns`. Raises OSError if there is
+    no room for a temporary file.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        session.stop(path := Path(folder) / "session.pt.trace.json")
+        seen = nvtx_kernels.session_reader()(path, on_gpu=on_gpu)
+    memory = seen.trace.memory
+    if memory is None:
+        return Allocations.empty()
+    thread_ids = np.array([thread.thread_id for thread in seen.trace.threads], np.int32)
+    return replace(memory, at_ns=memory.at_ns + seen.base_ns, thread=thread_ids[memory.thread])
+
+
+def parts(allocated: Allocations) -> Iterator[tuple[str, int, int]]:
     """Yield data, number and how many of the marks that hold these; at least LEAST_MARKS."""
     numbers: dict[tuple[int, int], int] = {}
-    places = zip(allocated.device.tolist(), allocated.address.tolist(), strict=True)
+    places = zip(allocated.device_id.tolist(), allocated.block.tolist(), strict=True)
     block = np.array([numbers.setdefault(place, len(numbers)) for place in places], np.int64)
     columns = (
         np.diff(allocated.at_ns, prepend=0),
         allocated.thread,
-        allocated.device,
+        allocated.device_id,
         block,
         allocated.bytes,
         allocated.total_bytes,

@@ -18,6 +18,7 @@ from itertools import chain, count
 from typing import Any, NamedTuple
 
 import numpy as np
+from nvtx_kernels.analysis.trace import Thread
 
 from ..annotate.places import Columns, Within, part_in
 from ..annotate.regions import Part
@@ -45,16 +46,16 @@ class Node(NamedTuple):
     block: int = -1
 
 
-def nodes_of(texts: Sequence[str], threads: Sequence[tuple[int, str]], blocks: Blocks) -> list[Node]:
+def nodes_of(texts: Sequence[str], threads: Sequence[Thread], blocks: Blocks) -> list[Node]:
     """Return the nodes among a session's blocks, but none that another calls."""
     engine_names = [place for place, text in enumerate(texts) if text.startswith(ENGINE)]
     root_names = [place for place, text in enumerate(texts) if text == ROOT]
-    of_engine = np.isin(blocks.name, engine_names)
+    of_engine = np.isin(blocks.name_id, engine_names)
     is_node = (blocks.forward > 0) & ~of_engine
     rows = np.flatnonzero(of_engine | is_node)
     order = np.lexsort((is_node[rows], -blocks.end_ns[rows], blocks.start_ns[rows], blocks.thread[rows]))
     rows = rows[order]
-    has_part = (blocks.sequence >= 0) & ~np.isin(blocks.name, root_names)
+    has_part = (blocks.sequence >= 0) & ~np.isin(blocks.name_id, root_names)
     in_thread = blocks.sequence & ((1 << SEQUENCE_BITS) - 1)
     numbers = np.where(has_part, in_thread, -1)
     columns = (
@@ -70,7 +71,7 @@ def nodes_of(texts: Sequence[str], threads: Sequence[tuple[int, str]], blocks: B
     waits = False  # for the node of the engine's last event
     of_rows = (column[rows].tolist() for column in columns)
     for start_ns, end_ns, thread, is_engine, maker, number, block in zip(*of_rows, strict=True):
-        tid, _ = threads[thread]
+        tid = threads[thread].thread_id
         if is_engine:
             nodes.append(Node(start_ns, end_ns, tid, 0, -1))
         elif waits and nodes[-1].thread == tid and end_ns <= nodes[-1].end_ns:
@@ -246,5 +247,5 @@ class BackwardRanges:
         for part, start_ns in run.opened[still_open:]:  # of ranges with equal bounds, the outer one is first
             label = part.label
             end_ns = max(start_ns, at_ns)
-            self._made.append(Event(start_ns, end_ns, thread, label.name, label.payload, category=label.category))
+            self._made.append(Event(start_ns, end_ns, thread, label.name, category=label.category))
         del run.opened[still_open:]

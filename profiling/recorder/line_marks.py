@@ -33,6 +33,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from nvtx_kernels.analysis.trace import Int64s
 from nvtx_kernels.analysis.vocabulary.lines import REASONS
 
 from ..harmless import Ignoring, json_text
@@ -40,7 +41,7 @@ from ..lines import StepLines
 from ..lines.line_log import MOST_ROWS, NOWHERE, Line, LineLog
 from .backward import nodes_of
 from .range_log import Event
-from .seen import SEQUENCE_BITS, Column, Seen
+from .seen import SEQUENCE_BITS, Seen
 
 MARK = "nvtx-kernels lines: "
 VERSION = 1
@@ -72,12 +73,12 @@ class _Node(NamedTuple):
 
 def saw(seen: Seen, lines: StepLines) -> bool:
     """Return whether a session saw anything of the traced step."""
-    calls_in_step = _in_step(seen.calls.start_ns, lines)
+    calls_in_step = _in_step(seen.trace.launches.start_ns + seen.base_ns, lines)
     blocks_in_step = _in_step(seen.blocks.start_ns, lines)
     return bool(calls_in_step.any() or blocks_in_step.any())
 
 
-def _in_step(start_ns: Column, lines: StepLines) -> NDArray[np.bool_]:
+def _in_step(start_ns: Int64s, lines: StepLines) -> NDArray[np.bool_]:
     """Mark what began in the traced step."""
     first_ns, last_ns = lines.span_ns
     return (start_ns >= first_ns) & (start_ns < last_ns)
@@ -97,7 +98,7 @@ def mark_of(lines: StepLines, seen: Seen | None) -> list[Event]:
         facts = {"version": VERSION, "reason": REASONS["unwritten"]}
         text = MARK + json_text(facts)
     thread = threading.get_native_id()
-    return [Event(at_ns, None, thread, text, None, is_mark=True)]
+    return [Event(at_ns, None, thread, text, is_mark=True)]
 
 
 def text_of(lines: StepLines, seen: Seen | None, at_ns: int) -> str:
@@ -214,7 +215,7 @@ def _backward(lines: StepLines, logged: Sequence[Row], seen: Seen) -> Iterator[_
     blocks = seen.blocks
     log = lines.log
     assert log is not None
-    tids = np.array([tid for tid, _ in seen.threads] or [0], np.int64)
+    tids = np.array([thread.thread_id for thread in seen.trace.threads] or [0], np.int64)
     in_step = _in_step(blocks.start_ns, lines)
     in_thread = blocks.sequence & ((1 << SEQUENCE_BITS) - 1)
     on_thread = tids[blocks.thread] == log.thread
@@ -231,7 +232,7 @@ def _backward(lines: StepLines, logged: Sequence[Row], seen: Seen) -> Iterator[_
     is_counted = np.isin(counted_in, (log.thread, 0))
     first_ns, last_ns = lines.span_ns
     last_of: dict[int, int] = {}  # by thread
-    for node in nodes_of(seen.texts, seen.threads, blocks):
+    for node in nodes_of(seen.trace.names, seen.trace.threads, blocks):
         if not first_ns <= node.start_ns < last_ns:
             continue
         if node.block >= 0 and is_counted[node.block]:

@@ -45,7 +45,6 @@ class Event(NamedTuple):
     end_ns: int | None
     thread: int
     name: str
-    payload: Payload
     domain: str = DOMAIN
     category: str = ""
     interrupts: tuple[Label, ...] = ()
@@ -56,7 +55,6 @@ class _Kind(NamedTuple):
     """What ranges of one kind say."""
 
     name: str
-    payload: Payload
     domain: str
     category: str
     interrupts: tuple[Label, ...] = ()
@@ -115,8 +113,6 @@ class RangeLog:
         self.says_run = False
         self.on_step: Callable[[], None] | None = None
         self.after_block: Callable[[], None] | None = None
-        # The numbers of the ranges' categories, from which a range's phase follows.
-        self.categories: dict[str, int] = {}
         self.domains = {DEFAULT_DOMAIN: 0, DOMAIN: OUR_DOMAIN_ID}
         self._ident = threading.get_ident()
         self._logs: list[_Log] = []
@@ -128,13 +124,13 @@ class RangeLog:
         # By thread and in the order of their starts: that, and the latest end until then.
         self._optimizers: dict[int, list[tuple[int, int]]] = {}
 
-    def push(self, name: str, payload: Payload = None, domain: str = DOMAIN) -> None:
+    def push(self, name: str, payload: Payload = None, domain: str = DOMAIN) -> None:  # noqa: ARG002
         """Open a range on the calling thread."""
-        key: Any = _local.thread.ranges[-1].label if domain is DOMAIN else (name, repr(payload), domain)
+        key: Any = _local.thread.ranges[-1].label if domain is DOMAIN else (name, domain)
         number = self._numbers.get(key)
         if number is None:
             of_label = (key.category, key.interrupts) if domain is DOMAIN else ("",)
-            number = self._new_kind(key, _Kind(name, payload, domain, *of_label))
+            number = self._new_kind(key, _Kind(name, domain, *of_label))
         if number in self._steps and self.on_step is not None and threading.get_ident() == self._ident:
             self.on_step()
         if self.is_full:
@@ -191,21 +187,14 @@ class RangeLog:
             after, self.after_block = self.after_block, None
             after()
 
-    def _new_kind(self, key: Label | tuple[str, str, str], kind: _Kind) -> int:
+    def _new_kind(self, key: Label | tuple[str, str], kind: _Kind) -> int:
         self.domains.setdefault(kind.domain, len(self.domains))
-        self.category_number(kind.category)
         self._kinds.append(kind)
         self._numbers[key] = number = len(self._kinds) - 1
         may_be_step = kind.category not in PICTURES and not kind.category.startswith(OF_A_MODULE)
         if is_step(kind.name) and may_be_step:
             self._steps.add(number)
         return number
-
-    def category_number(self, category: str) -> int | None:
-        """Return the number of a category in the report; None for none."""
-        if not category:
-            return None
-        return self.categories.setdefault(category, len(self.categories) + 1)
 
     def tells_optimizer(self, thread: int, start_ns: int, end_ns: int) -> bool:
         """Return whether a range `optimizer` of those taken last, or still open, was open at some time."""
@@ -262,7 +251,7 @@ class RangeLog:
                 events.append(Event(start_ns, at_ns, log.thread, *kind))
         del log.pairs[: len(pairs)]
         marks, log.marks[:] = [*log.marks], ()
-        events += [Event(at_ns, None, log.thread, text, None, is_mark=True) for at_ns, text in marks]
+        events += [Event(at_ns, None, log.thread, text, is_mark=True) for at_ns, text in marks]
         if close_ns is None:
             return events
         for stack in log.open.values():

@@ -7,12 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from traceback import clear_frames
 
 import torch
+from nvtx_kernels.analysis.container import RECORDING
 from nvtx_kernels.analysis.support import heap
 from nvtx_kernels.analysis.support.units import bytes_text, time_text
+from nvtx_kernels.analysis.trace import Spots, Thread
 
 import nvtx_kernels
 
@@ -21,34 +24,19 @@ from ..annotate.interrupts import Held
 from ..lines import StepLines
 from .backward import BackwardRanges, nodes_of
 from .beside import let_cupti_detach
+from .joining import Joining, spans_of
 from .line_marks import mark_of, saw
 from .open_blocks import is_open, may_be_open_elsewhere
 from .process import allowed_bytes, resident_bytes
-from .range_log import OUR_DOMAIN_ID, RangeLog
-from .rows import CATEGORY_NAMED, DOMAIN_CREATED, Rows, spans_of, thread_name
-from .seen import Blocks, Seen, Spans
+from .range_log import RangeLog
+from .seen import Blocks, Seen
 from .session import LAST, Session, of_all_threads
-from .trace_file import (
-    NOTHING,
-    AbandonedError,
-    Content,
-    Row,
-    TraceFile,
-    TraceFileError,
-    content_of,
-    export_metadata,
-    global_tid,
-    gpu_rows,
-    start_row,
-    writable,
-)
+from .trace_file import NOTHING, AbandonedError, Content, TraceFile, TraceFileError, content_of, provenance
 
 #: How much a process may grow before events are saved. Stopping takes six times as much as recording.
 LIMIT_VARIABLE, LIMIT_BYTES, SHARE_OF_MEMORY = "NVTX_KERNELS_RECORDER_BYTES", 1 << 30, 6
 #: What an event takes at least while it is recorded: growth that these do not explain is the program's own.
 EVENT_BYTES = 250
-OVERHEAD = "nvtx-kernels recorder writes"
-OTHER_PROFILER = "another profiler of PyTorch runs"
 OPEN_BLOCK = "an operator or record_function block was open while the recording was written"
 NO_WORK, IN_BLOCK = "an empty recording: no work was seen", "run the training steps inside the block"
 UNWRITTEN = "the program was killed, or the report could not be written"
@@ -96,7 +84,8 @@ class Recording:
             raise
 
     def _begin(self, operators: bool) -> None:
-        self._rows = Rows(self._trace, self._origin_ns, on_gpu=self._on_gpu, operators=operators)
+        self._joining = Joining(self._trace, self._origin_ns, operators=operators)
+        self._provenance = provenance(on_gpu=self._on_gpu)
         self.makes_way = False  # for a profiler of the program's that runs
         self._unrecorded_ns = 0
         self._old: Path | None = None
@@ -105,13 +94,11 @@ class Recording:
         self._saved: list[Path] = []
         self._sessions = 0
         self._owner = (os.getpid(), threading.get_ident())
-        self._pause: tuple[int, str] | None = None
-        self._named: set[tuple[str, str | int]] = set()
+        self._pause: tuple[int, bool] | None = None  # since when, and whether work is lost
         self._began_bytes = resident_bytes()
         self.ranges = RangeLog(self._sees)
         places.keep(more=True)
-        self._write_names()
-        self._trace.commit(self._metadata("", UNWRITTEN))
+        self._trace.commit(self._head("", UNWRITTEN))
 
     @property
     def path(self) -> Path:
@@ -124,7 +111,7 @@ class Recording:
     @property
     def works(self) -> int:
         """Return how many kernels, copies and memsets are written so far; on a CPU, how many operators."""
-        return self._rows.works
+        return self._joining.works
 
     @property
     def shortfall(self) -> str:
@@ -211,7 +198,7 @@ class Recording:
                 if is_open():
                     # PyTorch ends what is open through a pointer into its session, if one of that kind runs.
                     self._change_kind()
-                self._stop(OTHER_PROFILER)
+                self._stop()
 
     def resume(self) -> None:
         """Go on after `pause`, unless all that is wanted was recorded before."""
@@ -222,7 +209,7 @@ class Recording:
 
     def _save(self) -> int:
         """Write what was recorded so far, and return how many events that was."""
-        self._stop(OVERHEAD)
+        self._stop()
         count = self._write(None)
         heap.trim()  # what is free in glibc's pools would hide the growth of the next session
         self._began_bytes = resident_bytes()
@@ -237,11 +224,11 @@ class Recording:
             raise self._failure
         now_ns = time.time_ns()
         if self._session is not None:
-            self._stop("")
+            self._stop()
         self._write(now_ns)
         heap.trim()
         content, self.is_over = measured(), True
-        self._trace.commit(self._metadata(interrupted_by, self.ended_early, content))
+        self._trace.commit(self._head(interrupted_by, self.ended_early, content))
         wanted_path = self._trace.path
         if not self.works and content_of(wanted_path) is not None:
             self._old = wanted_path
@@ -257,7 +244,7 @@ class Recording:
         for raised in (error, error.__cause__):
             clear_frames(raised.__traceback__ if raised else None)
         with suppress(TraceFileError):
-            self._trace.commit(self._metadata("", f"it could not be written: {reason_of(error)}"))
+            self._trace.commit(self._head("", f"it could not be written: {reason_of(error)}"))
         self._trace.leave()
 
     def give_up(self) -> None:
@@ -294,7 +281,7 @@ class Recording:
         if self._all_threads and of_all_threads() is None:
             self._end_early(OPEN_BLOCK)
 
-    def _stop(self, reason: str) -> None:
+    def _stop(self) -> None:
         """End the session, and have Kineto save it."""
         began_ns = time.time_ns()
         session, self._session = self._session, None
@@ -313,27 +300,20 @@ class Recording:
         self._saved.append(path)
         if failure:
             self._end_early(f"the GPU failed ({failure}) and its last work is missing")
-        self._pause = (began_ns, reason)
+        self._pause = (began_ns, False)
 
     def _go_on(self) -> None:
-        """Start a session, and write how long there was none and why, unless recording has ended."""
+        """Start a session, and write how long there was none, unless recording has ended."""
         if self.ended_early and not self._saved:
             places.keep(more=False)  # for nothing more is written that needs it
         if self.ended_early or self._pause is None:
             return
-        (began_ns, reason), self._pause = self._pause, None
+        (began_ns, is_lost), self._pause = self._pause, None
         let_cupti_detach()
         self._session = self._new_session()
         ended_ns = time.time_ns()
-        self._unrecorded_ns += ended_ns - began_ns if reason == OPEN_BLOCK else 0
-        pause = {
-            "start": began_ns - self._origin_ns,
-            "end": ended_ns - self._origin_ns,
-            "globalTid": global_tid(os.getpid(), threading.get_native_id()),
-            "nameId": self._trace.text_id(reason),
-            "returnValue": 0,
-        }
-        self._trace.add("PROFILER_OVERHEAD", [pause])
+        self._unrecorded_ns += ended_ns - began_ns if is_lost else 0
+        self._joining.add_pause(began_ns, ended_ns, threading.get_native_id())
 
     def _write(self, close_ns: int | None) -> int:
         """Write the ranges until now and the saved sessions, and return how many events these had.
@@ -341,22 +321,22 @@ class Recording:
         Where a session has a block that nobody saw begin, the next one is of another kind.
         """
         taken, count = self.ranges.take(close_ns), 0
-        self._rows.add_ranges(taken, self.ranges)
+        self._joining.add_events(taken, self.ranges)
         backward = BackwardRanges(
             self.ranges.take_passes(),
             [event for event in taken if event.interrupts],
             places.keep(more=close_ns is None and not self.ended_early),
         )
 
-        def all_spans(texts: list[str], threads: list[tuple[int, str]], blocks: Blocks) -> Spans:
+        def all_spans(texts: list[str], threads: list[Thread], blocks: Blocks) -> Spots:
             backward_ranges = backward.of(nodes_of(texts, threads, blocks)) if backward else []
-            self._rows.add_ranges(backward_ranges, self.ranges)
+            self._joining.add_events(backward_ranges, self.ranges)
             return spans_of([*taken, *backward_ranges])
 
         while self._saved:
             try:
-                seen = self._read(self._saved[0], all_spans)
-                self._rows.add(seen, self.ranges)
+                seen = self._read(self._saved[0], on_gpu=self._on_gpu, spans_of=all_spans)
+                self._joining.add(seen, self.ranges)
                 self._add_lines(seen)
             except AbandonedError:
                 raise
@@ -367,18 +347,17 @@ class Recording:
                     f"cannot write {self.path}: {_why(cause).rstrip('.')}. {where}, without our ranges."
                 ) from cause
             self._saved.pop(0).unlink(missing_ok=True)
-            count += len(seen.blocks) + len(seen.work) + len(seen.calls)
+            count += len(seen.blocks) + len(seen.trace.work) + len(seen.trace.launches)
             if seen.lost_gpu_ns is not None:
                 lost = time_text(seen.lost_gpu_ns - self._origin_ns)
                 self._end_early(f"{BUFFERS_FULL} after {lost}")
             if close_ns is None and _is_cut(seen):
-                self._pause = (self._pause[0] if self._pause else time.time_ns(), OPEN_BLOCK)
+                self._pause = (self._pause[0] if self._pause else time.time_ns(), True)
                 self._change_kind()
         if close_ns is not None:
             self._add_lines(None)
-        self._write_names()
         if close_ns is None:
-            self._trace.commit(self._metadata("", self.ended_early or UNWRITTEN))
+            self._trace.commit(self._head("", self.ended_early or UNWRITTEN))
         return count
 
     def _add_lines(self, seen: Seen | None) -> None:
@@ -387,50 +366,27 @@ class Recording:
         if lines is None or (seen is not None and not (lines.is_done and saw(seen, lines))):
             return
         self.lines = None
-        self._rows.add_ranges(mark_of(lines, seen), self.ranges)
+        self._joining.add_events(mark_of(lines, seen), self.ranges)
 
     def _end_early(self, reason: str) -> None:
         self.ended_early, self.ranges.is_full = reason, True
 
-    def _write_names(self) -> None:
-        """Write the names of domains, categories and threads that are new; GPUs and the time of the start once."""
-        thread = global_tid(os.getpid(), threading.get_native_id())
-        if not self._named:
-            self._trace.text_id(OVERHEAD)  # so that an empty recording has the table that identifies a report
-            self._trace.add("TARGET_INFO_GPU", gpu_rows() if self._on_gpu else ())
-            self._trace.add("TARGET_INFO_SESSION_START_TIME", [start_row(self._origin_ns)])
-            self._named.add(("session", 0))
-        of_ranges = (
-            (DOMAIN_CREATED, "domainId", self.ranges.domains),
-            (CATEGORY_NAMED, "category", self.ranges.categories),
-        )
-        for event_type, column, numbers in of_ranges:
-            for name, number in numbers.items():
-                if name and self._is_new(column, name):
-                    about: Row = {"start": 0, "eventType": event_type, "text": writable(name), "globalTid": thread}
-                    self._trace.add("NVTX_EVENTS", [{**about, "domainId": OUR_DOMAIN_ID, column: number}])
-        for number, name in sorted(self._rows.threads.items()):
-            if self._is_new("thread", number):
-                name_id = self._trace.text_id(name or thread_name(number))
-                row: Row = {"nameId": name_id, "globalTid": global_tid(os.getpid(), number)}
-                self._trace.add("ThreadNames", [row])
-
-    def _is_new(self, kind: str, name: str | int) -> bool:
-        is_new = (kind, name) not in self._named
-        self._named.add((kind, name))
-        return is_new
-
-    def _metadata(self, interrupted_by: str, ended_early: str, content: Content = NOTHING) -> list[Row]:
-        outcome = {
-            "NVTX_KERNELS_INTERRUPTED_BY": interrupted_by,
-            "NVTX_KERNELS_ENDED_EARLY": ended_early,
-            "NVTX_KERNELS_RANGES_DROPPED": self.ranges.dropped,
-            "NVTX_KERNELS_UNRECORDED_NS": self._unrecorded_ns,
+    def _head(self, interrupted_by: str, ended_early: str, content: Content = NOTHING) -> dict[str, object]:
+        """Return the head of the report: what is no table."""
+        recording = {
+            **content.head(),
+            "interrupted_by": interrupted_by,
+            "ended_early": ended_early,
+            "ranges_dropped": self.ranges.dropped,
+            "unrecorded_ns": self._unrecorded_ns,
+            "began_ns": self._origin_ns,
+            "torch": str(torch.__version__),
         }
-        about: dict[str, object] = {**export_metadata(on_gpu=self._on_gpu)}
-        about |= {name: value for name, value in outcome.items() if value}
-        about |= content.metadata()
-        return [{"name": name, "value": str(value)} for name, value in about.items()]
+        return {
+            "provenance": asdict(self._provenance),
+            "has_events": self._joining.has_events,
+            RECORDING: recording,
+        }
 
 
 def _why(error: BaseException) -> str:
@@ -469,8 +425,8 @@ def reason_of(error: TraceFileError) -> str:
 def _is_cut(seen: Seen) -> bool:
     """Return whether an operator or block was still running at the session's end: its last one is inside it."""
     blocks = seen.blocks
-    for row, name in enumerate(blocks.name.tolist()):
-        if seen.texts[name] != LAST:
+    for row, name in enumerate(blocks.name_id.tolist()):
+        if seen.trace.names[name] != LAST:
             continue
         on_thread = blocks.thread == blocks.thread[row]
         began_before = blocks.start_ns < blocks.start_ns[row]

@@ -1,4 +1,4 @@
-"""The report file: SQLite with the tables, columns and ids that `nsys export` writes.
+"""The report file while it is recorded: the container of a `Trace`, to which each session appends.
 
 One file is one `TraceFile`: rows go to a file next to the target, and only `publish` renames it into place, so a
 reader finds either the old report or the complete new one. If the process is killed, that file stays, and is a
@@ -8,12 +8,13 @@ report of all that was committed. What PyTorch saves is in a folder beside it th
     report.sqlite.unfinished-1234-sessions/    what PyTorch saved, until it is read
     report-2.sqlite                            a recording that has less than the report that is there
 
-A file that is no recording is never replaced. A report contains the rows and metadata it is given and the strings
+A file that is no recording is never replaced. A report contains the rows and the head it is given and the names
 they refer to: nothing about the environment, paths, host or user.
 """
 
 import fcntl
 import itertools
+import json
 import os
 import re
 import secrets
@@ -21,80 +22,36 @@ import sqlite3
 import stat
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from datetime import UTC, datetime
+from dataclasses import fields
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 from urllib.parse import quote
 
 import torch
+from nvtx_kernels.analysis.container import HEAD, RECORDING, RECORDS, TABLES, Container, Values
 from nvtx_kernels.analysis.support.files import Unfinished, standard_numbers_taken
+from nvtx_kernels.analysis.trace import Domain, Process, Provenance, Thread
+from nvtx_kernels.analysis.vocabulary.calls import kinds_of_calls
 
 import nvtx_kernels
+from nvtx_kernels import APPLICATION_ID
 
-Row = Mapping[str, int | float | str | None]
-
-METADATA = "META_DATA_EXPORT"
-# Column names of nsys 2025.3 (schema 3.20), in its order; a star is its NOT NULL.
-TABLES = {
-    "StringIds": "id* value*",
-    "NVTX_EVENTS": (
-        "start* end eventType* rangeId category color text globalTid endGlobalTid textId domainId uint64Value"
-        " int64Value doubleValue uint32Value int32Value floatValue jsonTextId jsonText binaryData"
-    ),
-    "CUPTI_ACTIVITY_KIND_RUNTIME": (
-        "start* end* eventClass* globalTid correlationId nameId* returnValue* callchainId"
-    ),
-    "CUPTI_ACTIVITY_KIND_KERNEL": (
-        "start* end* deviceId* contextId* greenContextId streamId* correlationId globalPid demangledName*"
-        " shortName* mangledName launchType cacheConfig registersPerThread* gridX* gridY* gridZ* blockX*"
-        " blockY* blockZ* staticSharedMemory* dynamicSharedMemory* localMemoryPerThread* localMemoryTotal*"
-        " gridId* sharedMemoryExecuted graphNodeId sharedMemoryLimitConfig"
-    ),
-    "CUPTI_ACTIVITY_KIND_MEMCPY": (
-        "start* end* deviceId* contextId* greenContextId streamId* correlationId globalPid bytes* copyKind*"
-        " deprecatedSrcId srcKind dstKind srcDeviceId srcContextId dstDeviceId dstContextId migrationCause"
-        " graphNodeId virtualAddress copyCount"
-    ),
-    "CUPTI_ACTIVITY_KIND_MEMSET": (
-        "start* end* deviceId* contextId* greenContextId streamId* correlationId globalPid value* bytes*"
-        " graphNodeId memKind"
-    ),
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (
-        "start* end* deviceId* contextId* greenContextId streamId* correlationId globalPid deprecatedSyncType"
-        " syncType* eventId* eventSyncId"
-    ),
-    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": (
-        "deviceId* contextId* greenContextId streamId* correlationId globalPid eventId* eventSyncId"
-    ),
-    # Ours: nsys has no table of what PyTorch's allocator does (docs/memory.md).
-    "NVTX_KERNELS_ALLOCATIONS": "start* globalTid* deviceId* block* bytes* totalBytes*",
-    "PROFILER_OVERHEAD": "start* end* globalTid nameId* returnValue*",
-    "ThreadNames": "nameId* priority globalTid",
-    "TARGET_INFO_GPU": "vmId* id* name totalMemory smCount computeMajor computeMinor",
-    "TARGET_INFO_SESSION_START_TIME": "utcEpochNs utcTime localTime",
-    METADATA: "name* value",
-}
-TEXT_COLUMNS = {"value", "text", "jsonText", "binaryData", "name", "utcTime", "localTime"}
-REAL_COLUMNS = {"doubleValue", "floatValue"}
-# MEMSET's `value` is the byte it sets, not a text.
-INTEGER_EXCEPTIONS = {("CUPTI_ACTIVITY_KIND_MEMSET", "value")}
-SCHEMA_VERSION = "3.20.3"
 PRODUCT = "nvtx-kernels recorder"
-VM_ID = 1 << 48
-SCHEMA_PARTS = tuple(f"EXPORT_SCHEMA_VERSION_{part}" for part in ("MAJOR", "MINOR", "MICRO"))
-
+#: Rows that are written between two looks at whether the user gave up.
 BATCH = 10_000
-NONE_ALIKE: Mapping[str, int] = {}
-# Rows reach the file when they are committed, or are more than 16 MiB of pages: a journal would only cost time.
-PRAGMAS = ("journal_mode = OFF", "synchronous = OFF", "cache_size = 4096")
+#: Rows reach the file when they are committed, or are more than 16 MiB of pages.
+CACHE_PAGES = 4096
+#: The parts that every report has.
+NEEDED = ("launches", "work", "ranges")
 # How the file is called until it is published: the report's name, this, the number of the process, and a token
 # where another file has that name; and what its folder's name has besides.
 UNFINISHED, SESSIONS = ".unfinished-", "-sessions"
 NUMBER_AND_TOKEN = re.compile(r"([0-9]+)(?:-[0-9a-f]{4})?")
 OF_SESSIONS = re.compile(r"session[0-9]+\.pt\.trace\.json(?:\.tmp|\.escaped)?")
-# What the metadata says about the amount recorded.
+# What the metadata of a recording of an earlier version, whose tables are nsys's, says about the amount recorded.
+METADATA = "SELECT name, value FROM META_DATA_EXPORT"
 STEPS, INCOMPLETE = "NVTX_KERNELS_STEPS", "NVTX_KERNELS_INCOMPLETE"
 
 
@@ -118,25 +75,13 @@ class Content(NamedTuple):
             return True
         return not old.is_complete and self.steps >= old.steps
 
-    def metadata(self) -> dict[str, int]:
-        """Return a report's metadata on this."""
-        return {STEPS: self.steps, **({} if self.is_complete else {INCOMPLETE: 1})}
+    def head(self) -> dict[str, int | bool]:
+        """Return what a recording's head says of this."""
+        return {"steps": self.steps, "is_complete": self.is_complete}
 
 
 #: Of a recording that is not finished, and of a report that does not say it, as those of earlier versions.
 NOTHING, UNKNOWN = Content(0, is_complete=False), Content(1, is_complete=True)
-
-
-def creating(table: str) -> str:
-    """Return SQL that creates a table of `TABLES`, with the types of nsys's schema."""
-    columns = []
-    for name in TABLES[table].split():
-        column = name.rstrip("*")
-        is_text = (table, name.rstrip("*")) not in INTEGER_EXCEPTIONS
-        kind = "REAL" if column in REAL_COLUMNS else "TEXT" if column in TEXT_COLUMNS and is_text else "INTEGER"
-        columns.append(f"{column} {kind}{' NOT NULL' * name.endswith('*')}")
-    key = ", PRIMARY KEY (id)" * (table == "StringIds")
-    return f"CREATE TABLE {table} ({', '.join(columns)}{key})"
 
 
 def writable(text: str) -> str:
@@ -144,13 +89,10 @@ def writable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def global_tid(pid: int, tid: int) -> int:
-    """Pack a process and thread id as nsys does: host 1 from bit 48, pid from bit 24, tid below."""
-    return 1 << 48 | (pid & 0xFFFFFF) << 24 | (tid & 0xFFFFFF)
-
-
 class TraceFile:
-    """Write one report, row by row, next to its target.
+    """Write one report, part by part, next to its target.
+
+    Names, threads, domains and calls are numbered in the order in which they are asked for.
 
     `path` is the report to be; where another process is writing that one, it is another, and `other_writer` is the
     number of that process. The folder must exist and be writable, or TraceFileError is raised at once rather than
@@ -161,9 +103,12 @@ class TraceFile:
         # The program may go to another folder, or fork, before the file is published.
         self.path = Path(path).absolute()
         self._pid = os.getpid()
-        self._strings: dict[str, int] = {}
-        self._strings_written = 0
-        self._tables: set[str] = set()
+        self._names: dict[str, int] = {}
+        self._threads: dict[int, int] = {}  # by the system's ids
+        self._thread_names: dict[int, str] = {}
+        self._domains: dict[Domain, int] = {}
+        self._calls: dict[str, int] = {}
+        self._head: Mapping[str, object] = {}
         self.is_abandoned = self._is_left = False
         self._sessions: Path | None = None
         _refuse_folder(path)
@@ -179,72 +124,68 @@ class TraceFile:
                 self._file = self._created()
                 _lock(self, self._file.path)
             self._db = sqlite3.connect(self._file.path)
-            for pragma in PRAGMAS:
-                self._db.execute(f"PRAGMA {pragma}")
+            self._container = Container(self._db)
+            self._db.execute(f"PRAGMA cache_size = {CACHE_PAGES}")
+            for part in NEEDED:
+                self._container.append(part, TABLES[part].empty().columns())
 
-    def text_id(self, value: str) -> int:
-        """Return the StringIds id of a text, giving it one when it is new."""
-        return self._strings.setdefault(value, len(self._strings) + 1)
+    def name_number(self, name: str) -> int:
+        """Return the position of a name in the report's names."""
+        return self._names.setdefault(name, len(self._names))
 
-    def add(self, table: str, rows: Iterable[Row]) -> int:
-        """Append rows to a table of `TABLES` and return how many; columns a row lacks are NULL.
+    def thread_number(self, thread_id: int) -> int:
+        """Return the position of a thread in the report's threads, by its number of the system."""
+        return self._threads.setdefault(thread_id, len(self._threads))
 
-        As in nsys's exports, a table exists once it has a row.
-        """
-        added, remaining = 0, iter(rows)
-        while batch := list(itertools.islice(remaining, BATCH)):
-            names = list(dict.fromkeys(name for row in batch for name in row))
-            values = [tuple(map(row.get, names)) for row in batch]
-            added += self._insert(table, names, values)
-        return added
+    def name_thread(self, thread_id: int, name: str) -> None:
+        """Say how a thread is called, the first time that it is known; `thread_name` tells of others."""
+        if name:
+            self._thread_names.setdefault(thread_id, name)
 
-    def add_columns(self, table: str, **columns: Any) -> int:
-        """Append rows given as columns, arrays or lists, or one whole number for all rows; return how many."""
-        lists: dict[str, Any] = {}
-        alike: dict[str, int] = {}
-        for name, column in columns.items():
-            if isinstance(column, int):
-                alike[name] = column
-            else:
-                lists[name] = column.tolist() if hasattr(column, "tolist") else column
-        count = len(next(iter(lists.values())))
-        remaining = zip(*lists.values(), strict=True)
-        while batch := list(itertools.islice(remaining, BATCH)):
-            self._insert(table, [*lists], batch, alike)
-        return count
+    def domain_number(self, number: int, name: str) -> int:
+        """Return the position of a domain in the report's domains."""
+        return self._domains.setdefault(Domain(0, number, name), len(self._domains))
 
-    def _insert(
-        self,
-        table: str,
-        names: list[str],
-        rows: list[tuple[Any, ...]],
-        alike: Mapping[str, int] = NONE_ALIKE,
-    ) -> int:
-        """Append rows; a value common to all of them is a part of the statement, which takes less time."""
-        if self.is_abandoned:
-            raise AbandonedError(f"abandoned: {self.path} was not written")
+    def call_number(self, name: str) -> int:
+        """Return the position of a call's name."""
+        return self._calls.setdefault(name, len(self._calls))
+
+    def count(self, table: str) -> int:
+        """Return how many rows a table has."""
+        return self._container.rows.get(table, 0)
+
+    def append(self, table: str, columns: Mapping[str, Values]) -> None:
+        """Append rows to a table, given as columns; raises AbandonedError where the user gave up meanwhile."""
+        count = len(next(iter(columns.values())))
+        for begin in range(0, max(count, 1), BATCH):
+            if self.is_abandoned:
+                raise AbandonedError(f"abandoned: {self.path} was not written")
+            with self._explained():
+                self._container.append(
+                    table, {name: values[begin : begin + BATCH] for name, values in columns.items()}
+                )
+
+    def commit(self, head: Mapping[str, object] | None = None) -> None:
+        """Make a readable report of the rows so far, with this head; without one, with that of before."""
+        self._head = self._head if head is None else head
+        names = itertools.islice(self._names, self.count("names"), None)
+        thread_ids = [*self._threads]
+        for thread_id in thread_ids:
+            self._thread_names.setdefault(thread_id, thread_name(thread_id))
+        records: dict[str, Sequence[object]] = {
+            "threads": [Thread(0, thread_id, self._thread_names[thread_id]) for thread_id in thread_ids],
+            "processes": [Process(self._pid)],
+            "domains": [*self._domains],
+        }
         with self._explained():
-            if table not in self._tables:
-                self._db.execute(creating(table))
-                self._tables.add(table)
-            values = ", ".join([*"?" * len(names), *map(str, alike.values())])
-            statement = f"INSERT INTO {table} ({', '.join([*names, *alike])}) VALUES ({values})"  # noqa: S608
-            self._db.executemany(statement, rows)
-        return len(rows)
-
-    def commit(self, metadata: Iterable[Row] = ()) -> None:
-        """Make a readable report of the rows so far, with metadata in place of what it had, if there is any."""
-        if rows := list(metadata):
-            if METADATA in self._tables:
-                with self._explained():
-                    self._db.execute(f"DELETE FROM {METADATA}")  # noqa: S608
-            self.add(METADATA, rows)
-        names = itertools.islice(self._strings.items(), self._strings_written, None)
-        self._strings_written += self.add(
-            "StringIds", ({"id": id_, "value": writable(text)} for text, id_ in names)
-        )
-        with self._explained():
-            self._db.commit()
+            self._container.append("names", {"value": [*names]})
+            for table, rows in records.items():
+                columns = [field.name for field in fields(RECORDS[table])]
+                self._container.replace(table, {name: [getattr(row, name) for row in rows] for name in columns})
+            if self._calls:
+                self._container.replace("calls_names", {"value": [*self._calls]})
+                self._container.replace("calls_kind_of_name", {"value": kinds_of_calls([*self._calls])})
+            self._container.commit(self._head)
 
     def publish(self, content: Content = UNKNOWN) -> None:
         """Write what is left to disk, and rename the file to `path`: another, if the report there has more."""
@@ -401,15 +342,27 @@ def content_of(path: Path) -> Content | None:
     """
     if not path.is_file() or not path.stat().st_size:
         return None
-    query = f"SELECT name, value FROM {METADATA}"  # noqa: S608
     where = f"file:{quote(str(path))}?mode=ro"
     try:
         with standard_numbers_taken(), closing(sqlite3.connect(where, uri=True)) as database:
-            rows: dict[str, str] = dict(database.execute(query))
-    except sqlite3.Error:
-        rows = {}
-    if rows.get("EXPORT_PRODUCT_NAME") != PRODUCT:
+            content = _content_in(database)
+    except (sqlite3.Error, ValueError, KeyError, TypeError):
+        content = None
+    if content is None:
         raise TraceFileError(f"cannot write {path}: that file is no recording, and stays. Name another one")
+    return content
+
+
+def _content_in(database: sqlite3.Connection) -> Content | None:
+    """Return how much a recording has, of this or an earlier version; None for another file."""
+    is_ours = database.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+    if is_ours:
+        said = database.execute(f"SELECT value FROM {HEAD} WHERE what = ?", (RECORDING,)).fetchone()  # noqa: S608 - a name of ours
+        recording = json.loads(said[0]) if said else None
+        return Content(int(recording["steps"]), bool(recording["is_complete"])) if recording else None
+    rows: dict[str, str] = dict(database.execute(METADATA))
+    if rows.get("EXPORT_PRODUCT_NAME") != PRODUCT:
+        return None
     steps = rows.get(STEPS, "")
     return Content(int(steps), INCOMPLETE not in rows) if re.fullmatch("[0-9]+", steps) else UNKNOWN
 
@@ -438,34 +391,21 @@ def check_writable(path: str | Path) -> None:
         raise TraceFileError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def export_metadata(*, on_gpu: bool) -> dict[str, str]:
-    """Return who wrote a recording, after which schema, and whether its work is the GPU's or a CPU's operators."""
-    return {
-        "EXPORT_PRODUCT_NAME": PRODUCT,
-        "EXPORT_PRODUCT_VERSION": nvtx_kernels.__version__,
-        "EXPORT_SCHEMA_VERSION": SCHEMA_VERSION,
-        **dict(zip(SCHEMA_PARTS, SCHEMA_VERSION.split("."), strict=True)),
-        "NVTX_KERNELS_WORK": "GPU" if on_gpu else "CPU",
-        "NVTX_KERNELS_TORCH_VERSION": torch.__version__,
-    }
+def provenance(*, on_gpu: bool) -> Provenance:
+    """Return who writes a recording, the GPUs that this process sees, and whose work it has."""
+    version = nvtx_kernels.__version__.removesuffix(".0").replace("unknown", "")
+    seen = range(torch.cuda.device_count()) if on_gpu else ()
+    return Provenance(
+        file="",
+        tool=f"{PRODUCT} {version}".strip(),
+        gpus=tuple(dict.fromkeys(torch.cuda.get_device_properties(index).name for index in seen)),
+        unit_of_work="GPU" if on_gpu else "CPU",
+    )
 
 
-def gpu_rows() -> Iterator[Row]:
-    """Yield one TARGET_INFO_GPU row per GPU that this process sees."""
-    for index in range(torch.cuda.device_count()):
-        gpu = torch.cuda.get_device_properties(index)
-        yield {
-            "vmId": VM_ID,
-            "id": index,
-            "name": gpu.name,
-            "totalMemory": gpu.total_memory,
-            "smCount": gpu.multi_processor_count,
-            "computeMajor": gpu.major,
-            "computeMinor": gpu.minor,
-        }
-
-
-def start_row(origin_ns: int) -> Row:
-    """Return the row that ties the report's time 0 to UTC."""
-    began = datetime.fromtimestamp(origin_ns / 1e9, UTC)
-    return {"utcEpochNs": origin_ns, "utcTime": began.strftime("%Y-%m-%dT%H:%M:%S")}
+def thread_name(thread_id: int) -> str:
+    """Return the operating system's name of a thread of this process, empty when it has gone."""
+    try:
+        return Path(f"/proc/self/task/{thread_id}/comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -10,17 +10,15 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
+from nvtx_kernels.analysis.container import MARKS
 from nvtx_kernels.analysis.support.files import Unfinished, standard_numbers_taken
 
 from ..harmless import say
-from .range_log import OUR_DOMAIN_ID
-from .rows import MARK
 from .trace_file import UNFINISHED, TraceFileError
 
-_LIKE_THE_LAST_MARK = """
-INSERT INTO NVTX_EVENTS (start, eventType, text, domainId, globalTid)
-SELECT start, eventType, ?, domainId, globalTid FROM NVTX_EVENTS
-WHERE eventType = ? AND domainId = ? ORDER BY start DESC LIMIT 1"""
+_LIKE_THE_LAST_MARK = f"""
+INSERT INTO {MARKS} (at_ns, thread, text)
+SELECT at_ns, thread, ? FROM {MARKS} ORDER BY at_ns DESC LIMIT 1"""  # noqa: S608 - a name of ours
 
 
 class Written:
@@ -66,7 +64,7 @@ class Written:
                 database,
             ):
                 database.execute("PRAGMA journal_mode = OFF")
-                database.execute(_LIKE_THE_LAST_MARK, (mark, MARK, OUR_DOMAIN_ID))
+                database.execute(_LIKE_THE_LAST_MARK, (mark,))
             if _version(self._path) == self._version:
                 copy.publish()
                 self._version = _version(self._path)

@@ -24,7 +24,7 @@ from nvtx_kernels.analysis.support.files import replacing
 from nvtx_kernels.model.transformer import cross_entropy
 from torch import Tensor
 
-from ..recorder.allocations import allocations_of
+from ..recorder.allocation_marks import allocations_of
 from ..recorder.session import Session
 from .settings import Settings, SettingsError, autocast
 from .workload import Workload, run_phases

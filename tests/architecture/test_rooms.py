@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 FLOORS = [
     ["analysis.support"],
     ["analysis.document", "analysis.operators", "analysis.trace", "analysis.vocabulary"],
-    ["analysis.errors", "analysis.kernel_names"],
+    ["analysis.container", "analysis.errors", "analysis.kernel_names"],
     ["analysis.moments", "analysis.report"],
     ["analysis.readers"],
     ["analysis.attribution", "analysis.presenters"],
@@ -45,10 +45,11 @@ FLOORS = [
     [f"profiling.{one}" for one in ("benchmark", "nsys", "precision", "run")],
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-#: What profiling may take from analysis: how tables are made and drawn, what names of ranges mean, and what
-#: operators compute.
+#: What profiling may take from analysis: what a report is and its file, how tables are made and drawn, what names
+#: of ranges mean, and what operators compute.
 SHARED = {
-    f"analysis.{room}" for room in ("document", "presenters", "support", "errors", "operators", "vocabulary")
+    f"analysis.{room}"
+    for room in ("container", "document", "presenters", "support", "errors", "operators", "trace", "vocabulary")
 }
 #: And the table of GPUs, which imports nothing.
 SHARED_MODULES = {"analysis.measures.gpu_peaks"}
@@ -117,7 +118,7 @@ def test_files_of_a_room_import_each_other_in_one_direction():
     assert left == {}
 
 
-def test_recording_takes_tables_from_analysis_and_nothing_else():
+def test_recording_takes_a_reports_form_and_tables_from_analysis_and_nothing_else():
     taken = {
         (module, name)
         for module, name in ARROWS

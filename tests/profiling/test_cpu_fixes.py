@@ -82,8 +82,8 @@ def test_without_steps_what_must_be_counted_in_them_is_not_judged(path):
 def test_the_advice_is_for_the_loader_that_the_program_has(path, workers, advice):
     fixes_of(path, PROGRAMS["loader"])
     if workers:
-        new = "replace(text, '_SingleProcess', '_MultiProcessing')"
-        alter(path, f"UPDATE NVTX_EVENTS SET text = {new} WHERE text LIKE '%DataLoader%'")
+        new = "replace(value, '_SingleProcess', '_MultiProcessing')"
+        alter(path, f"UPDATE names SET value = {new} WHERE value LIKE '%DataLoader%'")
     fix = nk.rank(path).fixes.fixes[0]
     assert (fix.rule, advice in fix.sentence) == ("loader", True)
 

@@ -2,17 +2,17 @@
 
 import json
 import re
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.measures.efficiency import counts_of
 from nvtx_kernels.analysis.measures.gpu_peaks import MEASURED, PEAKS, peak_for, peak_of
-from nvtx_kernels.analysis.readers.marks import FLOPS_MARK
+from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.analysis.readers.marks import FLOPS_MARK, UnrecordedMark
+from nvtx_kernels.analysis.readers.saved import save
+from nvtx_kernels.analysis.trace import Fact
 from nvtx_kernels.analysis.views.efficiency import MEASURED_PEAKS, NO_COUNTS, NO_STEPS, ON_CPU, view
-from nvtx_kernels.profiling.recorder.written import Written
 
 from tests.analysis.making.building import MARK, Launch, Range, Work, build
 from tests.analysis.making.plain_sql import OURS
@@ -265,10 +265,11 @@ def test_a_gpu_is_found_by_its_whole_name(maker, names):
     ("timed_ms", "says"), [(70, "at most 70.0 ms, and MFU is at least 34.2%"), (65, "65.0 ms")]
 )
 def test_mfu_is_told_without_recording_where_that_is_known(tmp_path, timed_ms, says):
-    path = shutil.copy(OURS, tmp_path)
-    mark = {"version": 1, "clock": "gpu", "step_ns": [timed_ms * MS] * 3, "where": "after"}
-    Written(Path(path)).add_mark(f"nvtx-kernels unrecorded: {json.dumps(mark)}")
-    document = viewed("efficiency", path, per_step=True)
+    trace = read(OURS)
+    timed = UnrecordedMark(clock="gpu", step_ns=[timed_ms * MS] * 3, where="after", version=1)
+    fact = Fact(int(trace.ranges.end_ns.max()), 0, timed)
+    save(replace(trace, facts=(fact,)), tmp_path / "timed.sqlite")
+    document = viewed("efficiency", tmp_path / "timed.sqlite", per_step=True)
     assert f"Without recording, a step takes {says}" in next(
         table.caption for table in document.tables if table.key == "step"
     )

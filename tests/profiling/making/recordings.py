@@ -7,26 +7,22 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
 from nvtx_kernels.profiling import annotate
-from nvtx_kernels.profiling.recorder.trace_file import NOTHING, Content, TraceFile, export_metadata
+from nvtx_kernels.profiling.recorder.trace_file import NOTHING, Content, TraceFile, provenance
 
 REPOSITORY = Path(__file__).parents[3]
-KERNELS = "SELECT value, end - start FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = demangledName"
-RANGES = """SELECT value, start, end FROM NVTX_EVENTS JOIN StringIds ON id = textId WHERE eventType = 59
-            ORDER BY start, end DESC"""
-# A kernel belongs to the ranges of its launch's thread that hold the whole launch.
-LAUNCHED_IN = """SELECT k.value FROM NVTX_EVENTS n JOIN StringIds s ON s.id = n.textId
-                 JOIN CUPTI_ACTIVITY_KIND_RUNTIME r
-                   ON r.globalTid = n.globalTid AND r.start >= n.start AND r.end <= n.end
-                 JOIN (SELECT correlationId, value FROM CUPTI_ACTIVITY_KIND_KERNEL
-                       JOIN StringIds ON id = demangledName) k USING (correlationId)
-                 WHERE s.value = ?"""
-TIMES = """SELECT COALESCE(text, value) AS message FROM NVTX_EVENTS LEFT JOIN StringIds ON textId = id
-WHERE message LIKE 'nvtx-kernels %recorded: %'"""
+KERNELS = "SELECT kernel, duration_ns FROM kernels ORDER BY row"
+IN_DOMAINS = """SELECT names.value, start_ns, end_ns FROM ranges JOIN names ON names.row = name_id
+                JOIN domains ON domains.row = domain WHERE domains.name {} ''
+                ORDER BY start_ns, end_ns DESC, ranges.row"""
+# Those of annotation and of other domains; and blocks of record_function, operators, and others without a domain.
+RANGES, BLOCKS = IN_DOMAINS.format("!="), IN_DOMAINS.format("=")
+LAUNCHED_IN = "SELECT kernel FROM kernels_by_range WHERE name = ?"
 MODEL = torch.nn.Linear(8, 8)
 
 
@@ -65,13 +61,24 @@ def launched_in(path: Path, name: str) -> list[str]:
     return [kernel for (kernel,) in rows(path, LAUNCHED_IN, name)]
 
 
-def metadata(path: Path) -> dict[str, str]:
-    return dict(rows(path, "SELECT name, value FROM META_DATA_EXPORT"))
+def block_names(path: Path) -> list[str]:
+    return [name for name, *_ in rows(path, BLOCKS)]
+
+
+def said_of(path: Path) -> dict[str, object]:
+    """What the head of a recording says of it."""
+    ((text,),) = rows(path, "SELECT value FROM trace WHERE what = 'recording'")
+    return json.loads(text)
+
+
+def marks(path: Path, begin: str = "") -> list[str]:
+    """The texts of marks that begin so, in the order of their file."""
+    return [text for (text,) in rows(path, "SELECT text FROM marks ORDER BY row") if text.startswith(begin)]
 
 
 def marks_of_times(path: Path) -> dict[str, dict]:
     """What the marks `recorded` and `unrecorded` hold."""
-    return told_of_times(text for (text,) in rows(path, TIMES))
+    return told_of_times(marks(path))
 
 
 def told_of_times(marks: Iterable[str]) -> dict[str, dict]:
@@ -102,20 +109,21 @@ def train_on(x: torch.Tensor, model: torch.nn.Module, optimizer: torch.optim.Opt
 def recorded_before(path: Path, content: Content = NOTHING) -> bytes:
     """Put a recording at a path, as one before has left it, and return what is in the file."""
     trace = TraceFile(path)
-    trace.commit(
-        [
-            {"name": name, "value": str(value)}
-            for name, value in (export_metadata(on_gpu=False) | content.metadata()).items()
-        ]
-    )
+    trace.commit(head(content))
     trace.publish()
     return path.read_bytes()
 
 
+def head(content: Content = NOTHING, *, on_gpu: bool = False) -> dict[str, object]:
+    """The head of a recording."""
+    return {"provenance": asdict(provenance(on_gpu=on_gpu)), "recording": content.head()}
+
+
 @contextmanager
-def writing(path):
+def writing(path, *, on_gpu=False):
     """A report that is published when the block ends, and discarded when it raises."""
     trace = TraceFile(path)
+    trace.commit(head(on_gpu=on_gpu))
     try:
         yield trace
         trace.publish()

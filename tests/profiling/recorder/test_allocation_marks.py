@@ -12,10 +12,10 @@ from nvtx_kernels.analysis.measures.memory import memory
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.readers.allocations import MarkedAllocations
 from nvtx_kernels.analysis.readers.marks import MEMORY_MARK, MemoryMark, read_mark
+from nvtx_kernels.analysis.trace import Allocations
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.recorder import record
 from nvtx_kernels.profiling.recorder.allocation_marks import COLUMNS, LEAST_MARKS, MARK, parts
-from nvtx_kernels.profiling.recorder.seen import Allocated
 from nvtx_kernels.profiling.training import capture
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
@@ -33,7 +33,8 @@ DELAYS = (9, 2, 7, 5, 8, 4, 6, 3)  # ns that marks need
 
 def allocated(rows):
     """Return allocations given as rows: when, on which thread and device, an address, bytes, all bytes then."""
-    return Allocated(*np.array(rows, np.int64).reshape(-1, 6).T)
+    at_ns, thread, device, *sizes = np.array(rows, np.int64).reshape(-1, 6).T
+    return Allocations(at_ns, thread, device, np.zeros_like(thread), *sizes)
 
 
 def texts(allocations, clocks):

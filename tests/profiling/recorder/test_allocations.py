@@ -7,15 +7,13 @@ from nvtx_kernels.analysis.measures.memory import memory
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.profiling import record, run
 from nvtx_kernels.profiling.recorder import record as recording
-from nvtx_kernels.profiling.recorder.rows import ALLOCATIONS
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 import nvtx_kernels as nk
 from tests.profiling.making.recordings import rows, train_on
 
-TABLES = "SELECT name FROM sqlite_master"
-EVENTS = f"SELECT block, bytes, totalBytes FROM {ALLOCATIONS} ORDER BY rowid"
+EVENTS = "SELECT block, bytes, total_bytes FROM memory ORDER BY row"
 WIDTH = 256
 
 
@@ -90,7 +88,7 @@ def test_state_of_the_optimizer_is_held_at_the_peak(tmp_path):
 def test_without_the_option_nothing_is_recorded(tmp_path):
     with recording(tmp_path / "report.sqlite", quiet=True):
         net()(torch.ones(64, WIDTH))
-    assert (ALLOCATIONS,) not in rows(tmp_path / "report.sqlite", TABLES)
+    assert read(tmp_path / "report.sqlite").memory is None
 
 
 PROGRAM = """

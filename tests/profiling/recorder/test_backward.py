@@ -6,6 +6,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from nvtx_kernels.analysis.trace import MODEL_BACKWARD, Thread
 from nvtx_kernels.profiling import annotate, recorder
 from nvtx_kernels.profiling.annotate import nodes, places, range_stack
 from nvtx_kernels.profiling.annotate.compiled import ranges
@@ -21,8 +22,7 @@ from tests.profiling.making.recordings import range_names, rows
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 BACKWARD = "model/backward"
-OF_BACKWARD = """SELECT value FROM NVTX_EVENTS JOIN StringIds ON id = textId WHERE category =
-                 (SELECT category FROM NVTX_EVENTS WHERE eventType = 33 AND text = 'model/backward')"""
+OF_BACKWARD = f"SELECT value FROM ranges JOIN names ON names.row = name_id WHERE category = {MODEL_BACKWARD}"
 
 
 class BothWays:
@@ -296,7 +296,7 @@ def test_nodes_have_ranges_in_passes_without_hooks_of_parts_that_do_not_run(pass
 
 
 def test_a_recomputation_interrupts_the_ranges_of_what_it_computes_again():
-    again = Event(12, 14, DEVICE, "recompute", None, interrupts=(MLP.label, NET.label))
+    again = Event(12, 14, DEVICE, "recompute", interrupts=(MLP.label, NET.label))
     passes = [Pass(0, 100, MAIN, None, False)]
     assert ranges_of(passes, [node(10, 1), node(20, 0)], [NET, MLP], [again]) == [
         ("Net", 10, 25, DEVICE),
@@ -369,6 +369,6 @@ def test_nodes_are_those_that_the_engine_ran_itself():
     same = np.zeros(len(BLOCKS), np.int64)
     blocks = Blocks(start_ns, end_ns, same, np.arange(len(BLOCKS)), number, same == 0, maker)
     expected = [(start, end, number) for _, start, end, _, _, number in BLOCKS if number is not None]
-    found = nodes_of(texts, [(DEVICE, "")], blocks)
+    found = nodes_of(texts, [Thread(0, DEVICE)], blocks)
     assert [(one.start_ns, one.end_ns, one.number) for one in found] == expected
     assert [one.maker for one in found if one.number >= 0] == [1]

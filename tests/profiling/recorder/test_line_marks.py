@@ -7,10 +7,11 @@ from array import array
 
 import numpy as np
 import pytest
+from nvtx_kernels.analysis.trace import Launches, Provenance, Ranges, Thread, Trace, Work
 from nvtx_kernels.profiling.lines import StepLines
 from nvtx_kernels.profiling.lines.line_log import LineLog
 from nvtx_kernels.profiling.recorder.line_marks import MARK, mark_of, saw, short_name, text_of
-from nvtx_kernels.profiling.recorder.seen import SEQUENCE_BITS, Blocks, Calls, Seen
+from nvtx_kernels.profiling.recorder.seen import SEQUENCE_BITS, Blocks, Seen
 
 MAIN, AUTOGRAD, OTHER = 11, 77, 99
 EMPTY = np.empty(0, np.int64)
@@ -42,8 +43,9 @@ def seen(*blocks):
     start, end, thread, sequence, forward = (np.array(columns[place], np.int64) for place in (0, 1, 2, 4, 5))
     name = np.array([texts.index(text) for text in columns[3]], np.int64)
     operators = Blocks(start, end, thread, name, sequence, np.ones(len(start), np.bool_), forward)
-    threads = [(tid, "") for tid in (MAIN, AUTOGRAD, OTHER)]
-    return Seen(texts, threads, Calls(*[EMPTY] * 6), None, None, None, operators, None, {}, None)
+    threads = [Thread(0, tid) for tid in (MAIN, AUTOGRAD, OTHER)]
+    trace = Trace(Work.empty(), Launches.empty(), Ranges.empty(), texts, threads, [], [], Provenance(""))
+    return Seen(trace, 0, operators, None)
 
 
 def rows_of(text):

@@ -2,13 +2,12 @@
 
 import pytest
 from nvtx_kernels.analysis.readers.memory_kinds import memory_of
+from nvtx_kernels.profiling.recorder.joining import Joining
 from nvtx_kernels.profiling.recorder.range_log import RangeLog
-from nvtx_kernels.profiling.recorder.rows import Rows
-from nvtx_kernels.profiling.recorder.trace_file import TraceFile, export_metadata
 
 from nvtx_kernels import analysis, sessions
 from tests.analysis.making.kineto import BASE_NS, Call, Program, Work, write_kineto
-from tests.profiling.making.recordings import rows
+from tests.profiling.making.recordings import writing
 
 #: A copy as Kineto names it, nsys's numbers of its kinds of memory, and whether these are pageable.
 COPIES = [
@@ -34,22 +33,15 @@ PROGRAM = Program(
 
 def recorded(tmp_path):
     """Write a session that Kineto saved as our recorder does."""
-    file = TraceFile(tmp_path / "r.sqlite")
-    writer = Rows(file, BASE_NS, on_gpu=True)
-    writer.add(sessions.read(write_kineto(tmp_path / "s.json", PROGRAM)), RangeLog())
-    file.commit([{"name": name, "value": value} for name, value in export_metadata(on_gpu=True).items()])
-    file.publish()
+    with writing(tmp_path / "r.sqlite", on_gpu=True) as file:
+        seen = sessions.read(write_kineto(tmp_path / "s.json", PROGRAM), on_gpu=True)
+        Joining(file, BASE_NS).add(seen, RangeLog())
     return tmp_path / "r.sqlite"
 
 
 @pytest.mark.parametrize(("name", "kinds", "_"), COPIES)
 def test_kinds_of_memory_are_read_from_a_copys_name(name, kinds, _):
     assert memory_of(name) == tuple(-1 if kind is None else kind for kind in kinds)
-
-
-def test_a_recording_says_whose_memory_copies_are_from_and_to(tmp_path):
-    written = rows(recorded(tmp_path), "SELECT srcKind, dstKind FROM CUPTI_ACTIVITY_KIND_MEMCPY ORDER BY start")
-    assert written == [kinds for _, kinds, _ in COPIES]
 
 
 @pytest.mark.parametrize("is_recording", [True, False])

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from nvtx_kernels.profiling import annotate, recorder
+from nvtx_kernels.profiling.recorder.joining import Joining
 from nvtx_kernels.profiling.recorder.range_log import RangeLog
-from nvtx_kernels.profiling.recorder.rows import Rows
 from torch.profiler import profile
 
 import nvtx_kernels as nk
@@ -20,9 +20,9 @@ from tests.profiling.making.recordings import (
     REPOSITORY,
     kernels,
     launched_in,
-    metadata,
     range_names,
     rows,
+    said_of,
     train,
     writing,
 )
@@ -37,13 +37,11 @@ def recorded(tmp_path_factory):
     return path
 
 
-def test_ranges_are_written_with_name_payload_domain_and_nesting(recorded):
+def test_ranges_are_written_with_name_domain_and_nesting(recorded):
     assert range_names(recorded) == ["measure", *["step", "forward", "backward"] * 2]
-    payloads = rows(recorded, "SELECT int64Value FROM NVTX_EVENTS WHERE int64Value IS NOT NULL ORDER BY start")
-    assert payloads == [(0,), (1,)]
     (measure, *inner) = rows(recorded, RANGES)
     assert all(measure[1] < start < end < measure[2] for _, start, end in inner)
-    assert rows(recorded, "SELECT text, domainId FROM NVTX_EVENTS WHERE eventType = 75") == [(annotate.DOMAIN, 1)]
+    assert rows(recorded, "SELECT name, domain_id FROM domains") == [(annotate.DOMAIN, 1)]
 
 
 def test_operators_are_launched_in_the_ranges_they_ran_in(recorded):
@@ -66,7 +64,7 @@ def test_kernel_times_are_torchs_own_self_times(path, tmp_path):
         train()
     profiler.profiler.kineto_results.save(str(saved := tmp_path / "saved.json"))
     with writing(path) as trace:
-        Rows(trace, 0, on_gpu=False).add(nk.session_reader()(saved), RangeLog())
+        Joining(trace, 0).add(nk.session_reader()(saved, on_gpu=False), RangeLog())
     ours = Counter()
     for name, time_ns in kernels(path):
         ours[name] += time_ns
@@ -76,18 +74,18 @@ def test_kernel_times_are_torchs_own_self_times(path, tmp_path):
 
 
 def test_every_kernel_has_one_launch_and_starts_no_earlier(recorded):
-    launches = rows(recorded, "SELECT count(*), count(DISTINCT correlationId) FROM CUPTI_ACTIVITY_KIND_RUNTIME")
-    assert launches == rows(recorded, "SELECT count(*), count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL")
-    early = """SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN CUPTI_ACTIVITY_KIND_RUNTIME r
-               USING (correlationId) WHERE k.start < r.start OR (r.globalTid >> 24) != (k.globalPid >> 24)"""
+    ((launches,),) = rows(recorded, "SELECT count(*) FROM launches")
+    assert rows(recorded, "SELECT count(*), count(DISTINCT launch) FROM work") == [(launches, launches)]
+    early = """SELECT count(*) FROM work JOIN launches ON launches.row = launch
+               WHERE work.start_ns < launches.start_ns"""
     assert rows(recorded, early) == [(0,)]
 
 
-def test_metadata_says_that_work_is_of_a_cpu(recorded):
-    found = metadata(recorded)
-    assert found["EXPORT_PRODUCT_NAME"] == "nvtx-kernels recorder"
-    assert found["NVTX_KERNELS_WORK"] == "CPU"
-    assert "NVTX_KERNELS_INTERRUPTED_BY" not in found
+def test_a_report_says_that_work_is_of_a_cpu(recorded):
+    provenance = nk.read(recorded).provenance
+    assert provenance.tool.startswith("nvtx-kernels recorder")
+    assert provenance.unit_of_work == "CPU"
+    assert said_of(recorded)["interrupted_by"] == ""
 
 
 def test_ranges_opened_before_recording_are_not_in_it(path):
@@ -136,20 +134,19 @@ def test_a_range_of_another_thread_is_written_with_that_thread(path):
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-    found = dict(rows(path, "SELECT value, globalTid FROM NVTX_EVENTS JOIN StringIds ON id = textId"))
-    assert {tid >> 24 & 0xFFFFFF for tid in found.values()} == {os.getpid()}
-    assert found["elsewhere"] & 0xFFFFFF == thread.native_id
-    assert found["here"] & 0xFFFFFF == threading.get_native_id()
+    on_threads = "SELECT named_ranges.name, thread_id FROM named_ranges JOIN threads ON threads.row = thread"
+    assert rows(path, "SELECT process_id FROM processes") == [(os.getpid(),)]
+    assert dict(rows(path, on_threads)) == {"elsewhere": thread.native_id, "here": threading.get_native_id()}
 
 
 def test_operator_ranges_link_backward_to_forward_by_sequence_number(path):
     with recorder.record(path, device="cpu", operators=True):
         train(steps=1)
-    texts = [text for (text,) in rows(path, "SELECT text FROM NVTX_EVENTS WHERE domainId = 0")]
-    numbered = dict(text.split(", seq = ") for text in texts if ", seq = " in text)
+    numbered = dict(rows(path, "SELECT names.value, seq FROM ranges JOIN names ON names.row = name_id"))
+    assert numbered["aten::softmax"] >= 0
     assert numbered["SoftmaxBackward0"] == numbered["aten::softmax"]
     assert numbered["AddmmBackward0"] == numbered["aten::addmm"]
-    assert "autograd::engine::evaluate_function: AddmmBackward0" in texts
+    assert numbered["autograd::engine::evaluate_function: AddmmBackward0"] == -1
 
 
 def test_a_report_holds_nothing_of_the_machine_or_its_user(path, monkeypatch):
@@ -164,10 +161,8 @@ def test_a_report_holds_nothing_of_the_machine_or_its_user(path, monkeypatch):
     assert f"/{getpass.getuser()}".encode() not in content
 
 
-def test_every_string_in_a_report_is_referred_to(path):
+def test_every_name_in_a_report_is_referred_to(path):
     with recorder.record(path, device="cpu", operators=True):
         train()
-    referred = """SELECT textId FROM NVTX_EVENTS UNION SELECT nameId FROM CUPTI_ACTIVITY_KIND_RUNTIME
-                  UNION SELECT demangledName FROM CUPTI_ACTIVITY_KIND_KERNEL
-                  UNION SELECT shortName FROM CUPTI_ACTIVITY_KIND_KERNEL UNION SELECT nameId FROM ThreadNames"""
-    assert rows(path, f"SELECT value FROM StringIds WHERE id NOT IN ({referred})") == []
+    referred = "SELECT name_id FROM ranges UNION SELECT name_id FROM work"
+    assert rows(path, f"SELECT value FROM names WHERE row NOT IN ({referred})") == []

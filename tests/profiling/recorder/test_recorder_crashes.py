@@ -8,8 +8,9 @@ from contextlib import ExitStack
 import nvtx
 import pytest
 import torch
+from nvtx_kernels.analysis.trace import MODEL_BACKWARD, MODEL_FORWARD, NO_CATEGORY
 from nvtx_kernels.profiling import annotate, recorder
-from nvtx_kernels.profiling.recorder.rows import Rows
+from nvtx_kernels.profiling.recorder.joining import Joining
 from nvtx_kernels.profiling.recorder.trace_file import TraceFile, TraceFileError
 from torch.profiler import record_function
 
@@ -17,13 +18,14 @@ from tests.profiling.making.hearing import in_threads
 from tests.profiling.making.recordings import (
     RANGES,
     REPOSITORY,
+    block_names,
     kernels,
     launched_in,
-    metadata,
     python,
     range_names,
     recorded_before,
     rows,
+    said_of,
     train,
 )
 
@@ -49,7 +51,7 @@ def test_a_program_that_raises_leaves_what_ran_with_balanced_ranges(path):
     ):
         torch.ones(3) + 1 // 0
     assert range_names(path) == ["measure", "step"]
-    assert metadata(path)["NVTX_KERNELS_INTERRUPTED_BY"] == "ZeroDivisionError"
+    assert said_of(path)["interrupted_by"] == "ZeroDivisionError"
 
 
 def test_ranges_left_open_are_closed_at_the_end(path):
@@ -59,7 +61,6 @@ def test_ranges_left_open_are_closed_at_the_end(path):
             later.enter_context(annotate.range("nor this"))
             torch.ones(3) + 1
         assert range_names(path) == ["never closed", "nor this"]
-        assert rows(path, "SELECT count(*) FROM NVTX_EVENTS WHERE eventType = 59 AND end IS NULL") == [(0,)]
 
 
 @pytest.mark.slow
@@ -80,7 +81,7 @@ def test_a_signal_leaves_a_readable_report_of_what_ran(path, number, statuses, i
         assert program.wait(timeout=30) in statuses
     assert range_names(path) == ["measure", "step"]
     assert len(launched_in(path, "step")) > 0
-    assert metadata(path)["NVTX_KERNELS_INTERRUPTED_BY"] == interrupted_by
+    assert said_of(path)["interrupted_by"] == interrupted_by
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def saving(monkeypatch):
 def test_writing_between_steps_changes_nothing_but_the_overhead(path, saving):
     with recorder.record(path, device="cpu", steps=None) as recording:
         train(steps=4)
-    pauses = rows(path, "SELECT start, end FROM PROFILER_OVERHEAD")
+    pauses = rows(path, "SELECT start_ns, end_ns FROM pauses")
     steps = [(start, end) for name, start, end in rows(path, RANGES) if name == "step"]
     assert len(pauses) == 4
     assert not any(a < end and start < b for a, b in pauses for start, end in steps)
@@ -112,9 +113,7 @@ def test_recording_goes_on_after_a_block_that_nobody_could_see(path, saving, end
             train(steps=2)
     assert (recording.ended_early, recording.ranges.dropped) == ("", 0)
     assert range_names(path).count("step") == (7 if ends_inside else 5)
-    assert int(metadata(path)["NVTX_KERNELS_UNRECORDED_NS"]) > 0
-    reasons = rows(path, "SELECT value FROM PROFILER_OVERHEAD JOIN StringIds ON id = nameId")
-    assert reasons.count((recorder.OPEN_BLOCK,)) == 1
+    assert said_of(path)["unrecorded_ns"] > 0
     assert len(launched_in(path, "step")) > 5 * (6 if ends_inside else 4)
 
 
@@ -134,16 +133,15 @@ def test_recording_goes_on_under_an_open_block_of_python(path, saving):
                 train(steps=2)
     assert (recording.ended_early, recording.ranges.dropped) == ("", 0)
     assert range_names(path) == ["measure", *["step", "forward", "backward"] * 2] * 2
-    assert len(rows(path, "SELECT 1 FROM PROFILER_OVERHEAD")) == 2
-    assert rows(path, "SELECT count(*) FROM NVTX_EVENTS WHERE text = 'an epoch'") == [(2,)]
+    assert len(rows(path, "SELECT 1 FROM pauses")) == 2
+    assert block_names(path) == ["an epoch"] * 2
 
 
 def test_recording_goes_on_under_an_open_range_of_another_domain(path, saving):
     with recorder.record(path, device="cpu"), nvtx.annotate("an epoch", domain="of the program"):
         train(steps=2)
     assert range_names(path) == ["an epoch", "measure", *["step", "forward", "backward"] * 2]
-    named = rows(path, "SELECT text FROM NVTX_EVENTS WHERE eventType = 75")
-    assert named == [(annotate.DOMAIN,), ("of the program",)]
+    assert sorted(rows(path, "SELECT name FROM domains")) == [(annotate.DOMAIN,), ("of the program",)]
 
 
 def test_a_disk_that_fills_is_said_when_the_program_is_done_and_leaves_the_old_report(path):
@@ -164,7 +162,7 @@ def test_a_disk_that_fills_is_said_when_the_program_is_done_and_leaves_the_old_r
     assert path.read_bytes() == old
     (left,) = (file for file in path.parent.iterdir() if file != path and file.is_file())
     assert not [*path.parent.rglob("*.tmp")]
-    assert metadata(left)["NVTX_KERNELS_ENDED_EARLY"].startswith("it could not be written: ")
+    assert said_of(left)["ended_early"].startswith("it could not be written: ")
 
 
 def run_program(code, *arguments):
@@ -215,7 +213,7 @@ def test_a_block_that_is_never_left_is_written_at_the_end(path, where, why):
     assert run_program(NEVER_LEFT + where, path) == (0, "")
     assert range_names(path) == ["step"]
     assert "aten::add" in {name for name, _ in kernels(path)}
-    assert metadata(path)["NVTX_KERNELS_INTERRUPTED_BY"] == why
+    assert said_of(path)["interrupted_by"] == why
 
 
 def test_a_program_may_go_to_another_folder(tmp_path, monkeypatch):
@@ -266,13 +264,10 @@ def test_ranges_have_the_category_that_annotation_gives_them(path):
     model = torch.nn.Sequential(torch.nn.Linear(3, 3))
     with annotate.annotate_modules(model), recorder.record(path, device="cpu"), annotate.range("step"):
         model(torch.ones(3)).sum().backward()
-    names = dict(rows(path, "SELECT category, text FROM NVTX_EVENTS WHERE eventType = 33"))
-    found = rows(
-        path, "SELECT value, category FROM NVTX_EVENTS JOIN StringIds ON id = textId WHERE eventType = 59"
-    )
-    assert Counter((name, names[category]) for name, category in found) == {
-        ("step", "phase"): 1,
-        **dict.fromkeys(((one, f"model/{way}") for one in NAMES for way in ("forward", "backward")), 1),
+    found = rows(path, "SELECT value, category FROM ranges JOIN names ON names.row = name_id")
+    assert Counter(found) == {
+        ("step", NO_CATEGORY): 1,
+        **dict.fromkeys(((one, category) for one in NAMES for category in (MODEL_FORWARD, MODEL_BACKWARD)), 1),
     }
 
 
@@ -300,7 +295,7 @@ def test_a_recording_that_runs_out_of_memory_while_it_is_written_leaves_the_reas
         return
     assert "there was not enough memory" in done.stderr.splitlines()[-1]
     (unfinished,) = path.parent.glob("*.unfinished-*[0-9]")
-    assert metadata(unfinished)["NVTX_KERNELS_ENDED_EARLY"].endswith("there was not enough memory")
+    assert said_of(unfinished)["ended_early"].endswith("there was not enough memory")
 
 
 def test_waiting_for_the_end_of_a_block_adds_nothing_with_each_step(path):
@@ -358,14 +353,14 @@ def test_a_signal_while_the_report_is_written_in_a_pause_reaches_the_program(pat
 
 
 def test_a_second_interrupt_while_rows_are_written_abandons_the_report(path, monkeypatch, capsys):
-    add = Rows.add
+    add = Joining.add
 
     def interrupted(self, *args):
         for _ in range(2):
             signal.raise_signal(signal.SIGINT)
         return add(self, *args)
 
-    monkeypatch.setattr(Rows, "add", interrupted)
+    monkeypatch.setattr(Joining, "add", interrupted)
     with pytest.raises(KeyboardInterrupt), recorder.record(path, device="cpu"):
         torch.ones(3) + 1
     assert "abandoned" in capsys.readouterr().err
@@ -394,7 +389,7 @@ def test_a_name_that_utf_8_cannot_hold_is_written_with_a_question_mark(path):
     with recorder.record(path, device="cpu"), annotate.range("file \udcff"), record_function("block \udcff"):
         torch.ones(3) + 1
     assert range_names(path) == ["file ?"]
-    assert rows(path, "SELECT text FROM NVTX_EVENTS WHERE text LIKE 'block%'") == [("block ?",)]
+    assert block_names(path) == ["block ?"]
 
 
 def test_a_block_that_is_left_on_another_thread_is_written_when_its_own_ends(path):

@@ -25,10 +25,10 @@ from tests.conftest import VARIABLE
 from tests.profiling.making.recordings import (
     REPOSITORY,
     kernels,
-    metadata,
     python,
     range_names,
     recorded_before,
+    said_of,
     train,
     train_on,
 )
@@ -94,7 +94,7 @@ def test_a_compilation_of_twelve_seconds_ends_no_recording(tmp_path, path, way, 
     program = tmp_path / "program.py"
     program.write_text(COMPILING)
     way(program, path)
-    assert "ENDED_EARLY" not in " ".join(metadata(path))
+    assert said_of(path)["ended_early"] == ""
     of_products = [name for name, _ in kernels(path) if name == "aten::addmm"]
     assert len(of_products) == 12  # of two layers, compiled and in five steps
     assert "ended early" not in "".join(capsys.readouterr())
@@ -158,7 +158,7 @@ def test_a_recording_without_steps_ends_early_at_the_limit_and_says_so(path, mon
         work_until(lambda: places.kept is None)
         assert places.kept is None
     assert recording.works > 0
-    assert "no step had ended" in metadata(path)["NVTX_KERNELS_ENDED_EARLY"]
+    assert "no step had ended" in said_of(path)["ended_early"]
     assert "The recording ended early: no step had ended" in capsys.readouterr().err
 
 
@@ -291,15 +291,15 @@ WAYS = {"nk.profile": lambda path: nk.profile(None, None, path), "nk.record": nk
 
 def signalled(monkeypatch, numbers):
     """Let signals come while a report is written, just before its first rows."""
-    waiting, add = list(numbers), TraceFile.add_columns
+    waiting, add = list(numbers), TraceFile.append
 
-    def interrupted_add(self, table, **columns):
+    def interrupted_add(self, table, columns):
         for number in waiting:
             signal.raise_signal(number)
         waiting.clear()
-        return add(self, table, **columns)
+        return add(self, table, columns)
 
-    monkeypatch.setattr(TraceFile, "add_columns", interrupted_add)
+    monkeypatch.setattr(TraceFile, "append", interrupted_add)
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)

@@ -14,8 +14,8 @@ from torch.profiler import record_function
 from nvtx_kernels import analysis
 from tests.profiling.making.recordings import MODEL, rows
 
-NAMES = """SELECT coalesce(text, value), domainId FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId
-           WHERE eventType = 59 ORDER BY start, end DESC"""
+NAMES = """SELECT names.value, domain_id FROM ranges JOIN names ON names.row = name_id
+           JOIN domains ON domains.row = domain ORDER BY start_ns, end_ns DESC"""
 WAYS = {
     "record_function": record_function,
     "torch.cuda.nvtx.range": torch.cuda.nvtx.range,
@@ -50,10 +50,7 @@ def test_pushes_and_pops_nest_by_domain(path):
         torch.cuda.nvtx.range_pop()
         MODEL(torch.ones(1, 8))
     assert rows(path, NAMES) == [("outer", 2), ("inner", 0)]
-    assert rows(path, "SELECT text, domainId FROM NVTX_EVENTS WHERE eventType = 75") == [
-        (annotate.DOMAIN, 1),
-        ("mine", 2),
-    ]
+    assert rows(path, "SELECT name, domain_id FROM domains ORDER BY domain_id") == [("", 0), ("mine", 2)]
 
 
 def test_decorated_functions_are_heard_when_decorated_while_recording(path):

@@ -22,18 +22,18 @@ from torch.profiler import record_function
 
 import nvtx_kernels as nk
 from tests.profiling.making.recordings import (
+    block_names,
     kernels,
     marks_of_times,
-    metadata,
     python,
     range_names,
     rows,
+    said_of,
     train,
     train_on,
 )
 
 DETACHING = "TEARDOWN_CUPTI"
-BLOCKS = "SELECT text FROM NVTX_EVENTS WHERE domainId = 0 AND eventType = 59 ORDER BY start"
 NAMES = ["é", "日本", "a\ttab", 'say "hi"', "back\\slash", "new\nline", "nvtx-kernels name 0", "plain, {}[]:'", ""]
 
 
@@ -52,7 +52,7 @@ def net_and_sgd():
 def test_a_block_has_its_name_whatever_kineto_can_write(path, name):
     with recorder.record(path, device="cpu"), record_function(name) as block:
         torch.ones(3).sum()
-    assert rows(path, BLOCKS) == [(name,)]
+    assert block_names(path) == [name]
     assert block.name == name
     assert len(kernels(path)) > 0
 
@@ -81,7 +81,7 @@ def test_a_quote_that_nobody_could_replace_is_escaped_when_the_file_is_read(path
         block = torch.ops.profiler._record_function_enter_new('of "C++"')
         torch.ones(3).sum()
         torch.ops.profiler._record_function_exit._RecordFunction(block)
-    assert rows(path, BLOCKS) == [('of "C++"',)]
+    assert block_names(path) == ['of "C++"']
 
 
 def test_a_folder_that_is_not_there_is_a_failed_save(tmp_path):
@@ -103,7 +103,7 @@ def test_a_session_leaves_no_cycle_that_keeps_its_events(tmp_path):
 
 
 def test_pytorchs_file_is_kept_where_it_cannot_be_converted(path, monkeypatch):
-    def refuse(*_):
+    def refuse(*_, **__):
         raise ValueError("no reader reads this")
 
     monkeypatch.setattr(nk, "session_reader", lambda: refuse)
@@ -114,7 +114,7 @@ def test_pytorchs_file_is_kept_where_it_cannot_be_converted(path, monkeypatch):
     assert stat.S_IMODE(trace.parent.stat().st_mode) == 0o700
     assert nk.rank(trace).totals["kernel_ns"] > 0
     (left,) = (file for file in path.parent.iterdir() if file.is_file())
-    assert "could not be read" in metadata(left)["NVTX_KERNELS_ENDED_EARLY"]
+    assert "could not be read" in said_of(left)["ended_early"]
 
 
 def test_a_file_that_breaks_off_is_no_report(path, monkeypatch):
@@ -132,10 +132,10 @@ def test_a_file_that_breaks_off_is_no_report(path, monkeypatch):
 def test_numbers_of_two_sessions_link_within_a_step(path, saving):
     with recorder.record(path, device="cpu", operators=True, steps=None):
         train(steps=3)
-    texts = [text for (text,) in rows(path, BLOCKS) if ", seq = " in text]
-    made = [text.partition(", seq = ")[2] for text in texts if text.startswith("aten::addmm,")]
-    run = [text.partition(", seq = ")[2] for text in texts if text.startswith("AddmmBackward0,")]
-    assert made == run
+    numbers = """SELECT seq FROM ranges JOIN names ON names.row = name_id
+                 WHERE names.value = ? AND seq >= 0 ORDER BY start_ns"""
+    made = rows(path, numbers, "aten::addmm")
+    assert made == rows(path, numbers, "AddmmBackward0")
     assert len({*made}) == 3
 
 
@@ -159,7 +159,7 @@ with recorder.record(sys.argv[1], device="cpu", steps=None):
 def test_operators_of_other_threads_stay_where_a_loader_waits(path):
     assert python("-c", LOADING, path).returncode == 0
     assert [name for name, _ in kernels(path)].count("aten::prod") == 3
-    assert len(rows(path, "SELECT 1 FROM PROFILER_OVERHEAD")) == 3
+    assert len(rows(path, "SELECT 1 FROM pauses")) == 3
 
 
 def seen_while(path, number, **options):
@@ -194,9 +194,8 @@ def test_of_fewer_than_six_steps_one_is_warm_up(path, steps, warmed):
 
 def test_the_last_measured_step_has_its_update(path):
     seen_while(path, 16, warmup=1, steps=2)
-    blocks = [text for (text,) in rows(path, BLOCKS)]
     assert range_names(path).count("optimizer") == 3
-    assert [text for text in blocks if text.startswith("Optimizer.step")] == []
+    assert [text for text in block_names(path) if text.startswith("Optimizer.step")] == []
 
 
 def test_all_steps_are_recorded_where_that_is_asked_for(path):
@@ -390,7 +389,7 @@ def test_times_begin_at_the_base_wherever_the_file_has_it(tmp_path):
     file = tmp_path / "saved.json"
     file.write_text(json.dumps({"traceEvents": [event] * 20_000, "baseTimeNanoseconds": 1 << 60}))
     assert file.stat().st_size > 1 << 20
-    assert set(nk.session_reader()(file).blocks.start_ns.tolist()) == {(1 << 60) + 1000}
+    assert set(nk.session_reader()(file, on_gpu=True).blocks.start_ns.tolist()) == {(1 << 60) + 1000}
 
 
 def test_launches_without_kernels_at_the_end_are_said(tmp_path):
@@ -411,6 +410,6 @@ def test_launches_without_kernels_at_the_end_are_said(tmp_path):
     work = [event("kernel", "k", at, at, pid=0, tid=7) for at in range(1, 100)]
     file = tmp_path / "saved.json"
     file.write_text(json.dumps({"baseTimeNanoseconds": 0, "traceEvents": [*calls, *work]}))
-    assert nk.session_reader()(file).lost_gpu_ns is not None
+    assert nk.session_reader()(file, on_gpu=True).lost_gpu_ns is not None
     file.write_text(json.dumps({"baseTimeNanoseconds": 0, "traceEvents": [*calls[:99], *work]}))
-    assert nk.session_reader()(file).lost_gpu_ns is None
+    assert nk.session_reader()(file, on_gpu=True).lost_gpu_ns is None

@@ -5,8 +5,8 @@ import torch
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.profiling import recorder
 from nvtx_kernels.profiling.recorder import session
+from nvtx_kernels.profiling.recorder.joining import Joining
 from nvtx_kernels.profiling.recorder.range_log import RangeLog
-from nvtx_kernels.profiling.recorder.rows import Rows
 
 import nvtx_kernels as nk
 from tests.analysis.making import simulated
@@ -23,10 +23,11 @@ def waits_of(trace):
 
 def test_a_recording_has_the_waits_of_its_sessions_file(path, tmp_path):
     saved = kineto_recorded(tmp_path / "s.pt.trace.json", simulated.simulated(two_streams), lists_events=True)
-    with writing(path) as trace:
-        Rows(trace, 0, on_gpu=True).add(nk.session_reader()(saved), RangeLog())
+    with writing(path, on_gpu=True) as trace:
+        joining = Joining(trace, 0)
+        joining.add(nk.session_reader()(saved, on_gpu=True), RangeLog())
+        assert joining.has_events
     recorded, expected = read(path), read(saved)
-    assert recorded.has_events
     assert waits_of(recorded) == waits_of(expected)
 
 

@@ -14,16 +14,15 @@ from tests.profiling.making.recordings import (
     kernels,
     launched_in,
     marks_of_times,
-    metadata,
     python,
     range_names,
     rows,
+    said_of,
 )
 
 GEMM = {"aten::mm", "aten::bmm", "aten::addmm"}
 LAYERS = 2
-MARK = """SELECT value, start FROM NVTX_EVENTS JOIN StringIds ON id = textId
-          WHERE eventType = 34 AND value LIKE 'nvtx-kernels.run %'"""
+MARK = "SELECT text, at_ns FROM marks WHERE text LIKE 'nvtx-kernels.run %'"
 PARTS = [
     "embedding",
     "layer 0",
@@ -106,7 +105,7 @@ def test_times_under_nsys_are_labelled_and_others_are_not(trained, capsys, monke
 
 def test_a_recording_of_a_cpu_counts_its_operators(trained):
     path, screen = trained
-    ((count,),) = rows(path, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL")
+    ((count,),) = rows(path, "SELECT count(*) FROM kernels")
     assert f"Recorded {count:,} operators." in " ".join(screen.split())
 
 
@@ -146,7 +145,7 @@ def test_one_mark_at_the_start_of_measure_says_what_ran(trained):
     assert word == "nvtx-kernels.run"
     assert (told["size"], told["steps"], told["parameters"], told["tf32"]) == ("tiny", 2, 115_008, False)
     assert told["flops"]["forward > lm head"] == 2 * 64 * 64 * 256
-    assert all(start < at < end for start, end in rows(path, "SELECT min(start), max(end) FROM NVTX_EVENTS"))
+    assert all(start < at < end for start, end in rows(path, "SELECT min(start_ns), max(end_ns) FROM ranges"))
 
 
 def test_a_recording_has_what_a_step_takes_without_it(trained):
@@ -229,10 +228,8 @@ def test_operators_become_ranges_on_request(tmp_path, capsys):
     path = tmp_path / "r.sqlite"
     options = f"--size tiny --device cpu --mode forward-backward --steps 1 --emit-nvtx --record {path}"
     assert main(options.split()) == 0
-    texts = [
-        text for (text,) in rows(path, "SELECT text FROM NVTX_EVENTS WHERE text LIKE 'BmmBackward0, seq = %'")
-    ]
-    assert len(texts) == 9 * LAYERS + 1
+    numbered = "SELECT 1 FROM ranges JOIN names ON names.row = name_id WHERE value = 'BmmBackward0' AND seq >= 0"
+    assert len(rows(path, numbered)) == 9 * LAYERS + 1
 
 
 def test_a_failing_program_says_how_it_ended_and_leaves_the_row_that_was_there(tmp_path, monkeypatch):
@@ -241,6 +238,6 @@ def test_a_failing_program_says_how_it_ended_and_leaves_the_row_that_was_there(t
     monkeypatch.setattr("nvtx_kernels.profiling.study.one_run.mark_text", lambda workload: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(f"--size tiny --device cpu --record {path} --json {row}".split())
-    assert metadata(path)["NVTX_KERNELS_INTERRUPTED_BY"] == "ZeroDivisionError"
+    assert said_of(path)["interrupted_by"] == "ZeroDivisionError"
     assert range_names(path) == ["measure"]
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir() if each != path} == {"run.json": b"before"}

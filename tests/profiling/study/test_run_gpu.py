@@ -7,7 +7,7 @@ import torch
 from nvtx_kernels.profiling.run import main
 
 from nvtx_kernels import analysis
-from tests.profiling.making.recordings import kernels, marks_of_times, metadata, python, range_names, rows
+from tests.profiling.making.recordings import kernels, marks, marks_of_times, python, range_names, rows, said_of
 
 pytestmark = pytest.mark.gpu
 LAYERS, TENSORS = 2, 21
@@ -47,16 +47,16 @@ def test_phases_launch_the_kernels_that_theory_counts(trained):
 
 
 def test_kernels_have_names_grids_streams_and_launches(trained):
-    unlaunched = """SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k LEFT JOIN CUPTI_ACTIVITY_KIND_RUNTIME r
-                    USING (correlationId) WHERE r.start IS NULL OR k.start < r.start OR k.end <= k.start"""
+    unlaunched = """SELECT count(*) FROM kernels LEFT JOIN launches ON launches.row = launch
+                    WHERE launch < 0 OR kernels.start_ns < launches.start_ns OR duration_ns <= 0"""
     assert rows(trained, unlaunched) == [(0,)]
-    assert rows(trained, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE gridX * blockX = 0") == [(0,)]
+    assert rows(trained, "SELECT count(*) FROM work WHERE kind = 0 AND grid = 0") == [(0,)]
     assert len({name for name, _ in kernels(trained)}) > 10
-    assert rows(trained, "SELECT count(DISTINCT deviceId) FROM CUPTI_ACTIVITY_KIND_KERNEL") == [(1,)]
+    assert rows(trained, "SELECT count(DISTINCT device_id) FROM kernels") == [(1,)]
 
 
 def test_backward_is_launched_by_a_thread_of_autograd_under_the_models_ranges(trained):
-    threads = "SELECT DISTINCT n.globalTid FROM NVTX_EVENTS n JOIN StringIds ON id = textId WHERE value = ?"
+    threads = "SELECT DISTINCT thread FROM named_ranges WHERE name = ?"
     assert rows(trained, threads, "backward") == rows(trained, threads, "step")
     assert len(rows(trained, threads, "computing softmax")) == 2
     totals = analysis.rank(analysis.read(trained)).totals
@@ -65,10 +65,10 @@ def test_backward_is_launched_by_a_thread_of_autograd_under_the_models_ranges(tr
 
 def test_the_report_names_the_gpu_and_counts_gpu_time(trained):
     gpu = torch.cuda.get_device_name()
-    assert rows(trained, "SELECT name FROM TARGET_INFO_GPU WHERE id = 0") == [(gpu,)]
-    assert metadata(trained)["NVTX_KERNELS_WORK"] == "GPU"
-    marks = rows(trained, "SELECT value FROM NVTX_EVENTS JOIN StringIds ON id = textId WHERE eventType = 34")
-    (mark,) = (text for (text,) in marks if text.startswith("nvtx-kernels.run "))
+    provenance = analysis.read(trained).provenance
+    assert gpu in provenance.gpus
+    assert provenance.unit_of_work == "GPU"
+    (mark,) = marks(trained, "nvtx-kernels.run ")
     assert json.loads(mark.partition(" ")[2])["device_name"] == gpu
     timed, is_safe = (
         marks_of_times(trained)["unrecorded"],
@@ -110,4 +110,4 @@ def test_a_gpu_that_fails_leaves_a_readable_report_of_what_ran(tmp_path):
     done = python("-c", FAILS_ON_THE_GPU, path)
     assert "device-side assert" in done.stderr
     assert range_names(path) == ["step", "good"]
-    assert "device-side assert" in metadata(path)["NVTX_KERNELS_ENDED_EARLY"]
+    assert "device-side assert" in said_of(path)["ended_early"]

@@ -14,12 +14,13 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 import nvtx_kernels as nk
 from nvtx_kernels import analysis
 from tests.profiling.making.hearing import Heard
-from tests.profiling.making.recordings import metadata, range_names
+from tests.profiling.making.recordings import range_names, said_of
 
 PHASES = ("forward", "backward", "optimizer", "gradient")
 STEP = ["forward", "backward", "optimizer"]
 RUN = "_engine_run_backward"
-EVENTS = "SELECT value FROM NVTX_EVENTS JOIN StringIds ON textId = id ORDER BY start"
+EVENTS = """SELECT named_ranges.name, start_ns FROM named_ranges UNION ALL SELECT text, at_ns FROM marks
+            ORDER BY start_ns"""
 
 
 def net():
@@ -40,7 +41,7 @@ def loss_of(*models):
 
 def phases(path):
     """The names of the phases' ranges in the order of their beginning, and where the measured steps begin."""
-    names = [name for (name,) in sqlite3.connect(path).execute(EVENTS)]
+    names = [name for name, _ in sqlite3.connect(path).execute(EVENTS)]
     marked = ["measure" if '"event": "measure"' in name else name for name in names]
     return [name for name in marked if name in (*PHASES, "measure")]
 
@@ -214,7 +215,7 @@ def test_an_exception_leaves_a_report_and_no_half_step(path):
         run()
     assert phases(path)[-2:] == ["forward", "backward"]
     assert (profile.outcome.measured, steps(path)) == (1, 1)
-    assert (profile.outcome.measured, metadata(path)["NVTX_KERNELS_INTERRUPTED_BY"]) == (1, "ZeroDivisionError")
+    assert (profile.outcome.measured, said_of(path)["interrupted_by"]) == (1, "ZeroDivisionError")
 
 
 def test_without_a_model_steps_follow_each_other(path, capsys):

@@ -1,7 +1,5 @@
 """FLOPs from a training loop to the view: counted in warm-up, joined to the ranges of the measured steps."""
 
-import sqlite3
-
 import pytest
 import torch
 from nvtx_kernels.analysis.errors import ReportError
@@ -11,7 +9,7 @@ from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
 import nvtx_kernels as nk
 from tests.profiling.making.counted_models import checkpointed, product
-from tests.profiling.making.recordings import train_on
+from tests.profiling.making.recordings import marks, train_on
 
 
 def net():
@@ -94,11 +92,7 @@ def test_a_run_counts_what_the_model_says_of_its_products(tmp_path):
     report = tmp_path / "report.sqlite"
     sizes = ["--size", "tiny", "--context-length", "8", "--warmup", "2", "--steps", "1", "--device", "cpu"]
     assert run.main([*sizes, "--flops", "--record", str(report)]) == 0
-    with sqlite3.connect(report) as database:
-        (count,) = database.execute(
-            "SELECT count(*) FROM StringIds WHERE value LIKE 'nvtx-kernels flops:%'"
-        ).fetchone()
-    assert count == 1
+    assert len(marks(report, "nvtx-kernels flops:")) == 1
     answer = nk.efficiency(report)
     assert answer["step"].flops[0] == answer["efficiency"].set_index("range").flops["measure"]
     assert not any("states" in note or "lacks" in note for note in answer.screen().notes)

@@ -17,9 +17,7 @@ from tests.profiling.making.training_programs import Doing
 #: Calls of real models are alike, and so are steps; those of the table launch too little for that.
 OF_CALLS = {"inference": ["E"] * 4}
 ON_CPU = [case for case in CASES if not any(event.kind == "R" for event, _ in flat(case.events))]
-MARKS = (
-    "SELECT start, value FROM NVTX_EVENTS JOIN StringIds ON textId = id WHERE value LIKE 'event %' ORDER BY start"
-)
+MARKS = "SELECT at_ns, text FROM marks WHERE text LIKE 'event %' ORDER BY at_ns"
 
 
 def events_in_steps(path):
