@@ -94,6 +94,22 @@ FROM named_ranges JOIN launches ON launches.thread = named_ranges.thread
 AND launches.start_ns >= named_ranges.start_ns AND launches.start_ns < named_ranges.end_ns
 JOIN kernels ON kernels.launch = launches.row
 """,
+    # As nsys names them, for what is written for its exports; docs/nsys_tables.md.
+    "CREATE VIEW StringIds AS SELECT row AS id, value FROM names",
+    """
+CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS
+SELECT start_ns AS start, end_ns AS "end", device_id AS deviceId, stream_id AS streamId, launch AS correlationId,
+grid AS gridX, name_id AS demangledName, name_id AS shortName FROM work WHERE kind = 0
+""",
+    """
+CREATE VIEW CUPTI_ACTIVITY_KIND_RUNTIME AS
+SELECT start_ns AS start, end_ns AS "end", thread AS globalTid, row AS correlationId FROM launches
+""",
+    """
+CREATE VIEW NVTX_EVENTS AS
+SELECT start_ns AS start, end_ns AS "end", 59 AS eventType, thread AS globalTid, name_id AS textId, NULL AS text
+FROM ranges
+""",
 )
 Values: TypeAlias = NDArray[Any] | Sequence[Any]
 

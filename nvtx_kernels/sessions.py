@@ -70,6 +70,7 @@ def read(path: Path, *, on_gpu: bool, spans_of: SpansOf | None = None) -> Seen:
         waits=waits,
         has_events=has_events,
         copies=assembly.copies(),
+        messages=assembly.messages(work),
         calls=named_calls(columns.launches["call"], list(columns.calls)),
     )
     return Seen(trace, base_ns, blocks, _lost_from(assembly, base_ns))

@@ -23,7 +23,7 @@ from .session import LAST
 from .trace_file import TraceFile, writable
 
 #: The parts of a session's trace that are joined: those before others that lead to them.
-PARTS = ("launches", "work", "copies", "waits", "memory")
+PARTS = ("launches", "work", "copies", "messages", "waits", "memory")
 #: Numbers positions of a session as those of the report.
 Numbering = Callable[[NDArray[Any]], NDArray[Any]]
 

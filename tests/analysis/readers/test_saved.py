@@ -170,6 +170,24 @@ def test_the_views_say_what_the_report_says(tmp_path):
     assert (ranges, inside > 0) == (len(trace.ranges), True)
 
 
+def test_what_was_written_for_nsys_exports_still_ranks_kernels_and_ranges(tmp_path):
+    path = saved_of(tmp_path)
+    trace = read(path)
+    is_kernel = trace.work.kind == 0
+    with sqlite3.connect(path) as connection:
+        ((launched, total_ns),) = connection.execute(
+            'SELECT count(*), sum(kernel."end" - kernel.start) FROM CUPTI_ACTIVITY_KIND_KERNEL kernel '
+            "JOIN CUPTI_ACTIVITY_KIND_RUNTIME call USING (correlationId) "
+            "JOIN StringIds ON StringIds.id = kernel.demangledName"
+        )
+        names = {name for (name,) in connection.execute(
+            "SELECT value FROM NVTX_EVENTS JOIN StringIds ON textId = StringIds.id WHERE eventType = 59"
+        )}  # fmt: skip
+    is_launched = is_kernel & (trace.work.launch >= 0)
+    assert (launched, total_ns) == (is_launched.sum(), trace.work.duration_ns[is_launched].sum())
+    assert names == {trace.names[name] for name in trace.ranges.name_id.tolist()}
+
+
 def test_the_documented_query_ranks_kernels(tmp_path):
     page = (DATA.parents[1] / "docs" / "report_file.md").read_text()
     (query,) = re.findall(r'sqlite-utils report.sqlite "(SELECT .*?)" --table', page, re.DOTALL)

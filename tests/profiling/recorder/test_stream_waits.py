@@ -12,6 +12,7 @@ import nvtx_kernels as nk
 from tests.analysis.making import simulated
 from tests.analysis.making.simulated_kineto import kineto_recorded
 from tests.analysis.measures.test_replay import two_streams
+from tests.analysis.views.test_views_communication import kineto
 from tests.profiling.making.recordings import train, writing
 
 
@@ -29,6 +30,20 @@ def test_a_recording_has_the_waits_of_its_sessions_file(path, tmp_path):
         assert joining.has_events
     recorded, expected = read(path), read(saved)
     assert waits_of(recorded) == waits_of(expected)
+
+
+def test_a_recording_has_the_messages_of_its_sessions_files(path, tmp_path):
+    saved = kineto(tmp_path, 0, (2000, 4000), (5000, 6000))
+    with writing(path, on_gpu=True) as trace:
+        joining = Joining(trace, 0)
+        for _ in range(2):
+            joining.add(nk.session_reader()(saved, on_gpu=True), RangeLog())
+    recorded, expected = read(path), read(saved)
+    assert len(expected.messages) == 2
+    assert recorded.messages.launch.tolist() == [0, 1, 2, 3]
+    assert recorded.messages.sent_bytes.tolist() == expected.messages.sent_bytes.tolist() * 2
+    named = [recorded.names[name] for name in recorded.messages.collective.tolist()]
+    assert named == ["_allgather_base"] * 4
 
 
 def test_a_session_of_a_gpu_asks_for_waits(monkeypatch):
