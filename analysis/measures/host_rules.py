@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,8 @@ CHEAP_LAUNCH_NS = 300.0
 PINNED_RATE, PINNED_CALL_NS = 50.0, 10_000.0
 #: An optimizer is not fused from this number of kernels in a step, or this multiple of the least time, on.
 MANY_LAUNCHES, TIMES_LEAST = 100, 1.5
+#: A loop over tensors launches a kernel of one name so often in a step, and each is shorter than this, ns.
+OFTEN, SMALL_NS = 40, 30_000
 FUSED = r"fused|adam\w*functor|sgdfunctor|lambstage|lamb\w*functor|adam\w*_kernel"
 #: What names an optimizer's class: a range of PyTorch's or of annotation, or the run itself.
 OPTIMIZER_NAME = re.compile(r"^Optimizer\.step#(\w+)\.step|^steps of (\w+)$|^([A-Z]\w+)(?:\.step)?$")
@@ -93,7 +95,7 @@ def remedy_of_loading(has_workers: bool | None) -> str:
     if has_workers is None:
         return "more DataLoader workers (num_workers), or a faster __getitem__"
     if has_workers:
-        return "more workers, or a faster __getitem__ (the DataLoader has workers)"
+        return "more workers (it has some), or a faster __getitem__"
     return "make batches in DataLoader(num_workers=…), or make __getitem__ faster"
 
 
@@ -224,24 +226,7 @@ def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     time = subject.time_ns(work)
     if launches < MANY_LAUNCHES and (least_ns is None or time < TIMES_LEAST * least_ns):
         return
-    step = subject.timeline.step_of_work
-    call = subject.work.call
-    stays_ns = time if least_ns is None else min(least_ns, time)
-    dropped_calls = np.zeros(len(subject.host.row), np.bool_)
-    dropped = work.copy()
-    firsts = []
-    for _key, rows in rows_of_each(step[work]):
-        rows = np.flatnonzero(work)[rows]
-        dropped_calls[call[rows[0]] + 1 : call[rows[-1]] + 1] = True
-        firsts.append(rows[0])
-    dropped[firsts] = False
-    dropped_calls[call[~work]] = False
-
-    def change(timeline: Timeline) -> Timeline:
-        duration = timeline.duration_ns.copy()
-        duration[firsts] = stays_ns
-        return timeline.lasting(duration).without_calls(dropped_calls, dropped)
-
+    change = _at_once(subject, work, time if least_ns is None else min(least_ns, time))
     moves = ""
     if least_ns and time > TIMES_LEAST * least_ns:
         moves = f" and moves {time / least_ns:.1f} times the bytes it must"
@@ -251,6 +236,50 @@ def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     sentence = f"The optimizer launches {kernels}{moves}: {instead}"
     short = f"{remedy}: {kernels} a step"
     yield Found(change, sentence, short, work, {"floor_ns": least_ns or 0.0})
+
+
+def _at_once(subject: FixSubject, work: Bools, lasts_ns: float) -> Callable[[Timeline], Timeline]:
+    """Return the change that makes some work of a step one kernel that lasts so long."""
+    call = subject.work.call
+    dropped_calls = np.zeros(len(subject.host.row), np.bool_)
+    dropped = work.copy()
+    firsts = []
+    for _key, rows in rows_of_each(subject.timeline.step_of_work[work]):
+        rows = np.flatnonzero(work)[rows]
+        dropped_calls[call[rows[0]] + 1 : call[rows[-1]] + 1] = True
+        firsts.append(rows[0])
+    dropped[firsts] = False
+    dropped_calls[call[~work]] = False
+
+    def change(timeline: Timeline) -> Timeline:
+        duration = timeline.duration_ns.copy()
+        duration[firsts] = lasts_ns
+        return timeline.lasting(duration).without_calls(dropped_calls, dropped)
+
+    return change
+
+
+def one_by_one(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find loops over tensors beside forward, backward and update: the same few small kernels, launched often."""
+    beside = subject.of_phase(OTHER) & subject.kernel
+    if subject.per_step(beside & subject.products) >= OFTEN:
+        return  # a model that no range names
+    beside &= subject.timeline.duration_ns <= SMALL_NS
+    name = subject.trace.work.name_id[subject.row]
+    work = np.zeros(len(name), np.bool_)
+    for _key, rows in rows_of_each(name[beside]):
+        rows = np.flatnonzero(beside)[rows]
+        if len(rows) >= OFTEN * subject.steps:
+            work[rows] = True
+    if subject.per_step(work) < MANY_LAUNCHES or not subject.in_most_steps(subject.work.call[work]):
+        return
+    kernels = counted(round(subject.per_step(work)), "kernel")
+    sentence = (
+        f"Each step launches {kernels} for one tensor after another, beside forward, backward and optimizer: "
+        "one call for all tensors (torch._foreach_lerp_ and others; multi_avg_fn of AveragedModel)"
+    )
+    short = f"One call for all tensors (torch._foreach_…): a loop launches {kernels} a step"
+    yield Found(_at_once(subject, work, subject.time_ns(work)), sentence, short, work)
 
 
 def fused_text(called: str | None, *, has_place: bool = True) -> str:

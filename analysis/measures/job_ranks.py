@@ -69,10 +69,11 @@ def uneven_work(subject: JobSubject) -> Iterator[JobSymptom]:
     saved_ns = min(float(means_ns.max() - means_ns.mean()), subject.most_ns_of(float(means_ns.mean())))
     called = _called(subject, longer.ranks)
     least, most = (time_in_digits(float(ns)) for ns in (means_ns.min(), means_ns.max()))
+    shortest = subject.job.ranks[int(means_ns.argmin())].name
     even = "divide the work evenly among ranks (batches, sequence lengths, experts)"
     yield JobSymptom(
-        f"The GPU of {called} computes for {most}, those of others from {least}: {even}",
-        f"{at_start(called)} computes {most}, others from {least}: divide batches, lengths or experts evenly",
+        f"The GPU of {called} computes for {most}, that of {shortest} for {least}: {even}",
+        f"{at_start(called)} computes {most}, {shortest} {least}: divide batches, lengths or experts evenly",
         saved_ns,
         saved_ns,
         1.0,

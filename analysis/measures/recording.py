@@ -36,7 +36,7 @@ WATCHED = (
 )
 OTHER_WORK = "The timed steps did other work."
 OTHER_PACE = "The machine changed pace: a step took {} without recording, and {} while recorded."
-MORE_WORK = "The GPU works for {} of a recorded step, longer than the {} that a step takes without recording."
+MORE_WORK = "A recorded step has {} of GPU work, and takes {} without recording, which slows the GPU, too."
 OTHER_PAUSES = "The time without recording is unknown: the program waits longer in recorded steps than in warm-up."
 
 

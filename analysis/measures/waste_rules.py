@@ -46,7 +46,7 @@ def allocating(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         "torch.cuda.empty_cache() in the loop; if memory is full, "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     )
-    short = f"No torch.cuda.empty_cache() in the loop: {allocated} cudaMalloc, {freed} cudaFree a step"
+    short = f"Remove torch.cuda.empty_cache() from the loop: {allocated} cudaMalloc, {freed} cudaFree a step"
     yield _of_calls(subject, calls, change, sentence, short)
 
 
@@ -92,7 +92,7 @@ def device_sync(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         f"Each step waits{times} for the GPU ({function}): leave that out; to measure times, record CUDA events, "
         "and read them every N steps"
     )
-    short = f"No {function} in the step ({count_text(count)} a step)"
+    short = f"Remove {function} from the step ({count_text(count)} a step)"
     yield _of_calls(subject, calls, change, sentence, short)
 
 

@@ -26,8 +26,8 @@ def of_times(trace: Trace) -> str:
     name = trace.names[trace.work.name_id[longest]][:40]
     ends = counted(len(rows), "kernel ends", "kernels end")
     by = f"by up to {time_text(int(beyond_ns.max()))} ({name})"
-    wrong = "these times cannot be, and figures with them are wrong"
-    return f"{ends} after the next kernel of the same stream, {by}: {wrong}"
+    wrong = "that cannot be, and figures with them are wrong"
+    return f"{ends} after the next one of their stream does, {by}: {wrong}"
 
 
 def _beyond_the_next(work: Work) -> tuple[Int64s, Int64s]:

@@ -13,11 +13,11 @@ from . import headings
 
 #: Sentences on steps that no range names, by their evidence; {which} are updates or ranges.
 TOLD = {
-    UPDATES: "{no_names}: a step ends with {which} ({steps}, {share} of the work repeats).",
-    RANGES: "{no_names}: each of the ranges {which} begins one ({steps}, {share} of the work repeats).",
-    REPETITION: "{no_names}: each repetition of the same kernels counts as one ({steps}, {share} of the work).",
+    UPDATES: "{no_names}: a step ends with {which} ({steps}, {share} of all work repeats).",
+    RANGES: "{no_names}: each of the ranges {which} begins one ({steps}, {share} of all work repeats).",
+    REPETITION: "{no_names}: each repetition of the same kernels is taken as one ({steps}, {share} of all work).",
 }
-OF_CALLS = "{no_names}: each call of {which} counts as one ({steps}, {share} of the work repeats)."
+OF_CALLS = "{no_names}: each call of {which} is taken as one ({steps}, {share} of all work repeats)."
 NO_NAMES = "No range is called a step"
 EMPTY_NAMES = "What ran in the ranges of steps is not known, as launches were not recorded"
 MICRO_BATCHES = "Each step has {} micro-batches."

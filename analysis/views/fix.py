@@ -39,7 +39,7 @@ LEAST_ROWS = 2
 LEAST_SILENT = 0.0005
 #: The lower end of a range is left out where it is less than this share of the upper one.
 LEAST_SHOWN = 0.005
-NOTHING = "Nothing to fix first{by}: no known change {verb} {least} or more of {whole}."
+NOTHING = "Nothing to fix first: no known change {verb} {least} or more of {whole}."
 UNSURE = "No known change is sure to save {least} or more of {whole}."
 GIVE_STEP = "{}. Give its time to narrow these ranges, such as --unrecorded-step 68ms."
 RECORDED, AT_MOST = "Unrecorded, a step is shorter", "Alone, a step may be shorter"
@@ -53,7 +53,7 @@ NOT_USED = (
     "The host's times by phase are not used: with them, the replay of the unchanged step is {} {} "
     "than a step without recording."
 )
-NOT_REPLAYED, FOR_REPLAY = "Not replayed: {}.", "For a replay: {}."
+NOT_REPLAYED, FOR_REPLAY = "What depends on the CPU is not judged: {}.", "For a replay: {}."
 TRIED, NEEDS_HOST = "Tried: {}.", "Only a replay can judge: {}."
 EVIDENCE = "time: of the kernels and copies concerned. least: what bytes or FLOPs need."
 
@@ -79,14 +79,14 @@ WORDS = {
     GPU_TIME: Words(
         ", by the GPU's time alone",
         "of the GPU's work",
-        "takes away",
+        "shortens",
         "at most ",
         "Upper limits of what the GPU's work would shrink by; they do not add up.",
     ),
     CPU: Words(
         "",
-        "concerns",
-        "concerns",
+        "affects",
+        "affects",
         "about ",
         "About what the operators and ranges concerned take, by counting; they do not add up.",
     ),
@@ -107,7 +107,7 @@ CALLED = {rule.name: rule.called for rule in RULES}
 #: How the first screen heads its list; {} is what the figures are of, where that is not its step.
 IN_SHORT = {
     REPLAY: "Fix first (estimates{}: do not add them)",
-    GPU_TIME: "Fix first (at most{}: do not add them)",
+    GPU_TIME: "Fix first (upper limits{}: do not add them)",
     CPU: "Fix first (estimates, by counting operators: do not add them)",
     RANKS: "Fix first (estimates: do not add them)",
 }
@@ -191,7 +191,7 @@ def _nothing(advice: Fixes) -> str:
     words = WORDS[advice.kind]
     sentence = UNSURE if is_unsure(advice) else NOTHING
     least = share_text(least_share(advice), 0)
-    return sentence.format(by=words.by, verb=words.verb, least=least, whole=denominator(advice))
+    return sentence.format(verb=words.verb, least=least, whole=denominator(advice))
 
 
 def why_not_replayed(advice: Fixes) -> str:
@@ -425,7 +425,7 @@ def then(advice: Fixes, number: int) -> str:
         return ""
     same = [str(place) for place, other in enumerate(above, 1) if other.rule in fix.same_as]
     if same and before_ns - fix.then_ns < ADDS * fix.alone_low_ns:
-        return f"(same time as {', '.join(same)})"
+        return f"(counted in {', '.join(same)})"
     return time(fix.then_ns) if number <= WITH_STEP else ""
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..document import Column, Detail, Row, Table, headed
 from ..measures.fix_list import Fixes
-from ..measures.job import MUCH_WAITING, Job, Late, RankStep, job_of
+from ..measures.job import MUCH_WAITING, Job, Late, RankStep, at_start, job_of
 from ..measures.job_rules import job_fixes
 from ..measures.rank_evidence import RankEvidence
 from ..report import Report
 from ..report.account import COMMUNICATION, COMPUTE, COPY, IDLE, Cause
 from ..summary.parallel import Ranked
-from ..support.text import cells, fit
+from ..support.text import fit
 from ..support.units import share_text, time_in_digits
 from ..vocabulary import is_step
 from .account import detail_of
@@ -30,12 +31,12 @@ MOST_RANKS = 8
 #: The share of the waiting from which the late rank's longer work is named.
 EXPLAINS = 0.1
 #: What a rank does longer than others, by its kind.
-DOING = {COMPUTE: "computing", COPY: "copying", IDLE: "idle"}
-#: So many cells the answer has, two lines of 80; and a place in it at least.
-LONGEST_SENTENCE, LEAST_PLACE = 156, 12
+DOES = {COMPUTE: "computes", COPY: "copies", IDLE: "is idle"}
+#: So many cells a place has in the answer.
+LONGEST_PLACE = 60
 #: Ranks' steps that differ by more than this share are shown with both bounds.
 ALIKE = 0.05
-CAPTION = "waits: for other ranks; transfer: other communication that nothing hides."
+CAPTION = "waits: for other ranks; transfer: communication that is not overlapped."
 UNKNOWN = (
     "Waiting and transfer cannot be separated: ranks have different numbers of collectives, or some are missing."
 )
@@ -134,30 +135,34 @@ def _of_late(takes: str, job: Job, late: Late) -> str:
     answer = f"{takes}: {wait} {time_in_digits(late.waiting_ns)} ({share}) for {late.rank.name}"
     if late.state is None or late.more_ns < EXPLAINS * late.waiting_ns:
         return f"{answer}, whose report does not show why."
-    answer += f", {DOING.get(late.state[0], late.state[0])} {time_in_digits(late.more_ns)} longer"
-    details = detail_of(late.state)
+    kind = late.state[0]
+    others_ns = statistics.median(rank.kind_ns(kind) for rank in job.ranks if rank is not late.rank)
+    longer_ns = max(late.rank.kind_ns(kind) - others_ns, late.more_ns)
+    answer += f", which {DOES.get(kind, kind)} {time_in_digits(longer_ns)} longer"
     cause = next((cause for cause in late.rank.causes if (IDLE, cause.cause) == late.state), None)
-    for place in _places(cause) if cause else ():
-        room = LONGEST_SENTENCE - cells(f"{answer} ({details}{place[0]}).")
-        if room >= LEAST_PLACE:
-            details += f"{place[0]}{fit(place[1], room)}"
-    return f"{answer} ({details})."
+    place = _place(cause) if cause else ""
+    return f"{answer} (mostly {detail_of(late.state)}{place})."
 
 
-def _places(cause: Cause) -> Iterator[tuple[str, str]]:
-    """Yield where most of a cause is, each place behind its preposition, the most telling first."""
-    if cause.after:
-        yield " after ", cause.after
+def _place(cause: Cause) -> str:
+    """Return where most of a cause is, behind its preposition: its function, line, call before or range, or ""."""
     if cause.function:
-        yield " in ", cause.function
-    elif cause.path and not is_step(cause.path[-1].replace("*", "0")):
-        yield " in ", str(label(cause.path[-1:]))
+        return f" in {fit(cause.function, LONGEST_PLACE)}"
+    if cause.line:
+        return f" at {fit(cause.line, LONGEST_PLACE)}"
+    if cause.after:
+        return f" after {cause.after}"
+    if cause.path and not is_step(cause.path[-1].replace("*", "0")) and cause.cause != "data loading":
+        return f" in {label(cause.path[-1:])}"
+    return ""
 
 
-def _of_recording(late: Late) -> str:
+def _of_recording(job: Job, late: Late) -> str:
     """Return how much of the waiting may come from recording, which slows one rank more than another, or ""."""
     if late.may_vanish:
-        return f" The waiting may come from recording, which slows {late.rank.name}."
+        others = [at_start(rank.name) for rank in job.ranks if rank is not late.rank]
+        waits = others[0] if len(others) == 1 else "The other ranks"
+        return f" {waits} may wait only because recording slows {late.rank.name}."
     if late.of_recording_ns > MUCH_WAITING * late.rank.step_ns:
         return f" Up to {time_in_digits(late.of_recording_ns)} of the waiting may come from recording."
     return ""
@@ -190,7 +195,7 @@ def table(job: Job) -> Table:
     if left_out := len(job.ranks) - len(rows):
         caption += f" {left_out} ranks between these."
     if job.late:
-        caption += _of_recording(job.late)
+        caption += _of_recording(job, job.late)
     return Table("job", "A step of each rank, {unit}", columns, tuple(rows), caption)
 
 

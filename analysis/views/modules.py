@@ -38,7 +38,7 @@ def slowest(report: Report) -> Table:
         cells = [times[path].get(phase, 0) for phase in phases]
         lines.append(Row((label(path, common), *cells, sum_ns, share(sum_ns, total_ns))))
     over_steps = "" if report.per_step or not report.counted_steps else f" {headings.scope(report)}"
-    columns = headed(range=f"Slowest ranges, {graphs.counted_time(report)}, {{unit}}{over_steps}")
+    columns = headed(range=f"Slowest ranges, own {graphs.counted_time(report)}, {{unit}}{over_steps}")
     columns += headed(**{f"{phase}_ns": headings.phase(phase) for phase in phases})
     columns += headed(total_ns="sum" if phases else "time", share="%")
     return Table("slowest", "", columns, tuple(lines), least=0)

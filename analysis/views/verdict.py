@@ -61,8 +61,8 @@ def verdict(report: Report) -> str:
         return _without_parts(report)
     sentences = [UNRECORDED_GPU] if report.provenance.gpu_operator else []
     sentences += _of_gpus(facts) if len(facts.gpus) > 1 else _of_one(facts)
-    sentences += _unrecorded(facts)
     sentences += _of_pause(facts.pause) if facts.pause else _why_idle(facts, report)
+    sentences += _unrecorded(facts)
     sentences += [*_about_steps(facts), *_generation(report), *_left_out(report), *_taken_out(report)]
     unknown = headings.share_of_other(report)
     if unknown > headings.MUCH_OTHER:
@@ -188,8 +188,8 @@ def place(cause: Cause, report: Report) -> list[str]:
     """Return where most of a cause is, by range, function or line and after which call, as parts of a sentence."""
     is_step = step_matcher(report.step)
     inner = max((depth for depth, name in enumerate(cause.path, 1) if is_step(name.replace("*", "0"))), default=0)
-    path = tuple(ITERATOR.sub(r"\1.__next__", name) for name in cause.path[inner:])
-    parts = [f"most in {fit(label(path), LONGEST_PATH)}"] if path else []
+    inside = ITERATOR.sub(r"\1.__next__", label(cause.path[inner:]))
+    parts = [f"most in {fit(inside, LONGEST_PATH)}"] if cause.path[inner:] else []
     parts += [f"{'in' if parts else 'most in'} {fit(cause.function, LONGEST_FUNCTION)}"] if cause.function else []
     line = "" if cause.function else fit(cause.line, LONGEST_FUNCTION)
     parts += [f"{'at' if parts else 'most at'} {line}"] if line else []
@@ -241,7 +241,7 @@ def _not_counted(outlying: Sequence[Outlying]) -> Iterator[str]:
 def _more(more: Difference) -> str:
     """Describe how some steps differ."""
     what = {"compute": f"computing ({more.what})", "copy": f"copies {more.what}"}.get(more.kind, more.what)
-    return f"{what} {'+' if more.ns >= 0 else '−'}{time_in_digits(abs(more.ns))}"
+    return f"{time_in_digits(abs(more.ns))} {'more' if more.ns >= 0 else 'less'} {what}"
 
 
 def _of_pause(pause: Pause) -> Iterator[str]:

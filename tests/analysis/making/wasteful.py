@@ -14,6 +14,7 @@ BF16_ALIGNED = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_1
 DOUBLE_GEMM = "void cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1"
 TO_NHWC = "void cudnn::engines_precompiled::nchwToNhwcKernel<__nv_bfloat16, __nv_bfloat16, float, false, true>(T1)"
 DOUBLE_ADD = "void at::native::vectorized_elementwise_kernel<2, at::native::CUDAFunctor_add<double>>(int)"
+AVERAGES = [f"void at::native::vectorized_elementwise_kernel<4, at::native::average_{n}>(int)" for n in range(9)]
 FORWARD_AT, BACKWARD_AT, UPDATE_AT = 10, 30, 50
 
 
@@ -61,6 +62,14 @@ def made_on_cpu(machine, *, size=4 * MIB, making=900 * US):
     machine.host(making)
     machine.at(21)
     machine.upload(size)
+
+
+def averaging(machine, *, tensors=80, kernels=2, lasts=2 * US):
+    """Average weights, one tensor after another, at line 60."""
+    machine.at(60)
+    for number in range(tensors):
+        for kind in range(kernels):
+            machine.work(lasts, AVERAGES[(kind + number) % kernels if kernels > 2 else kind])
 
 
 def allocating(machine, *, count=8, frees=True):

@@ -40,6 +40,7 @@ LINES = {
     "forward_read": (partial(wasteful.trained, in_forward=deciding), [20], "step > forward"),
     "to_cpu": (partial(wasteful.trained, after=wasteful.computing_on_cpu), [60, 61], "step"),
     "from_cpu": (partial(wasteful.trained, in_forward=wasteful.made_on_cpu), [21, 20], "step > forward"),
+    "one_by_one": (partial(wasteful.trained, after=wasteful.averaging, lasts=20 * US), [60], "step"),
     "allocating": (partial(wasteful.trained, after=wasteful.allocating), [63, 62], "step"),
     "anomaly": (partial(wasteful.trained, in_backward=wasteful.checked, lasts=20 * US), [40], "step > backward"),
     "device_sync": (partial(wasteful.trained, in_backward=wasteful.synchronizing), [40], "step > backward"),

@@ -27,6 +27,13 @@ DOUBLE_GEMM = "void cutlass_80_wmma_dgemm_f64f64_nn"
 BF16_GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off"
 
 
+def unnamed(machine):
+    """Run the small layers of a model outside of all ranges."""
+    for _ in range(80):
+        machine.work(2 * US, TF32_GEMM)
+        machine.work(2 * US, ELEMENTWISE)
+
+
 def slow_call(machine, *, name="cuLibraryLoadData", every=1, **options):
     """Run a step that begins with a long call: a kernel's code is loaded."""
     machine.steps = getattr(machine, "steps", 0) + 1
@@ -177,6 +184,14 @@ SILENT = {
         "anomaly", partial(trained, in_backward=partial(wasteful.checked, count=19), lasts=20 * US),
     ),
     "device_sync: the loss is read next": ("device_sync", partial(trained, after=wasteful.synchronized_twice)),
+    "one_by_one: few tensors": (
+        "one_by_one", partial(trained, after=partial(wasteful.averaging, tensors=39), lasts=20 * US),
+    ),
+    "one_by_one: in forward": ("one_by_one", partial(trained, in_forward=wasteful.averaging, lasts=20 * US)),
+    "one_by_one: a model that no range names": ("one_by_one", partial(trained, after=unnamed, lasts=20 * US)),
+    "one_by_one: large tensors": (
+        "one_by_one", partial(trained, after=partial(wasteful.averaging, lasts=40 * US), lasts=20 * US),
+    ),
     "compile: one kernel between products": (
         "compile", partial(trained, in_forward=partial(wasteful.chained, length=1)),
     ),
@@ -212,6 +227,7 @@ SPEAKS = {
         partial(wasteful.in_double, gemm=TF32_GEMM, lasts=40 * US),
     ),
     "layouts": ("layouts", partial(trained, in_forward=wasteful.converting)),
+    "one_by_one": ("one_by_one", partial(trained, after=wasteful.averaging, lasts=20 * US)),
     "to_cpu": ("to_cpu", partial(trained, after=wasteful.computing_on_cpu)),
     "from_cpu": ("from_cpu", partial(trained, in_forward=wasteful.made_on_cpu)),
     "allocating": ("allocating", partial(trained, after=wasteful.allocating)),

@@ -23,6 +23,10 @@ CHANGES = {
         partial(trained, in_backward=wasteful.synchronizing),
         partial(trained, in_backward=partial(wasteful.synchronizing, waits=False)),
     ),
+    "one_by_one": (
+        partial(small, after=wasteful.averaging),
+        partial(small, after=partial(wasteful.averaging, tensors=1, kernels=1, lasts=320 * US)),
+    ),
     "compile": (
         partial(trained, in_forward=wasteful.chained),
         partial(trained, in_forward=partial(wasteful.chained, length=1)),

@@ -25,7 +25,7 @@ def trace(folder, *kernels, call_of=(1, 2, 3)):
 def test_a_kernel_that_outlasts_the_next_of_its_stream_is_told_and_a_problem(tmp_path, capsys):
     path = trace(tmp_path, (20, 5_000, 7), (100, 200, 7), (5_100, 5_200, 7))
     assert doctor.main([str(path)]) == 1
-    assert "1 kernel ends after the next kernel of the same stream" in " ".join(capsys.readouterr().out.split())
+    assert "1 kernel ends after the next one of their stream" in " ".join(capsys.readouterr().out.split())
     assert "by up to 4.80 ms (ampere_sgemm_128x64_nn)" in " ".join(summarized(path).notes)
 
 

@@ -23,6 +23,7 @@ PROGRAMS = {
     "to_cpu": partial(wasteful.trained, after=wasteful.computing_on_cpu),
     "from_cpu": partial(wasteful.trained, in_forward=wasteful.made_on_cpu),
     "allocating": partial(wasteful.trained, after=wasteful.allocating),
+    "one_by_one": partial(wasteful.trained, after=wasteful.averaging, lasts=20 * US),
     "anomaly": partial(wasteful.trained, in_backward=wasteful.checked, lasts=20 * US),
     "device_sync": partial(wasteful.trained, in_backward=wasteful.synchronizing),
     "compile": partial(wasteful.trained, in_forward=wasteful.chained),
@@ -43,11 +44,12 @@ def rows_of(screen):
 
 #: What the first row of each says: the cause, how often a step, and what to do.
 SAYS = {
-    "to_cpu": "Do not copy 32 MiB a step to the CPU: compute on the GPU, or every N steps",
+    "to_cpu": "Do not copy 32 MiB a step to the CPU: use it on the GPU, or copy every N steps",
+    "one_by_one": r"One call for all tensors \(torch._foreach_…\): a loop launches 160 kernels a step",
     "from_cpu": r"Make tensors on the GPU \(device=x.device\): 4 MiB a step are made on the CPU",
-    "allocating": r"No torch.cuda.empty_cache\(\) in the loop: \d+ cudaMalloc, \d+ cudaFree a step",
+    "allocating": r"Remove torch.cuda.empty_cache\(\) from the loop: \d+ cudaMalloc, \d+ cudaFree a step",
     "anomaly": r"No torch.autograd.set_detect_anomaly\(True\): it waits \d+ times a step",
-    "device_sync": r"No torch.cuda.synchronize\(\) in the step \(\d+ a step\)",
+    "device_sync": r"Remove torch.cuda.synchronize\(\) from the step \(\d+ a step\)",
     "compile": r"torch.compile\(model\): \d+ memory-bound kernels",
     "fp32": r'torch.set_float32_matmul_precision\("high"\): TF32 for \d+ GEMMs',
     "fp64": r"float32 instead of float64 \(.float\(\)\): \d+ GEMMs compute in fp64",

@@ -45,7 +45,7 @@ def test_rows_say_what_each_takes_alone_and_then(tmp_path, capsys, monkeypatch):
     assert "Fix first (of 12.1 ms without recording)\n" in text
     saved_ns = step_ns(program) - step_ns(partial(program, pause=20 * US))
     assert f" {saved_ns / MS:.2f} ms, {saved_ns / step_ns(program):.0%} " in text
-    assert "(same time as 1)" in text
+    assert "(counted in 1)" in text
     assert "while recorded" not in text
 
 
@@ -59,9 +59,9 @@ def test_all_rows_are_named_that_may_save_the_same_time():
     assert then == [
         "16.0 ms",
         "12.0 ms",
-        "(same time as 1, 2)",
+        "(counted in 1, 2)",
     ]
-    assert [row.values[2] for row in first(advice)[0].rows][-1] == "same time as 1, 2"
+    assert [row.values[2] for row in first(advice)[0].rows][-1] == "counted in 1, 2"
 
 
 def test_without_the_unrecorded_step_the_list_says_that_it_is_of_the_recording(tmp_path, capsys):
@@ -146,12 +146,17 @@ def test_without_a_replay_every_screen_gives_bounds_and_the_reason(tmp_path, cap
     page = contents([opened(report)]).reports[0]["fix"]
     for text in (shown(capsys, view, "fix", report), shown(capsys, kernels, report), json.dumps(page)):
         words = " ".join(text.split())
-        assert re.search(r"Fix first(, by the GPU's time alone)? \((at most, )?of 6\.00 ms of GPU work", words)
+        assert re.search(
+            r"Fix first(, by the GPU's time alone)? \((upper limits, )?of 6\.00 ms of GPU work", words
+        )
         assert "5.19 ms" in words
     for text in (shown(capsys, view, "fix", report), json.dumps(page)):
         words = " ".join(text.split())
         assert "at most 5.19 ms, 86%" in words
-        assert "Not replayed: the report has no measured steps: the kernels repeat, but as layers" in words
+        assert (
+            "What depends on the CPU is not judged: the report has no measured steps: the kernels repeat, "
+            "but may be layers" in words
+        )
     assert "then a step takes" not in shown(capsys, view, "fix", report)
 
 

@@ -34,13 +34,13 @@ ONE_PASS = named("Forward", forward(12))
 SENTENCES = {
     "updates": (
         UPDATED,
-        "a step ends with each of the updates (Optimizer.step#SGD.step) (8 steps, 100% of the work",
+        "a step ends with each of the updates (Optimizer.step#SGD.step) (8 steps, 100% of all work",
     ),
     "bursts": (training(8), "a step ends with each of the updates (the optimizer kernels) (8 steps, "),
-    "calls": (CALLED, "each call of `Forward` counts as one (6 calls, 100% of the work repeats)."),
+    "calls": (CALLED, "each call of `Forward` is taken as one (6 calls, 100% of all work repeats)."),
     "repetition": (
         REPEATED,
-        "each repetition of the same kernels counts as one (6 steps, 100% of the work).",
+        "each repetition of the same kernels is taken as one (6 steps, 100% of all work).",
     ),
 }
 
@@ -73,7 +73,7 @@ def test_a_call_is_the_unit_of_a_program_that_does_not_train(tmp_path, capsys):
 def test_a_refusal_says_what_was_tried_and_which_option_helps(tmp_path, capsys):
     path = report(tmp_path, ONE_PASS)
     screen = shown(capsys, path)
-    assert "No steps are known: the kernels repeat, but as layers of a model do" in screen
+    assert "No steps are known: the kernels repeat, but may be layers of a model" in screen
     assert "To count these ranges as steps: --step Forward." in screen
     assert "A step takes" in shown(capsys, path, "--step", "Forward")
 
@@ -179,7 +179,7 @@ def test_on_a_cpu_operators_take_the_place_of_kernels(tmp_path):
     on_cpu = replace(whole, provenance=replace(whole.provenance, unit_of_work="CPU"), no_steps="")
     account = replace(whole.account, evidence=StepEvidence("repetition", count=2, explained=0.9), per="step")
     assert next(sentences(on_cpu, account)).startswith(
-        "No range is called a step: each repetition of the same operators counts"
+        "No range is called a step: each repetition of the same operators is taken"
     )
 
 
