@@ -71,9 +71,7 @@ def test_times_that_cannot_be_are_told_by_each_answer(capsys):
     path = str(path_to("kernel_over_the_next"))
     for command, words in ((kernels, []), (view, ["steps"]), (doctor, [])):
         assert command.main([*words, path]) == int(command is doctor)
-        assert "4 kernels end after the next one of their stream" in " ".join(
-            capsys.readouterr().out.split()
-        )
+        assert "4 kernels end after the next one of their stream" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("name", ["amd_module_loading", "amd_graphs_without_kernels"])
