@@ -168,7 +168,7 @@ def test_a_notebook_has_times_in_ms_and_the_unit_in_each_heading(trace):
     assert "<caption>What limits each phase, per step</caption>" in idle
     first = analysis.rank(trace, per_step=True)._repr_html_()
     assert "<caption>A step, 80.3 ms</caption>" in first
-    assert {"ms", "Slowest ranges, kernel time", "forward, ms", "sum, ms"} <= set(headings_of(first))
+    assert {"ms", "Slowest ranges, own kernel time", "forward, ms", "sum, ms"} <= set(headings_of(first))
     assert "{unit}" not in idle + first
 
 
