@@ -77,14 +77,16 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         copies = subject.timeline.copied.bytes[next_work] > 0
         is_copy = subject.matching(r"memcpy Host-to-Device")[next_work] & (copies | (subject.trace.copies is None))
         time = time_in_digits(mean_ns)
-        does = f"computes for {time} before the step's first copy to the GPU"
-        if loads or is_copy.mean() >= 0.5:
+        if loads:
+            does = f"loads data for {time}"
             remedy, short = _batch(subject, loads)
-            does = f"loads data for {time}" if loads else does
+        elif is_copy.mean() >= 0.5:
+            does = f"computes for {time} before the step's first copy to the GPU"
+            remedy, short = _batch(subject, loads)
         else:
             place = _place_of_pause(subject, calls, next_work)
-            remedy, short = _shorter_code(subject, calls, place)
             does = f"computes for {time} {place}"
+            remedy, short = _shorter_code(subject, calls, place)
         concerned = marked(next_work, len(work.row))
         sentence = f"The program {does}, and the GPU has nothing to do: {remedy}"
         yield Found(change, sentence, short, concerned, host=HostTime(pauses=calls))
@@ -95,7 +97,7 @@ def remedy_of_loading(has_workers: bool | None) -> str:
     if has_workers is None:
         return "more DataLoader workers (num_workers), or a faster __getitem__"
     if has_workers:
-        return "more workers (it has some), or a faster __getitem__"
+        return "more workers, or a faster __getitem__ (the DataLoader has workers)"
     return "make batches in DataLoader(num_workers=…), or make __getitem__ faster"
 
 

@@ -78,7 +78,7 @@ def test_without_steps_what_must_be_counted_in_them_is_not_judged(path):
     assert sum("the report has no steps" in reason for reason in found.unjudged) == 3
 
 
-@pytest.mark.parametrize(("workers", "advice"), [(False, "num_workers=…"), (True, "more workers (it has some)")])
+@pytest.mark.parametrize(("workers", "advice"), [(False, "num_workers=…"), (True, "the DataLoader has workers")])
 def test_the_advice_is_for_the_loader_that_the_program_has(path, workers, advice):
     fixes_of(path, PROGRAMS["loader"])
     if workers:
