@@ -14,7 +14,7 @@ from nvtx_kernels import DOMAIN
 from ..account.gaps import Gaps, gaps_of
 from ..account.idle import Pieces, pieces_of
 from ..account.in_turn import has_workers, loading_of
-from ..account.intervals import union
+from ..account.intervals import Intervals, union
 from ..account.lines import lines_of_host
 from ..attribution.causes import Attribution
 from ..support.layers import Layers
@@ -153,9 +153,18 @@ class FixSubject(GpuSubject):
 
     def loads_data(self, calls: Int64s) -> bool:
         """Return whether the program gets the next batch in most of the pauses before some calls, as names say."""
+        return bool(self._loading.contain(self._amid_pauses(calls)).mean() > 0.5)
+
+    @cached_property
+    def _loading(self) -> Intervals:
+        """When the program gets its next batch."""
         spots = loading_of(self.trace)
-        middle_ns = (self.host.start_ns[calls] + self.host.since_ns[calls]) // 2
-        return bool(union(spots.start_ns, spots.end_ns).contain(middle_ns).mean() > 0.5)
+        return union(spots.start_ns, spots.end_ns)
+
+    def _amid_pauses(self, calls: Int64s) -> Int64s:
+        """Return the middle of the pause before each of some calls."""
+        middle_ns: Int64s = (self.host.start_ns[calls] + self.host.since_ns[calls]) // 2
+        return middle_ns
 
     @cached_property
     def has_workers(self) -> bool | None:
@@ -164,7 +173,7 @@ class FixSubject(GpuSubject):
 
     def running_before(self, calls: Int64s) -> set[str]:
         """Return the innermost functions and ranges that are open amid the pauses before some calls."""
-        middle_ns = (self.host.start_ns[calls] + self.host.since_ns[calls]) // 2
+        middle_ns = self._amid_pauses(calls)
         thread = self.trace.launches.thread[self.host.row[calls]]
         names = self.trace.names
         running = _innermost(self.trace.ranges, names, thread, middle_ns)

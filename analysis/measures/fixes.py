@@ -169,7 +169,7 @@ def _spread(steps_ns: Int64s) -> float:
 class _Step(NamedTuple):
     """The step that figures are of: its time, which part of that is not replayed, and what figures are scaled by.
 
-    A single step is replayed from its first call on; the time before that stays as it is. Where few steps take
+    A single step is replayed from its range's begin on; the time before that stays as it is. Where few steps take
     much longer than others, a step's time is a mean that no step has: replayed steps stand for `most_ns`, the time
     of a usual step, and no change saves more.
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -61,7 +62,7 @@ class Refused(Exception):  # noqa: N818 - not an error of the user's: the answer
         self.remedy = remedy
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Host:
     """The calls of a process in the order of their starts, none inside another; a column each.
 
@@ -78,7 +79,7 @@ class Host:
     event: Int64s
     begin_ns: int
 
-    @property
+    @cached_property
     def since_ns(self) -> Int64s:
         """When the call before each call had ended."""
         since_ns: Int64s = np.r_[np.int64(self.begin_ns), self.end_ns[:-1]]

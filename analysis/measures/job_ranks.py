@@ -40,8 +40,7 @@ def straggler(subject: JobSubject) -> Iterator[JobSymptom]:
     idle_ns = np.array([_idle_in_pauses(each)[subject.counted] for each in subject.evidence], np.float64)
     if late := _late(subject, idle_ns, pauses_ns):
         yield _pausing(subject, late)
-    states = dict.fromkeys(state for rank in subject.job.ranks for state in rank.states_ns)
-    for state in (state for state in states if state[0] == COPY and state[1] != ON_GPU):
+    for state in (state for state in subject.states if state[0] == COPY and state[1] != ON_GPU):
         lasting = [each.copies_ns.get(state[1]) for each in subject.evidence]
         lasting_ns = [np.zeros(len(subject.counted)) if ns is None else ns[subject.counted] for ns in lasting]
         if late := _late(subject, subject.state_ns(state), np.array(lasting_ns, np.float64)):

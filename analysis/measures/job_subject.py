@@ -10,7 +10,7 @@ step without recording as a share of the recorded one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -96,11 +96,15 @@ class JobSubject:
         """Whether waiting is known apart from transfer, on every rank."""
         return all(rank.waiting_ns is not None for rank in self.job.ranks)
 
+    @property
+    def states(self) -> Iterable[State]:
+        """The states that a GPU is in, each once."""
+        return dict.fromkeys(state for rank in self.job.ranks for state in rank.states_ns)
+
     @cached_property
     def computing_ns(self) -> Floats:
         """How long each rank's GPU computes in each step that counts, float64 (ranks, steps)."""
-        states = dict.fromkeys(state for rank in self.job.ranks for state in rank.states_ns)
-        return np.asarray(sum(self.state_ns(state) for state in states if state[0] == COMPUTE))
+        return np.asarray(sum(self.state_ns(state) for state in self.states if state[0] == COMPUTE))
 
     def most_ns_of(self, work_ns: float) -> float:
         """Return the most that a change saves that leaves each GPU so much work."""

@@ -113,9 +113,10 @@ def sentences(job: Job) -> str:
     low = f"{time_in_digits(least_ns)} to " if job.step_ns - least_ns > ALIKE * job.step_ns else ""
     takes = f"A step takes {low}{time_in_digits(job.step_ns)} while recorded{without}"
     longest_wait = time_in_digits(job.waiting_ns)
-    if job.uneven and (job.late is None or job.late.may_vanish):
-        times = [f"{rank.name} {{}} {time_in_digits(rank.kind_ns(COMPUTE))}" for rank in job.uneven]
-        return f"{takes}: {times[0].format('computes for')}, {times[1].format('for')}."
+    uneven = job.uneven
+    if uneven and (job.late is None or job.late.may_vanish):
+        longest, shortest = (time_in_digits(rank.kind_ns(COMPUTE)) for rank in uneven)
+        return f"{takes}: {uneven[0].name} computes for {longest}, {uneven[1].name} for {shortest}."
     if job.late:
         return _of_late(takes, job, job.late)
     if any(rank.waiting_ns is None for rank in job.ranks):

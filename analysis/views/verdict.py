@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 
@@ -12,6 +11,7 @@ from ..report.recording import Recording
 from ..support.text import fit
 from ..support.units import counted, ordinal, time_in_digits
 from ..vocabulary import OTHER, PHASES, step_matcher
+from ..vocabulary.loading import without_iterator
 from . import graphs, headings
 from .facts import ALIKE, COMPUTING, SAID_FROM, Facts, GpuFacts, doing_of, facts_of, subject_of
 from .rows import count_of, kernels_of, label, time_of
@@ -26,8 +26,6 @@ SMALL, SOME = 0.05, 0.02
 #: By how much a GPU's busy share without recording differs at least, if it is mentioned.
 BUSIER = 0.05
 LONGEST_FUNCTION, LONGEST_PATH = 80, 48
-#: PyTorch's name of the range around each batch of a loader.
-ITERATOR = re.compile(r"enumerate\((\w+)\)#_\w+\.__next__")
 #: How a sentence says what a GPU does, where the word alone says too little.
 DOES = {COMMUNICATION: "communication that nothing hides", OPERATORS: "in operators"}
 #: How a sentence says each cause of idle time, of a GPU or of a CPU.
@@ -188,7 +186,7 @@ def place(cause: Cause, report: Report) -> list[str]:
     """Return where most of a cause is, by range, function or line and after which call, as parts of a sentence."""
     is_step = step_matcher(report.step)
     inner = max((depth for depth, name in enumerate(cause.path, 1) if is_step(name.replace("*", "0"))), default=0)
-    inside = ITERATOR.sub(r"\1.__next__", label(cause.path[inner:]))
+    inside = without_iterator(label(cause.path[inner:]))
     parts = [f"most in {fit(inside, LONGEST_PATH)}"] if cause.path[inner:] else []
     parts += [f"{'in' if parts else 'most in'} {fit(cause.function, LONGEST_FUNCTION)}"] if cause.function else []
     line = "" if cause.function else fit(cause.line, LONGEST_FUNCTION)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+#: PyTorch's name of the range around each batch of a loader.
+ITERATOR = re.compile(r"enumerate\((\w+)\)#_\w+\.__next__")
+
 
 class NameTest(NamedTuple):
     """A pattern, with names that it matches and similar ones that it does not."""
@@ -66,6 +69,11 @@ WAITS = NameTest(
 def loads_data(name: str) -> bool:
     """Return whether a range or a function of this name gets the next batch."""
     return LOADS_DATA.pattern.search(name) is not None
+
+
+def without_iterator(text: str) -> str:
+    """Return a text in which the range around each batch is called `DataLoader.__next__`, after its loader."""
+    return ITERATOR.sub(r"\1.__next__", text)
 
 
 def loads_in_workers(name: str) -> bool | None:

@@ -293,7 +293,7 @@ class Trying:
             undecided = [arm for arm in alone if not _is_decided(arm)]
             again = [arm for arm in winners if number == 0 or (number == 1 and contradicts(arm))]
             todo = [arm for arm in (*again, *undecided) if not arm.lost]
-            if not todo or (number and self._spent > CONFIRMING):
+            if not todo or (number and self._is_spent):
                 break
             for place in range(0, len(todo), BETWEEN):
                 for arm in todo[place : place + BETWEEN]:
@@ -359,14 +359,14 @@ class Trying:
     def _together(self) -> Arm | None:
         """Run all that is worth it at once, None for fewer than two, and once the budget is spent."""
         used = best_of_each_kind(self._arms.values())
-        if len(used) < 2 or self._spent > CONFIRMING:
+        if len(used) < 2 or self._is_spent:
             return None
         self.say("running all of them together")
         names = tuple(arm.name for arm in used)
         arm = Arm(TOGETHER)
         visits: list[Visit] = [("", self._base_run())]
         for number in range(ROUNDS_TOGETHER):
-            if number and self._spent > CONFIRMING:
+            if number and self._is_spent:
                 break
             visits += self._arm_run(arm, names)
             visits.append(("", self._base_run()))
@@ -391,6 +391,11 @@ class Trying:
     def _spent(self) -> float:
         """The share of the budget that is spent."""
         return (time.monotonic() - self._began_s) / self.choice.budget_s
+
+    @property
+    def _is_spent(self) -> bool:
+        """Whether no round but the first is begun any more."""
+        return self._spent > CONFIRMING
 
     @property
     def _left_s(self) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...support.small_numbers import ordered, rows_of_each
+from ...support.small_numbers import ordered, positions_between, rows_of_each
 from ...trace import Int64s
 from ...vocabulary import OPTIMIZER, PHASES, without_numbers
 from ..places import Attribution
@@ -139,10 +139,10 @@ def _by_ranges(subject: Subject) -> Iterator[_Updates]:
 
 def _without(sequence: Sequence, first: Int64s, behind: Int64s) -> Sequence:
     """Return a sequence in which what lies between some positions weighs nothing."""
-    edges = np.zeros(len(sequence) + 1, np.int64)
-    np.add.at(edges, first, 1)
-    np.add.at(edges, behind, -1)
-    return replace(sequence, weight=np.where(np.cumsum(edges)[:-1] > 0, 0, sequence.weight))
+    weight = sequence.weight.copy()
+    _, inside = positions_between(first, behind)
+    weight[inside] = 0
+    return replace(sequence, weight=weight)
 
 
 def _by_kernels(sequence: Sequence) -> Iterator[_Updates]:
