@@ -46,7 +46,9 @@ WITHOUT_WORK = {
 }
 #: The calls that launch work of a GPU's.
 LAUNCHING = (KERNEL_LAUNCH, OTHER_LAUNCH, COPY)
-WHOLE_MICROSECONDS = "Older PyTorch wrote whole microseconds: each {} is up to 1 µs too short."
+WHOLE_MICROSECONDS = (
+    "All times are whole microseconds, as older PyTorch wrote them: each {}'s is up to 1 µs too short."
+)
 # Fewer times than this can all be whole microseconds by chance, or because they were made up.
 ENOUGH_TIMES = 20
 

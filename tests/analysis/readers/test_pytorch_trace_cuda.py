@@ -65,7 +65,7 @@ def test_old_trace_gives_the_report_of_nsys_but_for_its_microseconds(tmp_path):
     of_nsys = report_of(write_nsys(tmp_path / "a.sqlite", whole))
     common = {note.replace(OF_NSYS, "") for note in of_nsys.notes}
     assert {note.replace(OF_PYTORCH, "") for note in report.notes} - common == {
-        "Older PyTorch wrote whole microseconds: each kernel is up to 1 µs too short."
+        "All times are whole microseconds, as older PyTorch wrote them: each kernel's is up to 1 µs too short."
     }
     assert replace(report, notes=()) == replace(of_nsys, notes=())
 
