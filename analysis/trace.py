@@ -81,6 +81,13 @@ CATEGORIES = {
 }
 
 
+def element_of(array: Any) -> Any:
+    """Return the type of the elements of an `NDArray[…]`: its own argument since NumPy 2.5, its dtype's before."""
+    while arguments := get_args(array):
+        array = arguments[-1]
+    return array
+
+
 class Columns:
     """A table whose dataclass has one field per column, all of one length."""
 
@@ -98,8 +105,7 @@ class Columns:
     def empty(cls) -> Self:
         """Return a table without rows."""
         hints = get_type_hints(cls)
-        types = (get_args(get_args(hints[name])[1])[0] for name in cls.__match_args__)
-        return cls(*(np.empty(0, dtype) for dtype in types))
+        return cls(*(np.empty(0, element_of(hints[name])) for name in cls.__match_args__))
 
     def take(self, rows: NDArray[Any]) -> Self:
         """Return the rows at these positions, or under this mask: the table itself if that is all of them."""
