@@ -70,7 +70,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
     Where the environment has a RANK, as under torchrun, the path has it too: report.rank0.sqlite. Where another
     process is writing the same file, it is report.pid1234.sqlite.
 
-    `device` is the kind that works, `cuda` or `cpu`; by default, CUDA where there is a GPU. With
+    `device` is the kind that works, `cuda` or `cpu`; by default, CUDA where the program has used a GPU. With
     `operators`, every operator and `torch.profiler.record_function` block is a range too, with the sequence
     numbers that link backward to forward, as torch.autograd.profiler.emit_nvtx writes them. With `memory`,
     what PyTorch's allocator hands out and takes back on that kind of device is recorded (docs/memory.md), and
@@ -98,7 +98,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         self._operators = operators
         self._memory = memory
         self._quiet = quiet
-        self._on_gpu = torch.cuda.is_available() if device is None else device == "cuda"
+        self._device = device
         self._recording: Recording | None = None
         self._trace: TraceFile | None = None
         self._failure: TraceFileError | None = None
@@ -194,7 +194,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
             self._path = path
         collect_early()
         try:
-            recording = Recording(trace, on_gpu=self._on_gpu, operators=self._operators, memory=self._memory)
+            recording = Recording(trace, device=self._device, operators=self._operators, memory=self._memory)
         except RuntimeError as error:
             raise TraceFileError(f"cannot record to {self._path}: {error}") from error
         self._recording, self._versions = recording, versions()

@@ -62,7 +62,7 @@ class Recording:
         self,
         trace: TraceFile,
         *,
-        on_gpu: bool,
+        device: str | None,
         operators: bool = False,
         memory: bool = False,
     ) -> None:
@@ -70,7 +70,8 @@ class Recording:
         self.is_over = self.is_written = False
         self._trace = trace
         self._read = nvtx_kernels.session_reader()
-        self._on_gpu, self._memory = on_gpu, memory
+        self._device, self._memory = device, memory
+        self._on_gpu = on_gpu = torch.cuda.is_available() if device is None else device == "cuda"
         self._limit_bytes = _limit_bytes()
         # PyTorch reports allocations to the profiler of the thread that allocates, and to none of all threads.
         wants_all = (operators or not on_gpu) and not memory and _is_alone()
@@ -318,9 +319,13 @@ class Recording:
     def _write(self, close_ns: int | None) -> int:
         """Write the ranges until now and the saved sessions, and return how many events these had.
 
-        Where a session has a block that nobody saw begin, the next one is of another kind.
+        Where a session has a block that nobody saw begin, the next one is of another kind. A program that has not
+        used the GPU by then works on the CPU.
         """
         taken, count = self.ranges.take(close_ns), 0
+        if self._on_gpu and self._device is None and not _has_used_gpu():
+            self._on_gpu = False
+            self._provenance = provenance(on_gpu=False)
         self._joining.add_events(taken, self.ranges)
         backward = BackwardRanges(
             self.ranges.take_passes(),
@@ -387,6 +392,11 @@ class Recording:
             "has_events": self._joining.has_events,
             RECORDING: recording,
         }
+
+
+def _has_used_gpu() -> bool:
+    """Return whether PyTorch has had memory of a GPU: else this process works on the CPU beside one."""
+    return any(map(torch.cuda.max_memory_allocated, range(torch.cuda.device_count())))
 
 
 def _why(error: BaseException) -> str:

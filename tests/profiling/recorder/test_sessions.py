@@ -4,13 +4,17 @@ import gc
 import json
 import os
 import stat
+import subprocess
+import sys
 import time
 import weakref
 from pathlib import Path
+from textwrap import dedent
 from types import SimpleNamespace
 
 import pytest
 import torch
+from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.profiling import recorder
 from nvtx_kernels.profiling.recorder import beside, open_blocks
 from nvtx_kernels.profiling.recorder import session as sessions
@@ -413,3 +417,21 @@ def test_launches_without_kernels_at_the_end_are_said(tmp_path):
     assert nk.session_reader()(file, on_gpu=True).lost_gpu_ns is not None
     file.write_text(json.dumps({"baseTimeNanoseconds": 0, "traceEvents": [*calls[:99], *work]}))
     assert nk.session_reader()(file, on_gpu=True).lost_gpu_ns is None
+
+
+@pytest.mark.gpu
+def test_a_program_that_works_on_the_cpu_beside_a_gpu_is_recorded(path):
+    program = f"""
+        import torch
+        import nvtx_kernels as nk
+        model = torch.nn.Linear(8, 8)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with nk.record({str(path)!r}, quiet=True):
+            for _ in range(4):
+                model(torch.ones(4, 8)).sum().backward()
+                optimizer.step()
+    """
+    subprocess.run([sys.executable, "-c", dedent(program)], check=True)
+    trace = read(path)
+    assert trace.provenance.unit_of_work == "CPU"
+    assert "aten::addmm" in {trace.names[name] for name in trace.work.name_id.tolist()}
