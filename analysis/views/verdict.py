@@ -373,7 +373,7 @@ def next_view(report: Report) -> str:
 def commands(report: Report, target: str, *, program: str = "") -> tuple[str, ...]:
     """Return the commands to run next; `target` is the report's path and options, `program` a script to try in."""
     views = dict.fromkeys((next_view(report), "kernels", "fix"))
-    measured = (f"try {shlex.quote(program)}",) if program else ()
+    measured = (f"try {shlex.quote(program)} (measures changes)",) if program else ()
     return (f"nvtx-kernels open {target}", f"view {' | '.join(views)}", *measured)
 
 
