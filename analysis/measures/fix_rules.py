@@ -15,7 +15,8 @@ from .fix_list import Fix
 from .gpu_rules import alignment, attention, chains, fp32, fp64, layouts, recompute
 from .gpu_subject import GpuSubject
 from .gpu_time import Floats
-from .host_rules import forward_read, host_pause, launching, one_by_one, optimizer, pageable_copy, scalar_read
+from .host_rules import forward_read, host_pause, launching, optimizer, pageable_copy, scalar_read
+from .loop_rules import one_by_one
 from .symptoms import Found, Unjudged
 from .waste_rules import allocating, anomaly, device_sync
 

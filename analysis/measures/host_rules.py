@@ -30,8 +30,6 @@ CHEAP_LAUNCH_NS = 300.0
 PINNED_RATE, PINNED_CALL_NS = 50.0, 10_000.0
 #: An optimizer is not fused from this number of kernels in a step, or this multiple of the least time, on.
 MANY_LAUNCHES, TIMES_LEAST = 100, 1.5
-#: A loop over tensors launches a kernel of one name so often in a step, and each is shorter than this, ns.
-OFTEN, SMALL_NS = 40, 30_000
 FUSED = r"fused|adam\w*functor|sgdfunctor|lambstage|lamb\w*functor|adam\w*_kernel"
 #: What names an optimizer's class: a range of PyTorch's or of annotation, or the run itself.
 OPTIMIZER_NAME = re.compile(r"^Optimizer\.step#(\w+)\.step|^steps of (\w+)$|^([A-Z]\w+)(?:\.step)?$")
@@ -217,8 +215,7 @@ def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     work = in_update & ~fused
     if not work.any() or subject.time_ns(fused) > subject.time_ns(work):
         return
-    updates = subject.places(subject.of_phase(OPTIMIZER))
-    called = optimizer_name(texts_on_optimizer(subject.trace.provenance, updates))
+    called = updating_class(subject)
     if called is not None and called not in BYTES:
         return
     parameters = int(subject.run.get("parameters") or 0)
@@ -228,7 +225,8 @@ def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     time = subject.time_ns(work)
     if launches < MANY_LAUNCHES and (least_ns is None or time < TIMES_LEAST * least_ns):
         return
-    change = _at_once(subject, work, time if least_ns is None else min(least_ns, time))
+    step = subject.timeline.step_of_work
+    change = at_once(subject, work, step, time if least_ns is None else min(least_ns, time))
     moves = ""
     if least_ns and time > TIMES_LEAST * least_ns:
         moves = f" and moves {time / least_ns:.1f} times the bytes it must"
@@ -240,48 +238,38 @@ def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     yield Found(change, sentence, short, work, {"floor_ns": least_ns or 0.0})
 
 
-def _at_once(subject: FixSubject, work: Bools, lasts_ns: float) -> Callable[[Timeline], Timeline]:
-    """Return the change that makes some work of a step one kernel that lasts so long."""
+def updating_class(subject: FixSubject) -> str | None:
+    """Return the class of the optimizer; None if nothing says it."""
+    updates = subject.places(subject.of_phase(OPTIMIZER))
+    return optimizer_name(texts_on_optimizer(subject.trace.provenance, updates))
+
+
+def at_once(
+    subject: FixSubject, work: Bools, group: Int64s, lasts_ns: float | None = None
+) -> Callable[[Timeline], Timeline]:
+    """Return the change that makes each group of some work one kernel, that lasts so long or as long as all.
+
+    `group` (work,) numbers the groups of all work.
+    """
     call = subject.work.call
     dropped_calls = np.zeros(len(subject.host.row), np.bool_)
     dropped = work.copy()
-    firsts = []
-    for _key, rows in rows_of_each(subject.timeline.step_of_work[work]):
-        rows = np.flatnonzero(work)[rows]
+    rows_of_groups = [np.flatnonzero(work)[rows] for _key, rows in rows_of_each(group[work])]
+    firsts = [rows[0] for rows in rows_of_groups]
+    for rows in rows_of_groups:
         dropped_calls[call[rows[0]] + 1 : call[rows[-1]] + 1] = True
-        firsts.append(rows[0])
     dropped[firsts] = False
     dropped_calls[call[~work]] = False
 
     def change(timeline: Timeline) -> Timeline:
         duration = timeline.duration_ns.copy()
-        duration[firsts] = lasts_ns
+        if lasts_ns is None:
+            duration[firsts] = [timeline.duration_ns[rows].sum() for rows in rows_of_groups]
+        else:
+            duration[firsts] = lasts_ns
         return timeline.lasting(duration).without_calls(dropped_calls, dropped)
 
     return change
-
-
-def one_by_one(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
-    """Find loops over tensors beside forward, backward and update: the same few small kernels, launched often."""
-    beside = subject.of_phase(OTHER) & subject.kernel
-    if subject.per_step(beside & subject.products) >= OFTEN:
-        return  # a model that no range names
-    beside &= subject.timeline.duration_ns <= SMALL_NS
-    name = subject.trace.work.name_id[subject.row]
-    work = np.zeros(len(name), np.bool_)
-    for _key, rows in rows_of_each(name[beside]):
-        rows = np.flatnonzero(beside)[rows]
-        if len(rows) >= OFTEN * subject.steps:
-            work[rows] = True
-    if subject.per_step(work) < MANY_LAUNCHES or not subject.in_most_steps(subject.work.call[work]):
-        return
-    kernels = counted(round(subject.per_step(work)), "kernel")
-    sentence = (
-        f"Each step launches {kernels} for one tensor after another, beside forward, backward and optimizer: "
-        "one call for all tensors (torch._foreach_lerp_ and others; multi_avg_fn of AveragedModel)"
-    )
-    short = f"One call for all tensors (torch._foreach_…): a loop launches {kernels} a step"
-    yield Found(_at_once(subject, work, subject.time_ns(work)), sentence, short, work)
 
 
 def fused_text(called: str | None, *, has_place: bool = True) -> str:
