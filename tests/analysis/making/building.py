@@ -77,6 +77,7 @@ class Overhead:
 class Work:
     """A kernel, memcpy, memset or graph; `name` is the kernel's, or the number of a copy's direction.
 
+    `blocks` are those of a kernel's grid.
     `source` and `target` are the kinds of memory of a copy: 0 is pageable, 1 pinned, 2 the GPU's.
     """
 
@@ -92,6 +93,7 @@ class Work:
     bytes: int = 0
     source: int = 0
     target: int = 2
+    blocks: int = 0
 
 
 @dataclass(frozen=True)
@@ -245,6 +247,7 @@ def _tables(rows, dialect):
         named = copied | {"copyKind": 1 if isinstance(w.name, str) else w.name} if w.kind == "memcpy" else {}
         if w.kind == "kernel":
             named = {"demangledName": strings[w.name], "shortName": strings["Kernel2"]}
+            named |= {"gridX": w.blocks, "gridY": 1, "gridZ": 1}
         names = "start end deviceId streamId correlationId globalPid graphNodeId"
         piece = _row(names, w.start, w.end, w.device, w.stream, w.correlation, w.process, w.node, **named)
         tables[f"CUPTI_ACTIVITY_KIND_{KIND_TABLES[w.kind]}"].append(piece)

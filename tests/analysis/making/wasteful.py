@@ -15,6 +15,8 @@ DOUBLE_GEMM = "void cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1"
 TO_NHWC = "void cudnn::engines_precompiled::nchwToNhwcKernel<__nv_bfloat16, __nv_bfloat16, float, false, true>(T1)"
 DOUBLE_ADD = "void at::native::vectorized_elementwise_kernel<2, at::native::CUDAFunctor_add<double>>(int)"
 AVERAGES = [f"void at::native::vectorized_elementwise_kernel<4, at::native::average_{n}>(int)" for n in range(9)]
+#: The blocks of a kernel for each of a layer's tensors, again and again.
+OF_LAYERS = (256, 1, 1024, 4)
 FORWARD_AT, BACKWARD_AT, UPDATE_AT = 10, 30, 50
 
 
@@ -64,12 +66,14 @@ def made_on_cpu(machine, *, size=4 * MIB, making=900 * US):
     machine.upload(size)
 
 
-def averaging(machine, *, tensors=80, kernels=2, lasts=2 * US):
-    """Average weights, one tensor after another, at line 60."""
+def averaging(machine, *, tensors=80, kernels=2, lasts=2 * US, blocks=OF_LAYERS, names=AVERAGES, reads=False):
+    """Average weights, one tensor after another, at line 60; perhaps read a number of each."""
     machine.at(60)
     for number in range(tensors):
         for kind in range(kernels):
-            machine.work(lasts, AVERAGES[(kind + number) % kernels if kernels > 2 else kind])
+            machine.work(lasts, names[kind], blocks=blocks[number % len(blocks)])
+        if reads:
+            machine.read()
 
 
 def allocating(machine, *, count=8, frees=True):

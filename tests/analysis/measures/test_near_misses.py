@@ -24,6 +24,7 @@ CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_{0}_{0}_f32_nhwckrsc_nhwc_tilesize1
 FLASH = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4>>(Flash_fwd_params)"
 ALIGNED = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align{}>(T1::Params)"
 DOUBLE_GEMM = "void cutlass_80_wmma_dgemm_f64f64_nn"
+FOREACH = [f"void at::native::multi_tensor_apply_kernel<at::native::Functor_{n}<float>>(T1)" for n in range(2)]
 BF16_GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off"
 
 
@@ -111,6 +112,21 @@ def in_forward(machine, *, first=None, launches=300, lasts=3 * US, host=0):
     machine.read()
 
 
+def simulating(machine, *, times=48):
+    """Compute a state from the one before, time after time, of tensors of several sizes."""
+    for _ in range(times):
+        for name, blocks in zip(wasteful.AVERAGES, (4, 16, 1, 64, 4, 2), strict=False):
+            machine.work(2 * US, name, blocks=blocks)
+
+
+def updating(machine, *, called="Lion"):
+    """Run a step whose optimizer updates one tensor after another."""
+    with machine.range("forward"):
+        machine.gemms(2, 300 * US, TF32_GEMM)
+    with machine.range(f"Optimizer.step#{called}.step"):
+        wasteful.averaging(machine)
+
+
 def pauses(machine):
     """Compute on the host."""
     machine.host(9 * MS)
@@ -192,6 +208,22 @@ SILENT = {
     "one_by_one: large tensors": (
         "one_by_one", partial(trained, after=partial(wasteful.averaging, lasts=40 * US), lasts=20 * US),
     ),
+    "one_by_one: over time, of one size": (
+        "one_by_one", partial(trained, after=partial(wasteful.averaging, blocks=[16]), lasts=20 * US),
+    ),
+    "one_by_one: over time, of a size that grows": (
+        "one_by_one", partial(trained, after=partial(wasteful.averaging, blocks=range(80)), lasts=20 * US),
+    ),
+    "one_by_one: over time, of several sizes": (
+        "one_by_one", partial(trained, after=simulating, lasts=20 * US),
+    ),
+    "one_by_one: a number is read of each": (
+        "one_by_one", partial(trained, after=partial(wasteful.averaging, reads=True), lasts=20 * US),
+    ),
+    "one_by_one: all tensors at once": (
+        "one_by_one", partial(trained, after=partial(wasteful.averaging, names=FOREACH), lasts=20 * US),
+    ),
+    "one_by_one: an optimizer that can be fused": ("one_by_one", partial(updating, called="AdamW")),
     "compile: one kernel between products": (
         "compile", partial(trained, in_forward=partial(wasteful.chained, length=1)),
     ),
@@ -228,6 +260,8 @@ SPEAKS = {
     ),
     "layouts": ("layouts", partial(trained, in_forward=wasteful.converting)),
     "one_by_one": ("one_by_one", partial(trained, after=wasteful.averaging, lasts=20 * US)),
+    "one_by_one: in an optimizer of the program": ("one_by_one", updating),
+    "optimizer: one by one": ("optimizer", partial(updating, called="AdamW")),
     "to_cpu": ("to_cpu", partial(trained, after=wasteful.computing_on_cpu)),
     "from_cpu": ("from_cpu", partial(trained, in_forward=wasteful.made_on_cpu)),
     "allocating": ("allocating", partial(trained, after=wasteful.allocating)),
