@@ -16,7 +16,7 @@ from .gpu_rules import alignment, attention, chains, fp32, fp64, layouts, recomp
 from .gpu_subject import GpuSubject
 from .gpu_time import Floats
 from .host_rules import forward_read, host_pause, launching, optimizer, pageable_copy, scalar_read
-from .loop_rules import one_by_one
+from .loop_rules import in_parts, one_by_one
 from .symptoms import Found, Unjudged
 from .waste_rules import allocating, anomaly, device_sync
 
@@ -90,6 +90,7 @@ RULES = (
     Rule("pageable_copy", "pinned memory", pageable_copy, needs_host=True),
     Rule("optimizer", "a fused optimizer", optimizer, needs_host=True, unrecorded=True),
     Rule("one_by_one", "loops over tensors", one_by_one, needs_host=True, unrecorded=True),
+    Rule("in_parts", "calls on parts", in_parts, needs_host=True, up_to=False, about=True, unrecorded=True),
     Rule("attention", "fused attention", attention),
     Rule("to_cpu", "copies to the CPU", to_cpu, needs_host=True, up_to=False),
     Rule("from_cpu", "tensors made on the CPU", from_cpu, needs_host=True, up_to=False),

@@ -1,20 +1,21 @@
-"""The rule on loops over tensors: the same small kernels, launched for one tensor after another."""
+"""The rules on loops: the same small kernels, launched for one tensor, or one part of a batch, after another."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ..support.small_numbers import rows_of_each
+from ..support.small_numbers import distinct, rows_of_each
 from ..support.units import counted
 from ..trace import Bools, Int32s, Int64s
-from ..vocabulary import OPTIMIZER, OTHER
+from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES
 from .fix_subject import FixSubject
 from .gpu_time import Floats
-from .host_rules import BYTES, MANY_LAUNCHES, at_once, updating_class
+from .host_rules import BYTES, MANY_LAUNCHES, at_once, limited_by_launching, updating_class
 from .symptoms import Found, Unjudged
-from .timeline import TO_CPU, TO_GPU
+from .timeline import TO_CPU, TO_GPU, Timeline
 
 #: A loop launches a kernel of one name so often in a step, and each is shorter than this, ns.
 OFTEN, SMALL_NS = 40, 30_000
@@ -24,6 +25,8 @@ OF_EACH_ELEMENT = ("elementwise", "copy", "reduction")
 MOST_IN_TURN, FEWEST_TURNS = 32, 8
 #: From one turn to the next, the sizes grow in this share of the work at least, and shrink in this share.
 SIZES_VARY = 0.05
+#: A model is called in parts from so many calls a step on, of which this share has no work before the next.
+FEWEST_CALLS, IN_A_ROW = 8, 0.9
 
 
 def one_by_one(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -104,3 +107,90 @@ def _stretches(is_alike: Bools, fewest: int) -> Iterator[tuple[int, int]]:
     ends = np.flatnonzero(changes < 0)
     is_long = ends - begins >= fewest
     yield from zip(begins[is_long].tolist(), ends[is_long].tolist(), strict=True)
+
+
+def in_parts(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged]:
+    """Find a model that each step calls on many parts, one right after another, while launches limit the step.
+
+    Whether a call needs what the one before returned is in no report: the row says on which condition it holds.
+    """
+    if PHASES.index(FORWARD) not in limited_by_launching(subject, factors.min(axis=0)):
+        return
+    part, name_of_part = _parts(subject)
+    for name in distinct(name_of_part).tolist():
+        called = subject.trace.names[name]
+        of_forward = (part >= 0) & (name_of_part[part] == name)
+        parts = len(distinct(part[of_forward])) / subject.steps
+        if parts < FEWEST_CALLS or not subject.in_most_steps(subject.work.call[of_forward]):
+            continue
+        if not _is_in_a_row(subject, part, of_forward):
+            continue
+        nodes = distinct(subject.node)
+        is_called = np.array([called in subject.path(node) for node in nodes.tolist()], np.bool_)
+        work = of_forward | (is_called[np.searchsorted(nodes, subject.node)] & subject.of_phase(BACKWARD))
+        count = counted(round(parts), "call")
+        sentence = (
+            f"{called} runs in {count} a step, one right after another, and launching limits them: "
+            "one call on all parts, if none needs what the one before returned"
+        )
+        short = f"Call {called} once on all parts ({count} a step), if none needs the one before"
+        yield Found(_in_one_call(subject, work, parts), sentence, short, work)
+
+
+def _parts(subject: FixSubject) -> tuple[Int64s, Int32s]:
+    """Return the outermost call of a model in which each piece of forward's work is launched, and calls' names.
+
+    Calls are numbered in the order of their threads and starts; -1 is none; int64 (work,).
+    """
+    ranges = subject.trace.ranges
+    rows = np.flatnonzero(ranges.of_forward)
+    rows = rows[np.lexsort((-ranges.end_ns[rows], ranges.start_ns[rows], ranges.thread[rows]))]
+    call = subject.host.row[subject.work.call]
+    thread = subject.trace.launches.thread[call]
+    at_ns = subject.host.start_ns[subject.work.call]
+    part = np.full(len(call), -1, np.int64)
+    outermost = list[int]()
+    for (number,), of_thread in rows_of_each(ranges.thread[rows]):
+        some = rows[of_thread]
+        latest_ns = np.maximum.accumulate(ranges.end_ns[some])
+        some = some[np.concatenate([[True], ranges.start_ns[some][1:] >= latest_ns[:-1]])]
+        launched = np.flatnonzero(thread == number)
+        place = np.searchsorted(ranges.start_ns[some], at_ns[launched], "right") - 1
+        inside = (place >= 0) & (at_ns[launched] < ranges.end_ns[some][place])
+        part[launched[inside]] = place[inside] + len(outermost)
+        outermost += some.tolist()
+    return part, ranges.name_id[outermost]
+
+
+def _is_in_a_row(subject: FixSubject, part: Int64s, work: Bools) -> bool:
+    """Return whether most calls, that some work is of, have no work between them and the next in their step."""
+    rows = np.flatnonzero(work)
+    is_next = part[rows[1:]] != part[rows[:-1]]
+    is_next &= np.diff(subject.timeline.step_of_work[rows]) == 0
+    return bool(is_next.any()) and float((np.diff(rows)[is_next] == 1).mean()) >= IN_A_ROW
+
+
+def _in_one_call(subject: FixSubject, work: Bools, parts: float) -> Callable[[Timeline], Timeline]:
+    """Return the change by which some work of each step and phase is launched with one part's launches.
+
+    The first part's kernels then take the time of all.
+    """
+    dropped = np.zeros(len(work), np.bool_)
+    calls = np.zeros(len(subject.host.row), np.bool_)
+    scale = np.ones(len(work))
+    chosen = np.flatnonzero(work)
+    for _key, places in rows_of_each(subject.timeline.step_of_work[chosen], subject.timeline.work_phase[chosen]):
+        rows = chosen[places]
+        first, others = np.split(rows, [math.ceil(len(rows) / parts)])
+        if not len(others):
+            continue
+        dropped[others] = True
+        begin, end = subject.work.call[[others[0], others[-1]]]
+        calls[begin : end + 1] = True
+        scale[first] = subject.duration_ns[rows].sum() / subject.duration_ns[first].sum()
+    calls[subject.work.call[~dropped]] = False
+
+    def change(timeline: Timeline) -> Timeline:
+        return timeline.lasting(timeline.duration_ns * scale).without_calls(calls, dropped)
+
+    return change

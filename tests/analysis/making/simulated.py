@@ -7,7 +7,19 @@ gets a `Simulated` and makes its calls in it: `recorded(tmp_path, program)` and 
 import json
 from contextlib import contextmanager
 
-from tests.analysis.making.building import MAIN, MARK, Launch, Range, Rows, Wait, Work, write
+from tests.analysis.making.building import (
+    MAIN,
+    MARK,
+    MODEL_FORWARD,
+    Launch,
+    Range,
+    Rows,
+    Wait,
+    Work,
+    annotation,
+    module,
+    write,
+)
 from tests.analysis.making.lined import mark
 
 US, MS = 1_000, 1_000_000
@@ -25,7 +37,7 @@ class Simulated:
     def __init__(self, gpu="NVIDIA H200", slower=1.0, run=None, script="train.py"):
         self.rows, self.now, self.ends, self.events, self.slower = Rows(gpus=[gpu]), 0, {}, {}, slower
         self.step_ends, self.last_end, self.correlation = [], 0, 0
-        self.begun, self.log, self.script = [], [], script
+        self.begun, self.log, self.script, self.is_annotated = [], [], script, False
         if run:
             self.rows.ranges.append(Range(f"nvtx-kernels.run {json.dumps(run)}", 0, None, event=MARK))
 
@@ -94,6 +106,16 @@ class Simulated:
         begin = self.now
         yield
         self.rows.ranges.append(Range(name, begin, self.now))
+
+    @contextmanager
+    def model(self, name, category=MODEL_FORWARD):
+        """Open the range that annotation opens around a model."""
+        if not self.is_annotated:
+            self.rows.ranges.extend(annotation())
+            self.is_annotated = True
+        begin = self.now
+        yield
+        self.rows.ranges.append(module(name, begin, self.now, category=category))
 
     @contextmanager
     def step(self):

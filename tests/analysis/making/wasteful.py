@@ -4,6 +4,7 @@ line   10        20        30          40          50         60
        forward   mistake   backward    mistake     optimizer  mistake
 """
 
+from tests.analysis.making.building import MODEL_BACKWARD
 from tests.analysis.making.simulated import ELEMENTWISE, MS, TF32_GEMM, US
 
 MIB = 1 << 20
@@ -74,6 +75,25 @@ def averaging(machine, *, tensors=80, kernels=2, lasts=2 * US, blocks=OF_LAYERS,
             machine.work(lasts, names[kind], blocks=blocks[number % len(blocks)])
         if reads:
             machine.read()
+
+
+def called_in_parts(machine, *, calls=32, kernels=12, lasts=2 * US, between=0):
+    """Run a model on parts of the batch, one after another, in place of all at once; perhaps with work between."""
+    with machine.range("forward"):
+        machine.at(FORWARD_AT)
+        for _ in range(calls):
+            with machine.model("Net"):
+                for number in range(kernels):
+                    machine.work(lasts, AVERAGES[number % 9])
+            for _ in range(between):
+                machine.work(US)
+    with machine.range("backward"), machine.model("Net", MODEL_BACKWARD):
+        machine.at(BACKWARD_AT)
+        for number in range(2 * calls * kernels):
+            machine.work(lasts, AVERAGES[number % 9])
+    with machine.range("optimizer"):
+        machine.at(UPDATE_AT)
+        machine.work(100 * US, "FusedAdamMathFunctor")
 
 
 def allocating(machine, *, count=8, frees=True):

@@ -224,6 +224,11 @@ SILENT = {
         "one_by_one", partial(trained, after=partial(wasteful.averaging, names=FOREACH), lasts=20 * US),
     ),
     "one_by_one: an optimizer that can be fused": ("one_by_one", partial(updating, called="AdamW")),
+    "in_parts: few calls": ("in_parts", partial(wasteful.called_in_parts, calls=7, kernels=50)),
+    "in_parts: work between the calls, as in an environment": (
+        "in_parts", partial(wasteful.called_in_parts, between=2),
+    ),
+    "in_parts: the GPU is busy": ("in_parts", partial(wasteful.called_in_parts, lasts=40 * US)),
     "compile: one kernel between products": (
         "compile", partial(trained, in_forward=partial(wasteful.chained, length=1)),
     ),
@@ -261,6 +266,7 @@ SPEAKS = {
     "layouts": ("layouts", partial(trained, in_forward=wasteful.converting)),
     "one_by_one": ("one_by_one", partial(trained, after=wasteful.averaging, lasts=20 * US)),
     "one_by_one: in an optimizer of the program": ("one_by_one", updating),
+    "in_parts": ("in_parts", wasteful.called_in_parts),
     "optimizer: one by one": ("optimizer", partial(updating, called="AdamW")),
     "to_cpu": ("to_cpu", partial(trained, after=wasteful.computing_on_cpu)),
     "from_cpu": ("from_cpu", partial(trained, in_forward=wasteful.made_on_cpu)),

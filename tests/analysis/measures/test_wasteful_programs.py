@@ -27,6 +27,10 @@ CHANGES = {
         partial(small, after=wasteful.averaging),
         partial(small, after=partial(wasteful.averaging, tensors=1, kernels=1, lasts=320 * US)),
     ),
+    "in_parts": (
+        wasteful.called_in_parts,
+        partial(wasteful.called_in_parts, calls=1, lasts=64 * US),
+    ),
     "compile": (
         partial(trained, in_forward=wasteful.chained),
         partial(trained, in_forward=partial(wasteful.chained, length=1)),
