@@ -17,6 +17,7 @@ from .gpu_subject import GpuSubject
 from .gpu_time import Floats
 from .host_rules import forward_read, host_pause, launching, optimizer, pageable_copy, scalar_read
 from .loop_rules import in_parts, one_by_one
+from .mixed_rules import layout_copies, left_in_tf32
 from .symptoms import Found, Unjudged
 from .waste_rules import allocating, anomaly, device_sync
 
@@ -87,6 +88,7 @@ RULES = (
     Rule("scalar_read", "reading single numbers", scalar_read, needs_host=True, up_to=False, unrecorded=True),
     Rule("forward_read", "reads in forward", forward_read, needs_host=True, unrecorded=True),
     Rule("fp32", "TF32", fp32),
+    Rule("left_in_tf32", "16 bits in place of TF32", left_in_tf32, up_to=False, about=True),
     Rule("pageable_copy", "pinned memory", pageable_copy, needs_host=True),
     Rule("optimizer", "a fused optimizer", optimizer, needs_host=True, unrecorded=True),
     Rule("one_by_one", "loops over tensors", one_by_one, needs_host=True, unrecorded=True),
@@ -102,5 +104,6 @@ RULES = (
     Rule("alignment", "alignment", alignment),
     Rule("fp64", "double precision", fp64),
     Rule("layouts", "channels-last", layouts, up_to=False, about=True),
+    Rule("layout_copies", "copies between memory formats", layout_copies),
     Rule("compile", "chains of small kernels", chains, up_to=False, about=True, last=True),
 )

@@ -104,10 +104,10 @@ class GpuSubject:
 
     def concerned(self, symptom: Found) -> Concerned:
         """Return the work of a symptom."""
-        work = symptom.work
-        lines = lines_of_work(self.attribution, self.row[work])
-        places, most = self.places_of(self.node[work], self.duration_ns[work])
-        return Concerned(places, most, lines, self.per_step(work))
+        shown = symptom.work if symptom.shown is None else symptom.shown
+        lines = lines_of_work(self.attribution, self.row[shown])
+        places, most = self.places_of(self.node[shown], self.duration_ns[shown])
+        return Concerned(places, most, lines, self.per_step(symptom.work))
 
     def places(self, work: Bools) -> tuple[Path, ...]:
         """Return the ranges of some work, those with the most time first."""

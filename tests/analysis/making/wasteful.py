@@ -4,7 +4,9 @@ line   10        20        30          40          50         60
        forward   mistake   backward    mistake     optimizer  mistake
 """
 
-from tests.analysis.making.building import MODEL_BACKWARD
+import json
+
+from tests.analysis.making.building import MARK, MODEL_BACKWARD, Range
 from tests.analysis.making.simulated import ELEMENTWISE, MS, TF32_GEMM, US
 
 MIB = 1 << 20
@@ -14,6 +16,10 @@ ISNAN = "void at::native::vectorized_elementwise_kernel<4, at::native::isnan_ker
 BF16_ALIGNED = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_nn_align{}>(T1::Params)"
 DOUBLE_GEMM = "void cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1"
 TO_NHWC = "void cudnn::engines_precompiled::nchwToNhwcKernel<__nv_bfloat16, __nv_bfloat16, float, false, true>(T1)"
+REORDER = "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda(TensorIteratorBase&)>"
+IN_ORDER = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(TensorIteratorBase&)>"
+CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x16_cudnn"
+BF16_GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off"
 DOUBLE_ADD = "void at::native::vectorized_elementwise_kernel<2, at::native::CUDAFunctor_add<double>>(int)"
 AVERAGES = [f"void at::native::vectorized_elementwise_kernel<4, at::native::average_{n}>(int)" for n in range(9)]
 #: The blocks of a kernel for each of a layer's tensors, again and again.
@@ -138,6 +144,47 @@ def converting(machine, *, count=20, lasts=100 * US):
     machine.at(20)
     for _ in range(count):
         machine.work(lasts, TO_NHWC)
+
+
+def reformatting(machine, *, count=10, lasts=100 * US, copy=REORDER, layer="Conv2d", undone=True):
+    """Make the operand of a convolution contiguous, at line 20; the layer copies it back, at line 21."""
+    if not machine.rows.waits:
+        content = {"version": 3, "model": "Net", "classes": {"conv *": layer}, "attributes": {}, "modules": 1}
+        text = f"nvtx-kernels annotation: {json.dumps(content)}"
+        machine.rows.ranges.append(Range(text, machine.now, None, event=MARK))
+    with machine.range("forward"):
+        machine.at(19)
+        machine.work(lasts)
+        with machine.range("Net"):
+            for number in range(count):
+                machine.at(20)
+                machine.work(2 * lasts, copy if undone else ELEMENTWISE)
+                machine.at(21)
+                with machine.range(f"conv {number}"):
+                    machine.work(lasts, copy)
+                    machine.work(lasts, CONVOLUTION)
+    machine.read()
+
+
+def reformatting_none(machine, *, count=10, lasts=100 * US):
+    """Convolve as `reformatting` does, without its copies."""
+    with machine.range("forward"):
+        machine.work(lasts)
+        with machine.range("Net"):
+            for number in range(count):
+                with machine.range(f"conv {number}"):
+                    machine.work(lasts, CONVOLUTION)
+    machine.read()
+
+
+def partly_in_tf32(machine, *, wide=10, narrow=20, lasts=400 * US, gemm=TF32_GEMM):
+    """Run a block in TF32 at line 20, and others in bf16."""
+    machine.at(20)
+    with machine.range("forward"):
+        machine.gemms(wide, lasts, gemm)
+        machine.at(21)
+        machine.gemms(narrow, 200 * US, BF16_GEMM)
+    machine.read()
 
 
 def computing_again(machine, *, products=10, lasts=200 * US):

@@ -46,6 +46,8 @@ LINES = {
     "device_sync": (partial(wasteful.trained, in_backward=wasteful.synchronizing), [40], "step > backward"),
     "compile": (partial(wasteful.trained, in_forward=wasteful.chained), [20], "step > forward"),
     "layouts": (partial(wasteful.trained, in_forward=wasteful.converting), [20], "step > forward"),
+    "layout_copies": (wasteful.reformatting, [20], "step > forward > Net"),
+    "left_in_tf32": (wasteful.partly_in_tf32, [20], "step > forward"),
     "fp64": (partial(wasteful.trained, gemm=wasteful.DOUBLE_GEMM), [30, 10], "step > backward"),
 }
 

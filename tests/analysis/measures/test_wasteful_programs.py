@@ -40,6 +40,11 @@ CHANGES = {
         partial(trained, gemm=wasteful.BF16_ALIGNED.format(8), lasts=25 * US),
     ),
     "layouts": (partial(trained, in_forward=wasteful.converting), trained),
+    "layout_copies": (wasteful.reformatting, wasteful.reformatting_none),
+    "left_in_tf32": (
+        wasteful.partly_in_tf32,
+        partial(wasteful.partly_in_tf32, gemm=wasteful.BF16_GEMM, lasts=200 * US),
+    ),
     "recompute": (partial(trained, in_backward=wasteful.computing_again), trained),
     "fp64": (
         wasteful.in_double,

@@ -30,6 +30,8 @@ PROGRAMS = {
     "fp32": partial(wasteful.trained, gemm=FP32_GEMM),
     "fp64": partial(wasteful.trained, gemm=wasteful.DOUBLE_GEMM),
     "layouts": partial(wasteful.trained, in_forward=wasteful.converting),
+    "layout_copies": wasteful.reformatting,
+    "left_in_tf32": wasteful.partly_in_tf32,
     "launching": partial(wasteful.trained, lasts=US, gemms=300),
 }
 
@@ -54,6 +56,8 @@ SAYS = {
     "fp32": r'torch.set_float32_matmul_precision\("high"\): TF32 for \d+ GEMMs',
     "fp64": r"float32 instead of float64 \(.float\(\)\): \d+ GEMMs compute in fp64",
     "layouts": r"memory_format=torch.channels_last for model and images: \d+ layout conversions",
+    "layout_copies": r"Keep tensors channels_last between convolutions: \d+ copies change the format",
+    "left_in_tf32": r"bf16 for \d+ GEMMs or convolutions in TF32: autocast is off there",
     "launching": r'torch.compile\(mode="reduce-overhead"\), CUDA graphs: \d+ small kernels a step',
 }
 

@@ -1,0 +1,131 @@
+"""Rules on models of which a part is unlike the rest: in another memory format, or another precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..kernel_names.arithmetic import arithmetic_of
+from ..support.units import count_text
+from ..trace import Bools
+from ..vocabulary import FORWARD
+from ..vocabulary.modules import ModuleName, naming
+from .gpu_rules import NO_PRODUCT, dropping, least_bytes_ns, shortening
+from .gpu_subject import GpuSubject
+from .gpu_time import Floats
+from .symptoms import Found, Unjudged
+
+#: A copy in which elements change their order; of copies in order, the names have more before `elementwise`.
+REORDERS = r"(?<!_)elementwise_kernel<.*direct_copy_kernel"
+#: How PyTorch's layers of images are called, which compute in the format of their input or of their weights.
+OF_IMAGES = frozenset({"Conv2d", "ConvTranspose2d"})
+#: Fewer copies for convolutions in a step are those of a model's ends, such as patches made to tokens.
+FEWEST_COPIES = 4
+#: What TF32 takes in bf16 where the GPU's peaks are not known: of all GPUs that have both, half.
+IN_BF16, NARROW = 0.5, ("bf16", "fp16", "fp8")
+
+
+def layout_copies(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find convolutions whose operands PyTorch copies first from NCHW to channels_last, or back.
+
+    Such a copy is in the range of the layer, before the kernels of its convolution. A copy for the other way right
+    before it, such as `.contiguous()`, goes, too, and the line is its own.
+    """
+    copies = subject.matching(REORDERS) & subject.kernel
+    if not copies.any():
+        return
+    converted = _before_convolutions(subject, copies)
+    if subject.per_step(converted) < FEWEST_COPIES:
+        return
+    undone = _undone_by(subject, copies, converted)
+    work = converted | undone
+    count = count_text(round(subject.per_step(work)))
+    is_undone = bool(undone.any())
+    remedy = "no .contiguous() to NCHW between them" if is_undone else "channels_last for model and images"
+    sentence = f"{count} copies change between NCHW and channels_last for convolutions: {remedy}"
+    short = f"Keep tensors channels_last between convolutions: {count} copies change the format"
+    yield Found(dropping(work), sentence, short, work, shown=undone if is_undone else None)
+
+
+def _before_convolutions(subject: GpuSubject, copies: Bools) -> Bools:
+    """Mark the copies that the ranges of convolutions make before a kernel of the convolution."""
+    convolution = subject.of_category("convolution")
+    count = len(copies)
+    rows = np.arange(count)
+    following = np.minimum.accumulate(np.where(convolution, rows, count)[::-1])[::-1]
+    before = copies & (following < count)
+    at = np.flatnonzero(before)
+    after = following[at]
+    phase = subject.timeline.work_phase
+    fits = (subject.node[at] == subject.node[after]) & (phase[at] == phase[after])
+    at = at[fits & _of_images(subject)[at]]
+    marks = np.zeros(count, np.bool_)
+    marks[at] = True
+    return marks
+
+
+def _of_images(subject: GpuSubject) -> Bools:
+    """Mark the work in ranges of layers that convolve images."""
+    provenance = subject.trace.provenance
+    named = naming(provenance.models, provenance.attributes, every_index=True)
+
+    def is_of_images(node: int) -> bool:
+        *_, name = named(subject.path(node)) or ("",)
+        return isinstance(name, ModuleName) and name.class_name in OF_IMAGES
+
+    nodes, code = np.unique(subject.node, return_inverse=True)
+    marks: Bools = np.array([is_of_images(node) for node in nodes.tolist()], np.bool_)[code]
+    return marks
+
+
+def _undone_by(subject: GpuSubject, copies: Bools, converted: Bools) -> Bools:
+    """Mark the copies of forward whose format the next copy undoes, with nothing but copies between them."""
+    moves = subject.of_category("copy") | ~subject.kernel
+    in_forward = subject.of_phase(FORWARD)
+    candidate = copies & ~converted & in_forward
+    last = np.maximum.accumulate(np.where(candidate, np.arange(len(copies)), -1))
+    others_until = np.r_[0, np.cumsum(~moves)]
+    at = np.flatnonzero(converted & in_forward)
+    before = last[at]
+    fits = (before >= 0) & (others_until[at] == others_until[before])
+    marks = np.zeros(len(copies), np.bool_)
+    marks[before[fits]] = True
+    return marks
+
+
+def left_in_tf32(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find products in TF32 in a program that computes at least as many in 16 bits or less."""
+    products = subject.products | subject.of_category("convolution")
+    products &= ~subject.matching(NO_PRODUCT)
+    wide, narrow = (products & subject.named(fits) for fits in (_is_wide, _is_narrow))
+    if not wide.any() or narrow.sum() < wide.sum():
+        return
+    kind = _most_used(subject, narrow)
+    peak = subject.peak
+    rates = (peak.flops("tf32"), peak.flops(kind)) if peak else (None, None)
+    share = min(rates[0] / rates[1], 1.0) if rates[0] and rates[1] else IN_BF16
+    least_ns = least_bytes_ns(subject, wide) * IN_BF16
+    duration_ns = np.maximum(subject.duration_ns, 1.0)
+    change = shortening(wide, np.clip(least_ns / duration_ns, share, 1.0))
+    count = count_text(round(subject.per_step(wide)))
+    sentence = (
+        f"{count} GEMMs or convolutions compute in TF32, most others in {kind}: autocast is off there; "
+        f"run them in {kind}, too; numbers change"
+    )
+    short = f"{kind} for {count} GEMMs or convolutions in TF32: autocast is off there"
+    yield Found(change, sentence, short, wide, {"floor_ns": float(least_ns[wide].sum()) / subject.steps})
+
+
+def _is_wide(name: str) -> bool:
+    return arithmetic_of(name) == "tf32"
+
+
+def _is_narrow(name: str) -> bool:
+    return arithmetic_of(name) in NARROW
+
+
+def _most_used(subject: GpuSubject, narrow: Bools) -> str:
+    """Return bf16 or fp16, by which of them products take more of the GPU's time."""
+    halves = narrow & subject.named(lambda name: arithmetic_of(name) == "fp16")
+    return "fp16" if subject.time_ns(halves) > subject.time_ns(narrow & ~halves) else "bf16"
