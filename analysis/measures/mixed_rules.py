@@ -20,7 +20,8 @@ from .symptoms import Found, Unjudged
 REORDERS = r"(?<!_)elementwise_kernel<.*direct_copy_kernel"
 #: How PyTorch's layers of images are called, which compute in the format of their input or of their weights.
 OF_IMAGES = frozenset({"Conv2d", "ConvTranspose2d"})
-#: Fewer copies for convolutions in a step are those of a model's ends, such as patches made to tokens.
+#: Fewer copies for convolutions of forward are those of a model's ends, such as patches made to tokens. Those of
+#: backward alone are gradients of layers that return them in NCHW, as BatchNorm in evaluation does.
 FEWEST_COPIES = 4
 #: What TF32 takes in bf16 where the GPU's peaks are not known: of all GPUs that have both, half.
 IN_BF16, NARROW = 0.5, ("bf16", "fp16", "fp8")
@@ -36,16 +37,17 @@ def layout_copies(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     if not copies.any():
         return
     converted = _before_convolutions(subject, copies)
-    if subject.per_step(converted) < FEWEST_COPIES:
+    if subject.per_step(converted & subject.of_phase(FORWARD)) < FEWEST_COPIES:
         return
     undone = _undone_by(subject, copies, converted)
     work = converted | undone
     count = count_text(round(subject.per_step(work)))
-    is_undone = bool(undone.any())
-    remedy = "no .contiguous() to NCHW between them" if is_undone else "channels_last for model and images"
-    sentence = f"{count} copies change between NCHW and channels_last for convolutions: {remedy}"
+    sentence = (
+        f"{count} copies change between NCHW and channels_last for convolutions: keep one format between them, "
+        "without .contiguous(), .view() or reshape to the other"
+    )
     short = f"Keep tensors channels_last between convolutions: {count} copies change the format"
-    yield Found(dropping(work), sentence, short, work, shown=undone if is_undone else None)
+    yield Found(dropping(work), sentence, short, work, shown=undone if undone.any() else None)
 
 
 def _before_convolutions(subject: GpuSubject, copies: Bools) -> Bools:

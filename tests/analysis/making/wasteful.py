@@ -146,13 +146,13 @@ def converting(machine, *, count=20, lasts=100 * US):
         machine.work(lasts, TO_NHWC)
 
 
-def reformatting(machine, *, count=10, lasts=100 * US, copy=REORDER, layer="Conv2d", undone=True):
+def reformatting(machine, *, count=10, lasts=100 * US, copy=REORDER, layer="Conv2d", undone=True, phase="forward"):
     """Make the operand of a convolution contiguous, at line 20; the layer copies it back, at line 21."""
     if not machine.rows.waits:
         content = {"version": 3, "model": "Net", "classes": {"conv *": layer}, "attributes": {}, "modules": 1}
         text = f"nvtx-kernels annotation: {json.dumps(content)}"
         machine.rows.ranges.append(Range(text, machine.now, None, event=MARK))
-    with machine.range("forward"):
+    with machine.range(phase):
         machine.at(19)
         machine.work(lasts)
         with machine.range("Net"):

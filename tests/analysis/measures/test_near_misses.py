@@ -188,6 +188,7 @@ SILENT = {
     "layout_copies: for products": ("layout_copies", partial(wasteful.reformatting, layer="Linear")),
     "layout_copies: for sequences": ("layout_copies", partial(wasteful.reformatting, layer="Conv1d")),
     "layout_copies: at the ends": ("layout_copies", partial(wasteful.reformatting, count=3)),
+    "layout_copies: of gradients alone": ("layout_copies", partial(wasteful.reformatting, phase="backward")),
     "left_in_tf32: all": ("left_in_tf32", partial(wasteful.partly_in_tf32, narrow=0)),
     "left_in_tf32: most": ("left_in_tf32", partial(wasteful.partly_in_tf32, narrow=9)),
     "left_in_tf32: none": ("left_in_tf32", partial(wasteful.partly_in_tf32, gemm=BF16_GEMM)),
