@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import ReportError
 from ..readers.columns import Names
-from ..support.small_numbers import grouped_rows, looked_up, rows_of_each
+from ..support.small_numbers import grouped_rows, looked_up, next_marked, rows_of_each
 from ..trace import KERNEL, Int64s, Lines, Trace, marked, range_order
 from .places import Attribution
 
@@ -87,8 +87,7 @@ def _kinds(attribution: Attribution, begun_ns: Int64s) -> Int64s:
     path[launch[rows]] = path_of_node[attribution.node[rows]]
     order = _order(trace)
     works = marked(launch, count)[order]
-    following = np.where(works, np.arange(count), count)
-    following = np.minimum.accumulate(following[::-1])[::-1]
+    following = next_marked(works)
     thread = launches.thread[order]
     is_same_thread = looked_up(thread, following, -1) == thread
     place_of_next = np.where(is_same_thread, following, count)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..account.in_turn import has_workers
 from ..report.account import LineTime
-from ..support.small_numbers import rows_of_each
+from ..support.small_numbers import last_marked, next_marked, rows_of_each
 from ..support.text import capitalized
 from ..trace import MODEL_FORWARD, NO_CATEGORY, Bools, Int64s, Path
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER
@@ -310,16 +310,16 @@ def attention(subject: CpuSubject) -> Answers:
 def _between_products(subject: CpuSubject) -> tuple[Bools, int]:
     """Mark the operators between the products around each softmax outside of backward, and count the softmaxes."""
     order = np.argsort(subject.start_ns, kind="stable")
-    rows = np.arange(len(order))
+    count = len(order)
     is_product = subject.named(*PRODUCTS)[order]
     softmax = np.flatnonzero((subject.named(SOFTMAX) & ~subject.in_phase(BACKWARD))[order])
-    before = np.maximum.accumulate(np.where(is_product, rows, -1))[softmax]
-    after = np.minimum.accumulate(np.where(is_product, rows, len(rows))[::-1])[::-1][softmax]
-    fits = (before >= 0) & (after < len(rows)) & (after - before <= NEAR_SOFTMAX)
-    edges = np.zeros(len(rows) + 1, np.int64)
+    before = last_marked(is_product)[softmax]
+    after = next_marked(is_product)[softmax]
+    fits = (before >= 0) & (after < count) & (after - before <= NEAR_SOFTMAX)
+    edges = np.zeros(count + 1, np.int64)
     np.add.at(edges, before[fits] + 1, 1)
     np.add.at(edges, after[fits], -1)
-    between = np.zeros(len(rows), np.bool_)
+    between = np.zeros(count, np.bool_)
     between[order] = np.cumsum(edges)[:-1] > 0
     return between, int(fits.sum())
 

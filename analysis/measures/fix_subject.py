@@ -18,7 +18,7 @@ from ..account.intervals import Intervals, union
 from ..account.lines import lines_of_host
 from ..attribution.causes import Attribution
 from ..support.layers import Layers
-from ..support.small_numbers import distinct, looked_up, rows_of_each
+from ..support.small_numbers import distinct, last_marked, looked_up, rows_of_each
 from ..trace import Bools, Frames, Int32s, Int64s, Ranges, fitting, marked
 from ..vocabulary import BACKWARD, OTHER, PHASES, SETTING_HOOKS
 from ..vocabulary.calls import plain_name
@@ -70,7 +70,7 @@ class FixSubject(GpuSubject):
         """Return after which phase's work most of some calls come: `after backward`; "" if no work has a phase."""
         phase = self.timeline.work_phase
         has_phase = phase != PHASES.index(OTHER)
-        latest = np.maximum.accumulate(np.where(has_phase, np.arange(len(phase)), -1))
+        latest = last_marked(has_phase)
         before = np.append(latest, -1)[np.searchsorted(self.work.call, calls) - 1]
         phases = phase[before[before >= 0]]
         return f"after {PHASES[int(np.bincount(phases).argmax())]}" if len(phases) else ""

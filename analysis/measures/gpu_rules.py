@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..kernel_names.arithmetic import arithmetic_of, is_fp32_convolution
-from ..support.small_numbers import distinct, looked_up, rows_of_each
+from ..support.small_numbers import distinct, last_marked, looked_up, next_marked, rows_of_each
 from ..support.units import count_text, share_text
 from ..trace import Bools
 from ..vocabulary import BACKWARD, FORWARD, PHASES
@@ -52,7 +52,7 @@ FUSED_ALREADY, MOST_CONVOLUTION = r"^triton_|multi_tensor", 0.3
 def fp32(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     """Find products and convolutions that could use tensor cores."""
     plain = ~subject.matching(NO_PRODUCT)
-    products = subject.products & subject.named(lambda name: arithmetic_of(name) == "fp32") & plain
+    products = subject.products & subject.of_arithmetic("fp32") & plain
     convolutions = subject.of_category("convolution") & subject.named(is_fp32_convolution) & plain
     if not (products | convolutions).any():
         return
@@ -223,9 +223,8 @@ def score_kernels(subject: GpuSubject) -> Bools:
     place = subject.attention_range * len(PHASES) + subject.timeline.work_phase
     stretch = np.cumsum(np.r_[True, place[1:] != place[:-1]])
     softmax = np.flatnonzero(subject.of_category("softmax"))
-    rows = np.arange(count)
-    before = np.maximum.accumulate(np.where(products, rows, -1))[softmax]
-    after = np.minimum.accumulate(np.where(products, rows, count)[::-1])[::-1][softmax]
+    before = last_marked(products)[softmax]
+    after = next_marked(products)[softmax]
     never = subject.of_category(*NOT_ATTENTION) | subject.matching(OF_LOSS)
     never_until = np.r_[0, np.cumsum(never)]
     fits = (before >= 0) & (after < count)
@@ -306,7 +305,7 @@ def fp64(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
 
     At the least, products take their time at the peak of fp32, at the most at that of tensor cores.
     """
-    products = subject.products & subject.named(lambda name: arithmetic_of(name) == "fp64")
+    products = subject.products & subject.of_arithmetic("fp64")
     others = subject.matching(DOUBLE) & ~subject.products & subject.kernel
     work = products | others
     if not work.any():

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..account.lines import lines_of_work
 from ..attribution.causes import Attribution
+from ..kernel_names.arithmetic import arithmetic_of
 from ..kernel_names.categories import classify
 from ..readers.columns import Interner
 from ..support.small_numbers import ordered, rows_of_each
@@ -89,6 +90,15 @@ class GpuSubject:
         code, names = self._of_names
         return np.array([fits(name) for name in names], np.bool_)[code]
 
+    def of_arithmetic(self, *kinds: str) -> Bools:
+        """Mark the work whose name says that it computes in one of some precisions, such as `tf32`."""
+        return self.named(lambda name: arithmetic_of(name) in kinds)
+
+    def in_places(self, fits: Callable[[Path], bool]) -> Bools:
+        """Mark the work whose ranges, outermost first, fit."""
+        nodes, code = np.unique(self.node, return_inverse=True)
+        return np.array([fits(self.path(node)) for node in nodes.tolist()], np.bool_)[code]
+
     def of_phase(self, *phases: str) -> Bools:
         """Mark the work of some phases."""
         return np.isin(self.timeline.work_phase, [PHASES.index(phase) for phase in phases])
@@ -104,9 +114,9 @@ class GpuSubject:
 
     def concerned(self, symptom: Found) -> Concerned:
         """Return the work of a symptom."""
-        shown = symptom.work if symptom.shown is None else symptom.shown
-        lines = lines_of_work(self.attribution, self.row[shown])
-        places, most = self.places_of(self.node[shown], self.duration_ns[shown])
+        cause = symptom.work if symptom.cause is None else symptom.cause
+        lines = lines_of_work(self.attribution, self.row[cause])
+        places, most = self.places_of(self.node[cause], self.duration_ns[cause])
         return Concerned(places, most, lines, self.per_step(symptom.work))
 
     def places(self, work: Bools) -> tuple[Path, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..account import Partition
 from ..readers.requirements import words_of
-from ..support.small_numbers import counted, distinct, each_row
+from ..support.small_numbers import counted, distinct, each_row, last_marked
 from ..support.units import count_text, share_text
 from ..trace import Bools, Int8s, Int32s, Int64s, Trace, marked
 from ..vocabulary.calls import plain_name
@@ -333,8 +333,8 @@ def _with_likely_events(trace: Trace, host: Host, work: GpuWork) -> Host:
     streams = distinct(work.stream_id).tolist()
     for number in distinct(thread).tolist():
         calls = np.flatnonzero(thread == number)
-        last_launch = np.maximum.accumulate(np.where(launched[calls] >= 0, np.arange(len(calls)), -1))
-        last_record = np.maximum.accumulate(np.where(host.kind[calls] == RECORDS, np.arange(len(calls)), -1))
+        last_launch = last_marked(launched[calls] >= 0)
+        last_record = last_marked(host.kind[calls] == RECORDS)
         for place in np.flatnonzero((host.kind[calls] == STREAM_WAITS) & (last_record >= 0)).tolist():
             record = int(last_record[place])
             waiting = int(stream[calls[place]])

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ..support.small_numbers import distinct, rows_of_each
+from ..attribution.operators import outermost_of
+from ..support.small_numbers import distinct, looked_up, rows_of_each
 from ..support.units import counted
-from ..trace import Bools, Int32s, Int64s
+from ..trace import Bools, Int32s, Int64s, Path
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES
 from .fix_subject import FixSubject
 from .gpu_time import Floats
@@ -116,18 +117,17 @@ def in_parts(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged]
     """
     if PHASES.index(FORWARD) not in limited_by_launching(subject, factors.min(axis=0)):
         return
-    part, name_of_part = _parts(subject)
-    for name in distinct(name_of_part).tolist():
+    part = _parts(subject)
+    name_of_part = looked_up(subject.attribution.ranges.name_id, part, -1)
+    for name in distinct(name_of_part[part >= 0]).tolist():
         called = subject.trace.names[name]
-        of_forward = (part >= 0) & (name_of_part[part] == name)
+        of_forward = (part >= 0) & (name_of_part == name)
         parts = len(distinct(part[of_forward])) / subject.steps
         if parts < FEWEST_CALLS or not subject.in_most_steps(subject.work.call[of_forward]):
             continue
         if not _is_in_a_row(subject, part, of_forward):
             continue
-        nodes = distinct(subject.node)
-        is_called = np.array([called in subject.path(node) for node in nodes.tolist()], np.bool_)
-        work = of_forward | (is_called[np.searchsorted(nodes, subject.node)] & subject.of_phase(BACKWARD))
+        work = of_forward | _backward_of(subject, called)
         count = counted(round(parts), "call")
         sentence = (
             f"{called} runs in {count} a step, one right after another, and launching limits them: "
@@ -137,32 +137,24 @@ def in_parts(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged]
         yield Found(_in_one_call(subject, work, parts), sentence, short, work)
 
 
-def _parts(subject: FixSubject) -> tuple[Int64s, Int32s]:
-    """Return the outermost call of a model in which each piece of forward's work is launched, and calls' names.
-
-    Calls are numbered in the order of their threads and starts; -1 is none; int64 (work,).
-    """
-    ranges = subject.trace.ranges
-    rows = np.flatnonzero(ranges.of_forward)
-    rows = rows[np.lexsort((-ranges.end_ns[rows], ranges.start_ns[rows], ranges.thread[rows]))]
-    call = subject.host.row[subject.work.call]
-    thread = subject.trace.launches.thread[call]
-    at_ns = subject.host.start_ns[subject.work.call]
-    part = np.full(len(call), -1, np.int64)
-    outermost = list[int]()
-    for (number,), of_thread in rows_of_each(ranges.thread[rows]):
-        some = rows[of_thread]
-        latest_ns = np.maximum.accumulate(ranges.end_ns[some])
-        some = some[np.concatenate([[True], ranges.start_ns[some][1:] >= latest_ns[:-1]])]
-        launched = np.flatnonzero(thread == number)
-        place = np.searchsorted(ranges.start_ns[some], at_ns[launched], "right") - 1
-        inside = (place >= 0) & (at_ns[launched] < ranges.end_ns[some][place])
-        part[launched[inside]] = place[inside] + len(outermost)
-        outermost += some.tolist()
-    return part, ranges.name_id[outermost]
+def _parts(subject: FixSubject) -> Int32s:
+    """Return the outermost call of a model that each piece of forward's work is in, a range; -1 for none."""
+    forest = subject.attribution.forest
+    of_model = subject.attribution.ranges.of_forward[forest.range]
+    outermost = outermost_of(forest, np.where(of_model, forest.range, np.int32(-1)))
+    return np.where(subject.of_phase(FORWARD), outermost[subject.node], np.int32(-1))
 
 
-def _is_in_a_row(subject: FixSubject, part: Int64s, work: Bools) -> bool:
+def _backward_of(subject: FixSubject, called: str) -> Bools:
+    """Mark the work of backward inside of ranges that are called like a model."""
+
+    def is_inside(path: Path) -> bool:
+        return called in path
+
+    return subject.in_places(is_inside) & subject.of_phase(BACKWARD)
+
+
+def _is_in_a_row(subject: FixSubject, part: Int32s, work: Bools) -> bool:
     """Return whether most calls, that some work is of, have no work between them and the next in their step."""
     rows = np.flatnonzero(work)
     is_next = part[rows[1:]] != part[rows[:-1]]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..kernel_names.arithmetic import arithmetic_of
+from ..support.small_numbers import last_marked, next_marked
 from ..support.units import count_text
-from ..trace import Bools
+from ..trace import Bools, Path, marked
 from ..vocabulary import FORWARD
 from ..vocabulary.modules import ModuleName, naming
 from .gpu_rules import NO_PRODUCT, dropping, least_bytes_ns, shortening
@@ -47,24 +47,17 @@ def layout_copies(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
         "without .contiguous(), .view() or reshape to the other"
     )
     short = f"Keep tensors channels_last between convolutions: {count} copies change the format"
-    yield Found(dropping(work), sentence, short, work, shown=undone if undone.any() else None)
+    yield Found(dropping(work), sentence, short, work, cause=undone if undone.any() else None)
 
 
 def _before_convolutions(subject: GpuSubject, copies: Bools) -> Bools:
     """Mark the copies that the ranges of convolutions make before a kernel of the convolution."""
-    convolution = subject.of_category("convolution")
-    count = len(copies)
-    rows = np.arange(count)
-    following = np.minimum.accumulate(np.where(convolution, rows, count)[::-1])[::-1]
-    before = copies & (following < count)
-    at = np.flatnonzero(before)
-    after = following[at]
+    convolution = next_marked(subject.of_category("convolution"))
+    copy = np.flatnonzero(copies & (convolution < len(copies)) & _of_images(subject))
+    before = convolution[copy]
     phase = subject.timeline.work_phase
-    fits = (subject.node[at] == subject.node[after]) & (phase[at] == phase[after])
-    at = at[fits & _of_images(subject)[at]]
-    marks = np.zeros(count, np.bool_)
-    marks[at] = True
-    return marks
+    fits = (subject.node[copy] == subject.node[before]) & (phase[copy] == phase[before])
+    return marked(copy[fits], len(copies))
 
 
 def _of_images(subject: GpuSubject) -> Bools:
@@ -72,35 +65,30 @@ def _of_images(subject: GpuSubject) -> Bools:
     provenance = subject.trace.provenance
     named = naming(provenance.models, provenance.attributes, every_index=True)
 
-    def is_of_images(node: int) -> bool:
-        *_, name = named(subject.path(node)) or ("",)
+    def is_of_images(path: Path) -> bool:
+        *_, name = named(path) or ("",)
         return isinstance(name, ModuleName) and name.class_name in OF_IMAGES
 
-    nodes, code = np.unique(subject.node, return_inverse=True)
-    marks: Bools = np.array([is_of_images(node) for node in nodes.tolist()], np.bool_)[code]
-    return marks
+    return subject.in_places(is_of_images)
 
 
 def _undone_by(subject: GpuSubject, copies: Bools, converted: Bools) -> Bools:
     """Mark the copies of forward whose format the next copy undoes, with nothing but copies between them."""
     moves = subject.of_category("copy") | ~subject.kernel
     in_forward = subject.of_phase(FORWARD)
-    candidate = copies & ~converted & in_forward
-    last = np.maximum.accumulate(np.where(candidate, np.arange(len(copies)), -1))
     others_until = np.r_[0, np.cumsum(~moves)]
-    at = np.flatnonzero(converted & in_forward)
-    before = last[at]
-    fits = (before >= 0) & (others_until[at] == others_until[before])
-    marks = np.zeros(len(copies), np.bool_)
-    marks[before[fits]] = True
-    return marks
+    copy = np.flatnonzero(converted & in_forward)
+    before = last_marked(copies & ~converted & in_forward)[copy]
+    fits = (before >= 0) & (others_until[copy] == others_until[before])
+    return marked(before[fits], len(copies))
 
 
 def left_in_tf32(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     """Find products in TF32 in a program that computes at least as many in 16 bits or less."""
     products = subject.products | subject.of_category("convolution")
     products &= ~subject.matching(NO_PRODUCT)
-    wide, narrow = (products & subject.named(fits) for fits in (_is_wide, _is_narrow))
+    wide = products & subject.of_arithmetic("tf32")
+    narrow = products & subject.of_arithmetic(*NARROW)
     if not wide.any() or narrow.sum() < wide.sum():
         return
     kind = _most_used(subject, narrow)
@@ -119,15 +107,7 @@ def left_in_tf32(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     yield Found(change, sentence, short, wide, {"floor_ns": float(least_ns[wide].sum()) / subject.steps})
 
 
-def _is_wide(name: str) -> bool:
-    return arithmetic_of(name) == "tf32"
-
-
-def _is_narrow(name: str) -> bool:
-    return arithmetic_of(name) in NARROW
-
-
 def _most_used(subject: GpuSubject, narrow: Bools) -> str:
     """Return bf16 or fp16, by which of them products take more of the GPU's time."""
-    halves = narrow & subject.named(lambda name: arithmetic_of(name) == "fp16")
+    halves = narrow & subject.of_arithmetic("fp16")
     return "fp16" if subject.time_ns(halves) > subject.time_ns(narrow & ~halves) else "bf16"

@@ -58,8 +58,8 @@ class Found:
     is_like_measured: bool = True
     #: What the run asked for that the change undoes: `full fp32`; "" if nothing.
     undoes: str = ""
-    #: The part of the work whose lines and ranges are shown: that of the cause. None for all of it.
-    shown: Bools | None = None
+    #: The part of the work that the code to change launches, whose lines and ranges are named; None for all of it.
+    cause: Bools | None = None
 
     def on_gpu(self, time: GpuTime) -> GpuTime:
         """Return the GPU's time after the change of a rule that needs no host."""

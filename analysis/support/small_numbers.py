@@ -59,6 +59,19 @@ def positions_between(begin: NDArray[Any], end: NDArray[Any]) -> tuple[NDArray[n
     return number, np.arange(len(number)) + shift[number]
 
 
+def last_marked(marks: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the position of the last mark at or before each place, -1 for none: int64 (n,)."""
+    latest: NDArray[np.int64] = np.maximum.accumulate(np.where(marks, np.arange(len(marks)), -1))
+    return latest
+
+
+def next_marked(marks: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the position of the first mark at or behind each place, n for none: int64 (n,)."""
+    count = len(marks)
+    following: NDArray[np.int64] = np.minimum.accumulate(np.where(marks, np.arange(count), count)[::-1])[::-1]
+    return following
+
+
 def medians(values: NDArray[Any]) -> NDArray[np.float64]:
     """Return the median of each row of numbers (…, n), float64 (…,); `np.median` alone loads `numpy.ma`."""
     values, count = np.sort(values), values.shape[-1]

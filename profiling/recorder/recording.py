@@ -71,10 +71,10 @@ class Recording:
         self._trace = trace
         self._read = nvtx_kernels.session_reader()
         self._device, self._memory = device, memory
-        self._on_gpu = on_gpu = torch.cuda.is_available() if device is None else device == "cuda"
+        self._on_gpu = torch.cuda.is_available() if device is None else device == "cuda"
         self._limit_bytes = _limit_bytes()
         # PyTorch reports allocations to the profiler of the thread that allocates, and to none of all threads.
-        wants_all = (operators or not on_gpu) and not memory and _is_alone()
+        wants_all = (operators or not self._on_gpu) and not memory and _is_alone()
         self._all_threads = wants_all and of_all_threads() is not None
         self._session: Session | None = self._new_session()
         self.began_ns = self._origin_ns = self._session.started_ns

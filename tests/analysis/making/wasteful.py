@@ -146,7 +146,9 @@ def converting(machine, *, count=20, lasts=100 * US):
         machine.work(lasts, TO_NHWC)
 
 
-def reformatting(machine, *, count=10, lasts=100 * US, copy=REORDER, layer="Conv2d", undone=True, phase="forward"):
+def reformatting(
+    machine, *, count=10, lasts=100 * US, copy=REORDER, layer="Conv2d", phase="forward", undone=True, copies=True
+):
     """Make the operand of a convolution contiguous, at line 20; the layer copies it back, at line 21."""
     if not machine.rows.waits:
         content = {"version": 3, "model": "Net", "classes": {"conv *": layer}, "attributes": {}, "modules": 1}
@@ -157,22 +159,13 @@ def reformatting(machine, *, count=10, lasts=100 * US, copy=REORDER, layer="Conv
         machine.work(lasts)
         with machine.range("Net"):
             for number in range(count):
-                machine.at(20)
-                machine.work(2 * lasts, copy if undone else ELEMENTWISE)
+                if copies:
+                    machine.at(20)
+                    machine.work(2 * lasts, copy if undone else ELEMENTWISE)
                 machine.at(21)
                 with machine.range(f"conv {number}"):
-                    machine.work(lasts, copy)
-                    machine.work(lasts, CONVOLUTION)
-    machine.read()
-
-
-def reformatting_none(machine, *, count=10, lasts=100 * US):
-    """Convolve as `reformatting` does, without its copies."""
-    with machine.range("forward"):
-        machine.work(lasts)
-        with machine.range("Net"):
-            for number in range(count):
-                with machine.range(f"conv {number}"):
+                    if copies:
+                        machine.work(lasts, copy)
                     machine.work(lasts, CONVOLUTION)
     machine.read()
 

@@ -17,7 +17,7 @@ from nvtx_kernels.analysis.readers import read
 from tests.analysis.making import wasteful
 from tests.analysis.making.building import Work
 from tests.analysis.making.simulated import ELEMENTWISE, MS, TF32_GEMM, US, recorded, step_ns
-from tests.analysis.making.wasteful import ROOM, trained
+from tests.analysis.making.wasteful import BF16_GEMM, ROOM, trained
 from tests.analysis.measures.test_fixes import found, one_range, rule, training, updated
 
 CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_{0}_{0}_f32_nhwckrsc_nhwc_tilesize128x128x16_cudnn"
@@ -25,7 +25,6 @@ FLASH = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 1
 ALIGNED = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align{}>(T1::Params)"
 DOUBLE_GEMM = "void cutlass_80_wmma_dgemm_f64f64_nn"
 FOREACH = [f"void at::native::multi_tensor_apply_kernel<at::native::Functor_{n}<float>>(T1)" for n in range(2)]
-BF16_GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off"
 
 
 def unnamed(machine):

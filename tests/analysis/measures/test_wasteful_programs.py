@@ -40,7 +40,7 @@ CHANGES = {
         partial(trained, gemm=wasteful.BF16_ALIGNED.format(8), lasts=25 * US),
     ),
     "layouts": (partial(trained, in_forward=wasteful.converting), trained),
-    "layout_copies": (wasteful.reformatting, wasteful.reformatting_none),
+    "layout_copies": (wasteful.reformatting, partial(wasteful.reformatting, copies=False)),
     "left_in_tf32": (
         wasteful.partly_in_tf32,
         partial(wasteful.partly_in_tf32, gemm=wasteful.BF16_GEMM, lasts=200 * US),
