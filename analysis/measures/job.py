@@ -17,7 +17,7 @@ from ..report import Report
 from ..report.account import COMMUNICATION, COMPUTE, IDLE, Account, Cause, State, StepRow, mean
 from ..trace import Bools, Int64s
 from .communication import align, parts_of
-from .exchanges import Exchanges, together
+from .exchanges import COLLECTIVES, SEND_RECV, Exchanges, together
 from .gpu_time import Floats
 from .rank_evidence import RankEvidence
 
@@ -25,6 +25,9 @@ from .rank_evidence import RankEvidence
 MUCH_WAITING, FOR_ONE = 0.05, 0.75
 #: Ranks with such a share more to compute have more work: waiting kernels of others slow the same work by 20%.
 UNEVEN = 0.25
+#: Ranks compute one after another if so much of what they exchange is sent and received, and if what they compute
+#: adds up to such a share of a step.
+SENT, ONE_BY_ONE = 0.9, (0.85, 1.1)
 #: What recording makes longer: launches, and their way to the GPU.
 SLOWED = ((IDLE, "launching"), (IDLE, "latency"), (IDLE, "profiler"))
 
@@ -74,11 +77,12 @@ class Waits:
     """What no compute hides of the collectives of all ranks, by kernel, one rank's after another's, ns.
 
     `waiting_ns` is what of the exposed time is waiting for other ranks, -1 where that is not known; `moving_ns` is
-    how long a kernel transfers, exposed or not.
+    how long a kernel transfers, exposed or not. `is_sent` marks sends and receives.
     """
 
     rank: Int64s
     step: Int64s  # -1 in none
+    is_sent: Bools
     exposed_ns: Int64s
     waiting_ns: Int64s
     moving_ns: Int64s
@@ -89,6 +93,11 @@ class Waits:
         inside = self.step >= 0
         np.add.at(sums, (self.rank[inside], np.minimum(self.step[inside], steps - 1)), values_ns[inside])
         return sums
+
+    @property
+    def sent(self) -> float:
+        """The share of sends and receives in the time that nothing hides; 0 where nothing is exposed."""
+        return float(self.exposed_ns[self.is_sent].sum()) / max(float(self.exposed_ns.sum()), 1.0)
 
     def known(self, ranks: int) -> Bools:
         """Mark the ranks whose waiting in some collective is known, bool (ranks,)."""
@@ -131,6 +140,13 @@ class Job:
         more_ns = longest.kind_ns(COMPUTE) - shortest.kind_ns(COMPUTE)
         is_much = more_ns >= max(UNEVEN * shortest.kind_ns(COMPUTE), MUCH_WAITING * self.step_ns)
         return (longest, shortest) if is_much else None
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether ranks send what they computed and compute in turn, as a pipeline with one micro-batch does."""
+        computing_ns = sum(rank.kind_ns(COMPUTE) for rank in self.ranks)
+        low, high = ONE_BY_ONE
+        return self.waits.sent >= SENT and low <= computing_ns / self.step_ns <= high
 
     @property
     def waiting_ns(self) -> float:
@@ -202,7 +218,8 @@ def _waits(reports: Sequence[tuple[str, Exchanges]]) -> Waits:
     aligned[in_step] = align(parts_of(held).take(in_step), one_clock=False).waiting_ns
     exposed_ns = kernels.time_ns - kernels.hidden_ns
     moving_ns = kernels.end_ns - kernels.start_ns - np.maximum(aligned, 0)
-    return Waits(kernels.gpu, kernels.step, exposed_ns, np.minimum(aligned, exposed_ns), moving_ns)
+    is_sent = kernels.collective == COLLECTIVES.index(SEND_RECV)
+    return Waits(kernels.gpu, kernels.step, is_sent, exposed_ns, np.minimum(aligned, exposed_ns), moving_ns)
 
 
 def waiting_by_step(waits: Waits, rows: Sequence[Sequence[StepRow]]) -> Floats:

@@ -172,7 +172,8 @@ def _pausing(subject: JobSubject, late: _LateRanks) -> JobSymptom:
             f"{waits}, whose program leaves its GPU idle for {lasts}{place}: shorten what {called} does{place}, "
             "run it every N steps, or divide it among all ranks"
         )
-        short = f"{at_start(called)} runs Python for {lasts}{place}: shorten it, or run it every N steps"
+        beside = "" if cause and cause.lines else place
+        short = f"{at_start(called)} runs Python for {lasts}{beside}: shorten it, or run it every N steps"
     where = (cause.path,) if cause and cause.path else ()
     return JobSymptom(sentence, short, late.saved_ns, late.saved_ns, 1.0, where, cause.lines if cause else ())
 

@@ -9,7 +9,6 @@ import numpy as np
 from ..report import Report
 from ..support.units import count_text, counted, time_in_digits
 from ..trace import Bools, Path
-from .exchanges import COLLECTIVES, SEND_RECV
 from .fix_list import LEAST_SHARE, RANKS, Fix, Fixes, Silent
 from .gpu_peaks import nvlink_bytes_per_s
 from .job import Job
@@ -25,9 +24,6 @@ FEWEST_STEPS = 2
 LOOK_NS = 2_000.0
 #: The CPUs set the pace of a job in which no GPU works for more than this share of a step.
 LITTLE_WORK = 0.25
-#: Ranks compute one after another if so much of what they exchange is sent and received, and if what they compute
-#: adds up to such a share of a step.
-SENT, ONE_BY_ONE = 0.9, (0.85, 1.1)
 #: Smaller messages do not fill a link, bytes; a link that carries at most this share of NVLink's rate is none.
 FILLS_LINK, NOT_NVLINK = 1 << 20, 0.1
 
@@ -220,14 +216,9 @@ def slow_link(subject: JobSubject) -> Iterator[JobSymptom]:
 
 def one_after_another(subject: JobSubject) -> Iterator[JobSymptom]:
     """Find ranks that send what they computed and compute in turn: a pipeline with one micro-batch under way."""
-    sends = COLLECTIVES.index(SEND_RECV)
-    exposed_ns = subject.job.waits.exposed_ns
-    is_sent = np.concatenate([each.exchanges.kernels.collective == sends for each in subject.evidence])
-    each_ns = subject.computing_ns.mean(1)
-    low_ns, high_ns = (share * subject.job.step_ns for share in ONE_BY_ONE)
-    are_sent = exposed_ns.any() and exposed_ns[is_sent].sum() >= SENT * exposed_ns.sum()
-    if not are_sent or not low_ns <= each_ns.sum() <= high_ns:
+    if not subject.job.in_turn:
         return
+    each_ns = subject.computing_ns.mean(1)
     saved_ns = subject.most_ns_of(float(each_ns.max()))
     most = time_in_digits(float(each_ns.max()))
     yield JobSymptom(
@@ -241,21 +232,24 @@ def one_after_another(subject: JobSubject) -> Iterator[JobSymptom]:
 
 
 def host_bound(subject: JobSubject) -> Iterator[JobSymptom]:
-    """Find a job whose GPUs all have little to do, and whose programs do not pause: its CPUs set the pace."""
-    if not subject.knows_waiting or subject.job.alone_ns is None:
+    """Find a job whose GPUs all have little to do, and whose programs do not pause: its CPUs set the pace.
+
+    A pause within forward, backward or the update is the model's own Python, such as DTensor's dispatch.
+    """
+    if not subject.knows_waiting:
         return
-    most_ns = subject.most_ns(subject.job.ranks, with_transfer=True)
-    work_ns = subject.step_ns - most_ns
-    pauses_ns = max(float(each.pauses_ns[subject.counted].mean()) for each in subject.evidence)
-    if work_ns + pauses_ns > LITTLE_WORK * subject.step_ns:
+    work_ns = subject.step_ns - subject.most_ns(subject.job.ranks, with_transfer=True)
+    pauses_ns = max(float(each.paused_outside_ns[subject.counted].mean()) for each in subject.evidence)
+    least_ns, most_ns = (share * subject.job.step_ns for share in subject.shortened)
+    if work_ns + pauses_ns > LITTLE_WORK * least_ns:
         return
     of_step = f"{time_in_digits(work_ns)} of {time_in_digits(subject.step_ns)}"
     yield JobSymptom(
         f"No GPU works for more than {of_step}: the CPUs set the pace. Launch less (torch.compile, CUDA graphs), "
         "or give each rank more work: larger batches, or whole models in place of one divided over GPUs",
         f"No GPU works for more than {of_step}: torch.compile, larger batches, or a whole model on each GPU",
-        most_ns - pauses_ns,
-        most_ns - pauses_ns,
+        least_ns - work_ns - pauses_ns,
+        most_ns - work_ns - pauses_ns,
         1.0,
     )
 

@@ -92,13 +92,15 @@ class RankEvidence:
     """What the report of one rank shows, by step of its first loop, or by kernel of its `exchanges`.
 
     `pauses_ns` is how long its program makes no call for over 1 ms at a time, and `idle_pauses_ns`, by cause, how
-    long its GPU is idle meanwhile. `copies_ns` is how long copies last, by direction, hidden or not. `kernels` are
-    the number of launches and the time of each computing kernel with its grid, over the steps that count.
+    long its GPU is idle meanwhile; `paused_outside_ns` is what of that is in no forward, backward or update.
+    `copies_ns` is how long copies last, by direction, hidden or not. `kernels` are the number of launches and the
+    time of each computing kernel with its grid, over the steps that count.
     """
 
     exchanges: Exchanges
     pauses_ns: Int64s
     idle_pauses_ns: Mapping[str, Int64s]
+    paused_outside_ns: Int64s
     copies_ns: Mapping[str, Int64s]
     reads: Reads
     early: Early
@@ -129,10 +131,12 @@ class _Rank:
 
     def evidence(self) -> RankEvidence:
         pauses = self._pauses()
+        idle_pauses_ns, paused_outside_ns = self._idle_pauses(pauses)
         return RankEvidence(
             exchanges=self.held,
             pauses_ns=self._by_step(pauses),
-            idle_pauses_ns=self._idle_pauses(pauses),
+            idle_pauses_ns=idle_pauses_ns,
+            paused_outside_ns=paused_outside_ns,
             copies_ns=self._copies(),
             reads=self._reads(),
             early=self._early(),
@@ -158,16 +162,20 @@ class _Rank:
         is_long = end_ns - start_ns > PAUSE_NS
         return Intervals(start_ns[is_long], end_ns[is_long])
 
-    def _idle_pauses(self, pauses: Intervals) -> dict[str, Int64s]:
-        """Return how long the GPU is idle in the program's pauses, by cause and step."""
+    def _idle_pauses(self, pauses: Intervals) -> tuple[dict[str, Int64s], Int64s]:
+        """Return how long the GPU is idle in pauses by cause and step, and in those outside of phases by step."""
         idle = self.partition.idle_pieces()
         paused_ns = pauses.covered(idle.start_ns, idle.end_ns)
         ends_ns = self.partition.table.end_ns[self.loop.rows]
         step = np.minimum(np.searchsorted(ends_ns, idle.start_ns, "right"), self.steps - 1)
-        return {
+        by_cause = {
             CAUSES[cause]: summed(step, np.where(idle.cause == cause, paused_ns, 0), self.steps)
             for cause in (HOST_CODE, DATA_LOADING)
         }
+        in_phase = np.append(np.isin(self.attribution.node_phase, (_FORWARD, _BACKWARD, _OPTIMIZER)), False)
+        is_paused = np.isin(idle.cause, (HOST_CODE, DATA_LOADING))
+        outside_ns = np.where(is_paused & ~in_phase[idle.node], paused_ns, 0)
+        return by_cause, summed(step, outside_ns, self.steps)
 
     def _copies(self) -> dict[str, Int64s]:
         """Return how long copies last by direction and step, whatever runs beside them, ns."""

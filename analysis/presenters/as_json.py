@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from ..document import Document, Table, records, seen_by
 
@@ -12,7 +13,8 @@ from ..document import Document, Table, records, seen_by
 def present(document: Document) -> str:
     """Write heading, tables, accounting and notes as one object, or the object that the document promises."""
     promised = document.promised() if document.promised else content(document)
-    return json.dumps(promised, indent=1, ensure_ascii=False, default=_number) + "\n"
+    encoded = msgspec.json.encode(promised, enc_hook=_plain)
+    return msgspec.json.format(encoded, indent=1).decode() + "\n"
 
 
 def content(document: Document) -> Mapping[str, Any]:
@@ -38,6 +40,6 @@ def _table(table: Table) -> dict[str, Any]:
     }
 
 
-def _number(value: Any) -> Any:
-    """Turn a numpy scalar into Python's number."""
-    return value.item()
+def _plain(value: Any) -> Any:
+    """Turn a text of a class of its own, or a numpy scalar, into what JSON has."""
+    return str(value) if isinstance(value, str) else value.item()

@@ -126,7 +126,8 @@ def over(report: Report, rows: Iterable[KernelRow]) -> str:
     """Return over what these rows were summed: the measured steps, if all of the work is in them."""
     rows = list(rows)
     is_step = step_matcher(report.step)
-    steps = {name for row in rows for name in row.path if is_step(name.replace("*", "0"))}
+    names = {name for row in rows for name in row.path}
+    steps = {name for name in names if is_step(name.replace("*", "0"))}
     if not report.steps or any(row.total_ns for row in rows if steps.isdisjoint(row.path)):
         return "total"
     return f"over {report.steps} step{'s' if report.steps > 1 else ''}"

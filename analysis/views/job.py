@@ -40,6 +40,7 @@ CAPTION = "waits: for other ranks; transfer: communication that is not overlappe
 UNKNOWN = (
     "Waiting and transfer cannot be separated: ranks have different numbers of collectives, or some are missing."
 )
+SENT = "Waiting and transfer cannot be separated: a send or receive does both at once."
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +121,21 @@ def sentences(job: Job) -> str:
     if job.late:
         return _of_late(takes, job, job.late)
     if any(rank.waiting_ns is None for rank in job.ranks):
-        communicates = any(rank.kind_ns(COMMUNICATION) for rank in job.ranks)
-        return f"{takes}. {UNKNOWN}" if communicates else f"{takes}."
+        return _of_unknown(takes, job)
     if job.waiting_ns >= MUCH_WAITING * job.step_ns:
         share = share_text(job.waiting_ns / job.step_ns, 0)
         return f"{takes}: each rank waits for others now and then, the longest for {longest_wait} ({share})."
     return f"{takes}: no rank waits long for another, {longest_wait} at most."
+
+
+def _of_unknown(takes: str, job: Job) -> str:
+    """Return what can be said of a step in which waiting and transfer cannot be separated."""
+    if job.in_turn:
+        longest_ns = max(rank.kind_ns(COMPUTE) for rank in job.ranks)
+        return f"{takes}: ranks compute one after another, each for at most {time_in_digits(longest_ns)}."
+    if not any(rank.kind_ns(COMMUNICATION) for rank in job.ranks):
+        return f"{takes}."
+    return f"{takes}. {SENT if job.waits.sent else UNKNOWN}"
 
 
 def _of_late(takes: str, job: Job, late: Late) -> str:

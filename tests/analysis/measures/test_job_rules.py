@@ -1,5 +1,6 @@
 """What to change in a job of ranks: which rule speaks, its figure beside the true gain, and what stays silent."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -8,11 +9,11 @@ from nvtx_kernels.analysis import kernels, view
 from nvtx_kernels.analysis.measures.fix_list import RANKS
 from nvtx_kernels.analysis.measures.job import at_start, job_of
 from nvtx_kernels.analysis.measures.job_rules import host_bound, slow_link
-from nvtx_kernels.analysis.measures.job_subject import JobSubject
+from nvtx_kernels.analysis.measures.job_subject import UNKNOWN_SHARE, JobSubject
 from nvtx_kernels.analysis.measures.rank_evidence import rank_evidence
 from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.summary.parallel import Ranked
-from nvtx_kernels.analysis.views.job import answer_of
+from nvtx_kernels.analysis.views.job import answer_of, sentences
 
 from tests.analysis.making import checks
 from tests.analysis.making.building import MAIN, build, launched, write
@@ -163,20 +164,34 @@ def test_small_messages_tell_nothing_of_a_link(tmp_path):
     assert found(slow_link, paths, bytes_per_s=1e9) == []
 
 
+@pytest.mark.parametrize("alone", [None, 0.8])
 @pytest.mark.parametrize(
-    ("host_us", "alone_ms", "named"), [(300, 40, True), (300, None, False), (3000, 40, False)]
+    ("host_us", "in_forward", "named"), [(600, False, True), (3000, False, False), (3000, True, True)]
 )
-def test_a_job_whose_gpus_have_little_to_do_is_limited_by_its_cpus(tmp_path, host_us, alone_ms, named):
-    def launching(rank):
-        for _ in range(60):
-            rank.host(host_us * US)
-            rank.gemms(1, 20 * US, GEMM)
-        yield from training(rank, gemms=2, lasts=20 * US)
+def test_a_job_whose_gpus_have_little_to_do_is_limited_by_its_cpus(tmp_path, host_us, in_forward, named, alone):
+    """A pause between phases is the program's own, one within forward is the model's."""
 
-    alone_ns = alone_ms * MS if alone_ms else None
-    said = found(host_bound, recorded_job(tmp_path, launching), alone_ns=alone_ns)
+    def launching(rank):
+        with rank.range("forward") if in_forward else nullcontext():
+            for _ in range(60):
+                rank.host(host_us * US)
+                rank.gemms(1, 5 * US, GEMM)
+        yield from training(rank, gemms=2, lasts=5 * US)
+
+    paths = recorded_job(tmp_path, launching)
+    recorded_ns = subject_of(paths).job.step_ns
+    said = list(host_bound(subject_of(paths, alone_ns=alone and alone * recorded_ns)))
     assert len(said) == named
-    assert all(30 < saved_ms < 40 for saved_ms in said)
+    least, most = (alone, alone) if alone else UNKNOWN_SHARE
+    for symptom in said:
+        assert least - 0.25 < symptom.low_ns / recorded_ns < least
+        assert most - 0.25 < symptom.high_ns / recorded_ns < most
+
+
+@pytest.mark.parametrize(("batches", "says"), [(1, "one after another, each for at most"), (8, "send or receive")])
+def test_the_first_line_of_a_pipeline_says_that_ranks_compute_in_turn(tmp_path, batches, says):
+    paths = recorded_job(tmp_path, partial(pipeline, batches=batches))
+    assert says in sentences(subject_of(paths).job)
 
 
 CASES = {
