@@ -7,7 +7,7 @@ report gives the same figures everywhere.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from .measures.steps import StepTimes, step_times
 from .readers import read
 from .readers.requirements import require_work
 from .report import Report
-from .summary.totals import accounted
+from .summary.totals import accounted, renamed
 from .trace import MODULE_BODY, Line, Trace
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ class Opened:
     def by_line(self) -> Report:
         """The same with kernels named by the lines that launch them; raises ReportError if no line is known."""
         named = named_by_line(self.attribution)
-        _, totals = accounted(named, include_warm_up=self.whole.warm_up_included)
-        return scaled(replace(totals, notes=self.whole.notes), self.asked_per_step)
+        return scaled(renamed(named, self.partition, self.whole), self.asked_per_step)
 
     @cached_property
     def counted(self) -> Attribution:

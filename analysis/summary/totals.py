@@ -28,7 +28,8 @@ from ..report import (
     Totals,
     in_tree_order,
 )
-from ..report.recording import NO_MARK
+from ..report.account import Account
+from ..report.recording import NO_MARK, Recording
 from ..support.small_numbers import NEVER, bounds, distinct, each_row, grouped_rows, summed
 from ..support.threads import at_once
 from ..trace import KERNEL, KINDS, Int64s, marked
@@ -55,14 +56,26 @@ def accounted(
     divided = partition(attribution, include_warm_up=include_warm_up)
     rank = attribution.trace.provenance.run.get("rank")
     account = summed_up(divided, naming_of(attribution.trace), rank if type(rank) is int else None)
-    everything = _Summary(attribution, include_warm_up)
+    cost = recording(divided, account, unrecorded_step_ns=unrecorded_step_ns) if account.has_steps else None
+    return divided, _report(attribution, divided, account, cost)
+
+
+def renamed(named: Attribution, divided: Partition, report: Report) -> Report:
+    """Return a report with its kernels named as in `named`, which changes nothing else of the attribution."""
+    assert report.account is not None
+    again = _report(named, replace(divided, attribution=named), report.account, report.recording)
+    return replace(again, notes=report.notes)
+
+
+def _report(attribution: Attribution, divided: Partition, account: Account, cost: Recording | None) -> Report:
+    """Return the sums of a report beside its account, and what recording did to it."""
+    everything = _Summary(attribution, divided.include_warm_up)
     everything.steps = len(account.rows) if account.has_steps else 0
     everything.counted_steps = 0
-    if not account.has_steps:
+    if cost is None:
         (report,) = _added_up(everything)
         report = replace(everything.noted(report), account=account)
-        return divided, replace(report, no_steps=report.all_warm_up or divided.refusal)
-    cost = recording(divided, account, unrecorded_step_ns=unrecorded_step_ns)
+        return replace(report, no_steps=report.all_warm_up or divided.refusal)
     everything.counted_steps = len(divided.counted)
     of_steps = everything.of_steps(divided)
     if len(of_steps.kept) < len(everything.kept):
@@ -75,7 +88,7 @@ def accounted(
     if not cost.trusted and cost.reason != NO_MARK:
         report = replace(report, notes=(*report.notes, cost.reason))
     counted = replace(counted, account=account, recording=cost, notes=report.notes)
-    return divided, replace(report, counted=counted if len(of_steps.work) < len(everything.work) else None)
+    return replace(report, counted=counted if len(of_steps.work) < len(everything.work) else None)
 
 
 def _unaccounted(everything: _Summary) -> tuple[tuple[str, int, int], ...]:
