@@ -15,9 +15,10 @@ from .fix_list import Fix
 from .gpu_rules import alignment, attention, chains, fp32, fp64, layouts, recompute
 from .gpu_subject import GpuSubject
 from .gpu_time import Floats
-from .host_rules import forward_read, host_pause, launching, optimizer, pageable_copy, scalar_read
+from .host_rules import forward_read, host_pause, launching, pageable_copy, scalar_read
 from .loop_rules import in_parts, one_by_one
 from .mixed_rules import layout_copies, left_in_tf32
+from .optimizer_rules import dense_rows, optimizer
 from .symptoms import Found, Unjudged
 from .waste_rules import allocating, anomaly, device_sync
 
@@ -91,6 +92,7 @@ RULES = (
     Rule("left_in_tf32", "16 bits in place of TF32", left_in_tf32, up_to=False, about=True),
     Rule("pageable_copy", "pinned memory", pageable_copy, needs_host=True),
     Rule("optimizer", "a fused optimizer", optimizer, needs_host=True, unrecorded=True),
+    Rule("dense_rows", "sparse embeddings", dense_rows),
     Rule("one_by_one", "loops over tensors", one_by_one, needs_host=True, unrecorded=True),
     Rule("in_parts", "calls on parts", in_parts, needs_host=True, up_to=False, about=True, unrecorded=True),
     Rule("attention", "fused attention", attention),

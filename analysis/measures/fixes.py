@@ -340,7 +340,9 @@ class _Weighed:
         is_likely = (middle_share >= LIKELY_SHARE) & (self.middle_ns > spread_ns)
         enough = self.is_sure(spread_ns) | (is_likely & ~by_host)
         weight = [self.middle_ns[n] / (2 if each.rule.last else 1) for n, each in enumerate(self.symptoms)]
-        return [place for place in np.argsort(-np.array(weight), kind="stable").tolist() if enough[place]]
+        places = [place for place in np.argsort(-np.array(weight), kind="stable").tolist() if enough[place]]
+        begun_with = {self.symptoms[place].finding.begins_with for place in places}
+        return [place for place in places if self.symptoms[place].rule.name not in begun_with]
 
     @property
     def middle_ns(self) -> Floats:
@@ -352,11 +354,12 @@ class _Weighed:
         return (self.low_share >= LEAST_SHARE) & (self.low_ns > spread_ns)
 
     def silent(self, places: Sequence[int]) -> tuple[Silent, ...]:
-        """Return the other symptoms."""
+        """Return the other symptoms, but those that a shown change begins with."""
+        begun_with = {self.symptoms[place].finding.begins_with for place in places}
         return tuple(
             Silent(symptom.rule.name, symptom.rule.called, float(self.high_ns[place]), float(self.low_ns[place]))
             for place, symptom in enumerate(self.symptoms)
-            if place not in places
+            if place not in places and symptom.rule.name not in begun_with
         )
 
     def fixes(self, places: Sequence[int], spread_ns: float) -> tuple[Fix, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,8 @@ from ..account.idle import LATENCY, LAUNCHING, MODULE_LOADING
 from ..report.limits import CAUSE_FROM, IDLE_LIMITS_BELOW
 from ..support.small_numbers import distinct, rows_of_each
 from ..support.text import capitalized
-from ..support.units import count_text, counted, mib_text, time_in_digits
-from ..trace import Bools, Int8s, Int64s, Path, Provenance, marked
+from ..support.units import count_text, mib_text, time_in_digits
+from ..trace import Bools, Int8s, Int64s, marked
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PATH_SEPARATOR, PHASES
 from .copy_rules import COPIED_BYTES, READ_BYTES, copied_results, following_calls
 from .fix_subject import AT_ONCE_NS, FixSubject
@@ -28,15 +28,10 @@ from .waste_rules import ALLOCATES
 CHEAP_LAUNCH_NS = 300.0
 #: What a pinned copy reaches, bytes per ns, and what its call takes, ns.
 PINNED_RATE, PINNED_CALL_NS = 50.0, 10_000.0
-#: An optimizer is not fused from this number of kernels in a step, or this multiple of the least time, on.
-MANY_LAUNCHES, TIMES_LEAST = 100, 1.5
-FUSED = r"fused|adam\w*functor|sgdfunctor|lambstage|lamb\w*functor|adam\w*_kernel"
-#: What names an optimizer's class: a range of PyTorch's or of annotation, or the run itself.
-OPTIMIZER_NAME = re.compile(r"^Optimizer\.step#(\w+)\.step|^steps of (\w+)$|^([A-Z]\w+)(?:\.step)?$")
-#: Optimizers with fused=True, and the bytes that each parameter in fp32 must move.
-BYTES = {"Adam": 28, "AdamW": 28, "SGD": 20, "Adagrad": 20}
 #: More reads than of a loss and a norm are of code that decides by them.
 FEW_READS = 2
+#: A number that is read outside of forward is computed for that by so many kernels at most: a norm, a maximum.
+MOST_FOR_READ = 4
 #: Calls that read a number to decide by it, and what to write instead.
 DECIDING, MASKS = ".item(), `if tensor`, nonzero()", "use torch.where, masks and fixed shapes"
 MASKS_IN_SHORT = "use masks or torch.where(c, a, b)"
@@ -120,7 +115,8 @@ def _place_of_pause(subject: FixSubject, calls: Int64s, following: Int64s) -> st
         return f"between {before} and {after}"
     path = subject.below_step(subject.path(int(subject.node[following[0]])))
     if path:
-        return f"before {PATH_SEPARATOR.join(path[-2:])}"
+        of_backward = "backward of " if after == BACKWARD and len(path) > 1 else ""
+        return f"before {of_backward}{PATH_SEPARATOR.join(path[-2:])}"
     call = "" if calls[0] - 1 in subject.work.call else subject.host_call(calls[0] - 1)
     return f"after {call}" if call else "between two launches"
 
@@ -161,7 +157,7 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
         return
     waits = waits[rows]
 
-    def change(timeline: Timeline) -> Timeline:
+    def returning(timeline: Timeline) -> Timeline:
         return timeline.returning(waits)
 
     work = marked(rows, len(call))
@@ -169,17 +165,43 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
     times = f" {count_text(count)} times" if count > 1 else ""
     size = f"{int(np.median(copied.bytes[rows]))} bytes"
     waits_for = f"{count_text(max(count, 1))} {'wait' if count <= 1 else 'waits'} a step for"
-    if in_forward or count > FEW_READS:
+    reads = DECIDING
+    change, least = returning, None
+    if in_forward:
         remedy = f"{MASKS}, which needs other code"
-        reads = DECIDING
         short = f"{waits_for} {DECIDING}: {MASKS_IN_SHORT}"
+    elif count > FEW_READS:
+        remedy = f"read them every N steps, or {MASKS}"
+        short = f"{waits_for} {DECIDING}: read every N steps, or use masks"
+        measured = work | _computed_for(subject, rows)
+
+        def change(timeline: Timeline) -> Timeline:
+            return timeline.returning(waits).without(measured)
+
+        least = returning
     else:
         remedy = "read the loss every N steps"
         reads = ".item(), float(), print"
         short = f"Read the loss every N steps: {waits_for} .item() or float()"
     inside = "forward" if in_forward else "step"
     sentence = f"Each {inside} waits{times} for {size} from the GPU ({reads}): {remedy}"
-    yield Found(change, sentence, short, work, host=HostTime(waits))
+    yield Found(change, sentence, short, work, least=least, host=HostTime(waits))
+
+
+def _computed_for(subject: FixSubject, reads: Int64s) -> Bools:
+    """Mark the kernels that compute what is read: some right before each read, of its step and phase."""
+    timeline = subject.timeline
+    is_read = marked(reads, len(subject.row))
+    computed = np.zeros_like(is_read)
+    rows = reads
+    for _ in range(MOST_FOR_READ):
+        rows, earlier = rows[rows > 0], rows[rows > 0] - 1
+        goes_on = ~is_read[earlier] & subject.kernel[earlier]
+        goes_on &= timeline.work_phase[earlier] == timeline.work_phase[rows]
+        goes_on &= timeline.step_of_work[earlier] == timeline.step_of_work[rows]
+        rows = earlier[goes_on]
+        computed[rows] = True
+    return computed
 
 
 def pageable_copy(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -206,42 +228,6 @@ def pageable_copy(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     sentence = f"{size} are copied from pageable memory while the program waits: {PINNED}"
     short = f"{PINNED} for {size} a step"
     yield Found(change, sentence, short, work, host=HostTime(waits))
-
-
-def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
-    """Find an optimizer that launches kernels for single operations."""
-    in_update = subject.of_phase(OPTIMIZER)
-    fused = in_update & subject.matching(FUSED)
-    work = in_update & ~fused
-    if not work.any() or subject.time_ns(fused) > subject.time_ns(work):
-        return
-    called = updating_class(subject)
-    if called is not None and called not in BYTES:
-        return
-    parameters = int(subject.run.get("parameters") or 0)
-    bandwidth = subject.peak.bytes if subject.peak else 0
-    least_ns = parameters * BYTES.get(called or "", 28) / bandwidth * 1e9 if parameters and bandwidth else None
-    launches = subject.per_step(work)
-    time = subject.time_ns(work)
-    if launches < MANY_LAUNCHES and (least_ns is None or time < TIMES_LEAST * least_ns):
-        return
-    step = subject.timeline.step_of_work
-    change = at_once(subject, work, step, time if least_ns is None else min(least_ns, time))
-    moves = ""
-    if least_ns and time > TIMES_LEAST * least_ns:
-        moves = f" and moves {time / least_ns:.1f} times the bytes it must"
-    remedy = fused_text(called)
-    instead = fused_text(called, has_place=False)
-    kernels = counted(round(launches), "kernel")
-    sentence = f"The optimizer launches {kernels}{moves}: {instead}"
-    short = f"{remedy}: {kernels} a step"
-    yield Found(change, sentence, short, work, {"floor_ns": least_ns or 0.0})
-
-
-def updating_class(subject: FixSubject) -> str | None:
-    """Return the class of the optimizer; None if nothing says it."""
-    updates = subject.places(subject.of_phase(OPTIMIZER))
-    return optimizer_name(texts_on_optimizer(subject.trace.provenance, updates))
 
 
 def at_once(
@@ -272,30 +258,6 @@ def at_once(
     return change
 
 
-def fused_text(called: str | None, *, has_place: bool = True) -> str:
-    """Return how an optimizer is fused, whose class may be unknown; in a sentence on it without that."""
-    if called:
-        return f"{called}(fused=True)"
-    return "fused=True in the optimizer" if has_place else "fused=True, which AdamW, Adam, SGD and Adagrad have"
-
-
-def optimizer_name(texts: Iterable[str]) -> str | None:
-    """Return the class of the optimizer, by the first text or range's name that says it; None where none does."""
-    for text in texts:
-        if match := OPTIMIZER_NAME.search(text):
-            return str(next(filter(None, match.groups())))
-    return None
-
-
-def texts_on_optimizer(provenance: Provenance, paths: Iterable[Path]) -> Iterator[str]:
-    """Yield texts that may name the optimizer's class: the run's words, the updates of its steps, their ranges."""
-    stated = provenance.run.get("optimizer")
-    if isinstance(stated, str):
-        yield stated
-    yield provenance.steps
-    yield from (path[-1] for path in paths if path)
-
-
 def launching(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged]:
     """Find phases in which the GPU waits for one launch after another."""
     phases = limited_by_launching(subject, factors.min(axis=0))
@@ -323,7 +285,8 @@ def launching(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged
     concerned = np.flatnonzero(calls)
     if reads is not None:
         concerned = np.union1d(subject.work.call[reads], subject.waits_behind(reads))
-    yield Found(change, sentence, short, work, host=HostTime(concerned))
+    begins_with = "" if reads is None else "forward_read"
+    yield Found(change, sentence, short, work, host=HostTime(concerned), begins_with=begins_with)
 
 
 def _reads_inside(subject: FixSubject) -> Bools | None:

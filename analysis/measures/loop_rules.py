@@ -14,7 +14,8 @@ from ..trace import Bools, Int32s, Int64s, Path
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES
 from .fix_subject import FixSubject
 from .gpu_time import Floats
-from .host_rules import BYTES, MANY_LAUNCHES, at_once, limited_by_launching, updating_class
+from .host_rules import at_once, limited_by_launching
+from .optimizer_rules import BYTES, MANY_LAUNCHES, updating_class
 from .symptoms import Found, Unjudged
 from .timeline import TO_CPU, TO_GPU, Timeline
 

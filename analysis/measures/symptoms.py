@@ -60,6 +60,8 @@ class Found:
     undoes: str = ""
     #: The part of the work that the code to change launches, whose lines and ranges are named; None for all of it.
     cause: Bools | None = None
+    #: The rule whose change is the first part of this one, and has no row beside it; "" if there is none.
+    begins_with: str = ""
 
     def on_gpu(self, time: GpuTime) -> GpuTime:
         """Return the GPU's time after the change of a rule that needs no host."""

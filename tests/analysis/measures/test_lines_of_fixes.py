@@ -48,6 +48,7 @@ LINES = {
     "layouts": (partial(wasteful.trained, in_forward=wasteful.converting), [20], "step > forward"),
     "layout_copies": (wasteful.reformatting, [20], "step > forward > Net"),
     "left_in_tf32": (wasteful.partly_in_tf32, [20], "step > forward"),
+    "dense_rows": (wasteful.looking_up, [20], "step > backward > table"),
     "fp64": (partial(wasteful.trained, gemm=wasteful.DOUBLE_GEMM), [30, 10], "step > backward"),
 }
 
@@ -73,7 +74,7 @@ def test_a_change_is_placed_where_over_half_of_it_is(case):
 @pytest.mark.parametrize("name", LINES)
 def test_a_change_names_its_lines_and_ranges(tmp_path, name):
     program, lines, place = LINES[name]
-    fix = rule(found(tmp_path, program), name)
+    fix = rule(found(tmp_path, program, run=wasteful.OF_TABLE), name)
     assert [time.line.line for time in fix.lines][: len(lines)] == lines
     assert PATH_SEPARATOR.join(fix.where[0]) == place
     assert fix.count > 0

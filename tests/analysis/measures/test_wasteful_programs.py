@@ -45,6 +45,10 @@ CHANGES = {
         wasteful.partly_in_tf32,
         partial(wasteful.partly_in_tf32, gemm=wasteful.BF16_GEMM, lasts=200 * US),
     ),
+    "dense_rows": (
+        partial(wasteful.looking_up, updates=100),
+        partial(wasteful.looking_up, sets=0, updates=4),
+    ),
     "recompute": (partial(trained, in_backward=wasteful.computing_again), trained),
     "fp64": (
         wasteful.in_double,
@@ -58,7 +62,7 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_saves_what_was_said(tmp_path, name):
     mistake, changed = CHANGES[name]
-    answer = found(tmp_path, mistake, run=ROOM)
+    answer = found(tmp_path, mistake, run=ROOM | wasteful.OF_TABLE)
     saved_ns = step_ns(mistake) - step_ns(changed)
     fix = rule(answer, name)
     assert fix is answer.fixes[0]
