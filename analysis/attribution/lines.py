@@ -38,7 +38,7 @@ def with_lines(attribution: Attribution) -> Attribution:
     like = _like_calls(trace, lines, kind)
     is_like = like >= 0
     of_launch = np.where(is_like, lines.of_launch[like], lines.of_launch)
-    before_launch = np.where(is_like, lines.before_launch[like], lines.before_launch)
+    before_launch = np.where(is_like, lines.before_launch[_longest_pause(trace, like)], lines.before_launch)
     lines = replace(lines, of_launch=of_launch, before_launch=before_launch)
     return replace(attribution, lines=lines)
 
@@ -173,6 +173,32 @@ def _like_calls(trace: Trace, lines: Lines, kind: Int64s) -> Int64s:
             rows = of_thread[begin:end]
             like[rows] = traced.like(kind[rows])
     return like
+
+
+def _longest_pause(trace: Trace, like: Int64s) -> Int64s:
+    """Return the call of the traced step with the longest pause before it, since what the call before is like.
+
+        traced step   read  .......  sync  launch      the launch of another step has the pause
+        another       read  .............  launch      of the traced step's sync
+
+    That is what the call itself is like, unless the traced step has calls between; -1 where none is.
+    """
+    launches = trace.launches
+    order = _order(trace)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    call = order[1:]
+    before = order[:-1]
+    follows = (launches.thread[call] == launches.thread[before]) & (like[call] >= 0) & (like[before] >= 0)
+    call = call[follows]
+    first = place[like[before[follows]]] + 1
+    last = place[like[call]]
+    pause_ns = np.append(0, launches.start_ns[order[1:]] - launches.end_ns[order[:-1]])
+    longest = like.copy()
+    skips = np.flatnonzero(first < last)
+    for (begin, end), rows in rows_of_each(first[skips], last[skips]):
+        longest[call[skips[rows]]] = order[begin + pause_ns[begin : end + 1].argmax()]
+    return longest
 
 
 class _Step:

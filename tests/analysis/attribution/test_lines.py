@@ -97,6 +97,16 @@ def test_a_pause_has_the_line_of_the_thread_that_makes_the_next_call(tmp_path, c
     assert lines_of(attribution, 2, attribution.lines.before_launch) == expected
 
 
+def test_a_pause_keeps_its_line_where_the_next_call_is_only_in_the_traced_step(tmp_path):
+    log = [(thread, 1000 + at, stack, forward) for thread, at, stack, forward in LOG]
+    rows = steps()
+    rows["launches"].append(Launch(90, 1795 * US, 1797 * US, name="cudaEventSynchronize_v3020"))
+    rows["ranges"].append(mark(log, 4500, [0, 1000, 2000, 3000, 4000], (1000, 2000)))
+    attribution = attribute(read(build(tmp_path, **rows, thread_names={AUTOGRAD: "pt_autograd_0"})))
+    assert lines_of(attribution, 1, attribution.lines.before_launch) == [12, 13, 14, 15, 12, 12, 13]
+    assert lines_of(attribution, 2, attribution.lines.before_launch) == [12, 13, 14, 15, 12, 13]
+
+
 def test_a_wait_behind_the_last_work_of_all_has_its_line(tmp_path):
     rows = steps()
     waits = [Launch(90 + step, (1000 * step + 905) * US, (1000 * step + 915) * US, name=SYNC) for step in range(4)]
