@@ -230,8 +230,8 @@ def first(advice: Fixes | None, named: Naming = tuple) -> list[Table]:
     for number, fix in enumerate(listed.fixes[:FIRST], 1):
         is_same = "(" in then(listed, number)
         saves = then(listed, number).strip("()") if is_same else in_short(listed, fix)
-        rows.append(Row((f"{number}.", fix.short, saves, place(fix, named))))
-    kinds: dict[str, Kind] = {"number": "text", "change": "prose", "saves": "text", "where": "name"}
+        rows.append(Row((f"{number}.", saves, place(fix, named), fix.short)))
+    kinds: dict[str, Kind] = {"number": "text", "saves": "text", "where": "name", "change": "prose"}
     columns = tuple(Column(key, "", kind) for key, kind in kinds.items())
     title = IN_SHORT[advice.kind].format(_of_what(advice))
     return [Table("first", title, columns, tuple(rows), not_wanted(advice), least=LEAST_ROWS)]

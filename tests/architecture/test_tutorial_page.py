@@ -56,7 +56,7 @@ def test_every_command_succeeds(said):
     ("command", "sentence"),
     [
         ("nvtx-kernels before.sqlite", "waiting for data"),
-        ("nvtx-kernels before.sqlite", "1. Make batches in DataLoader(num_workers=…)"),
+        ("nvtx-kernels before.sqlite", "Make batches in DataLoader(num_workers=…)"),
         ("nvtx-kernels view idle before.sqlite", "(__getitem__)"),
         ("nvtx-kernels try ", "against"),
         ("nvtx-kernels compare ", "times as fast"),

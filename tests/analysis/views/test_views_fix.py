@@ -61,7 +61,7 @@ def test_all_rows_are_named_that_may_save_the_same_time():
         "12.0 ms",
         "(counted in 1, 2)",
     ]
-    assert [row.values[2] for row in first(advice)[0].rows][-1] == "counted in 1, 2"
+    assert [row.values[1] for row in first(advice)[0].rows][-1] == "counted in 1, 2"
 
 
 def test_without_the_unrecorded_step_the_list_says_that_it_is_of_the_recording(tmp_path, capsys):
