@@ -11,10 +11,13 @@ import argparse
 import os
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 import textwrap
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +57,9 @@ NO_OVERLAY = (
 )
 NO_RECORDING = "the program could not be recorded"
 NO_PREDICTION = "Nothing was predicted: {}."
+INTERRUPTED = "Interrupted: this was measured until then."
+#: After this time a second Ctrl-C is another one, s: `timeout` sends two.
+AGAIN_S = 1.0
 STARTS_RANKS = (
     "{} starts processes of its own, where no change can be applied: name the script, or torchrun with its "
     "options before the script"
@@ -78,7 +84,7 @@ def parser(prog: str = "python -m profiling.try_") -> argparse.ArgumentParser:
     add("--keep", type=Path, metavar="FOLDER", help="keep the recording, and what was measured of it, here")
     add("--steps", type=times, default=20, metavar="N", help="steps that a process counts (%(default)s)")
     add("--rounds", type=times, default=4, metavar="N", help="how often a change is measured (%(default)s)")
-    add("--budget", type=float, default=300.0, metavar="S", help="begin no round after S seconds (%(default)s)")
+    add("--budget", type=float, default=300.0, metavar="S", help="end after about S seconds (%(default)s)")
     add("-m", dest="module", metavar="MODULE", help="run a module instead of a script, as python -m")
     add("program", nargs="?", help="the script, and what follows it its arguments")
     add_output(options)
@@ -116,19 +122,23 @@ def _try(options: argparse.Namespace, words: list[str], is_module: bool) -> int:
     results = Path(tempfile.mkdtemp(prefix="nvtx-kernels-try-"))
     try:
         place = _place(options, results)
-        with Keeper(place) as keeper:
+        with Keeper(place) as keeper, _stopped_by_interrupt(keeper.stop):
             reason = "" if place.is_in_place else keeper.check()
             if reason:
                 raise UsageError(NO_OVERLAY.format(reason))
             _announce(options, program.words[0])
             trying = Trying(keeper, program, choice, _say)
-            report = options.report or (trying.record(results / "report.sqlite") if choice.levers != () else None)
+            report = options.report
+            if report is None and choice.levers != ():
+                report = trying.record(results / "report.sqlite")
             suggestions, refused = suggestions_of(report) if report else ({}, NO_RECORDING)
             arms = arms_of(choice)
             unjoined = join(arms, suggestions)
             answer = trying.go(arms)
             is_unpredicted = refused and not suggestions and choice.levers != ()
             notes = [NO_PREDICTION.format(refused.rstrip("."))] if is_unpredicted else []
+            if answer.is_interrupted:
+                notes.insert(0, INTERRUPTED)
             document = document_of(answer, shlex.join(words), unjoined, notes)
             if options.keep:
                 _keep(options.keep, report, presented(document, "json", None))
@@ -137,7 +147,27 @@ def _try(options: argparse.Namespace, words: list[str], is_module: bool) -> int:
     finally:
         shutil.rmtree(results, ignore_errors=True)
     write(presented(document, format_, options.output), options.output)
-    return 0
+    return 130 if answer.is_interrupted else 0
+
+
+@contextmanager
+def _stopped_by_interrupt(stop: Callable[[], None]) -> Iterator[None]:
+    """Have Ctrl-C call `stop`, so that what was measured is shown; another one, a while later, ends all."""
+    first_s = None
+
+    def interrupted(*_: object) -> None:
+        nonlocal first_s
+        now_s = time.monotonic()
+        first_s = first_s or now_s
+        if now_s - first_s > AGAIN_S:
+            raise KeyboardInterrupt
+        stop()
+
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _choice(options: argparse.Namespace) -> Choice:

@@ -29,14 +29,16 @@ SAME_WITHIN = 0.05
 EXACT_PAIRS = 2500
 #: The bounds of a difference are those of at most this number of values a side, evenly taken from all.
 MOST_OF_PAIRS = 500
-#: Of Student's t for a two-sided interval of 99.8%, by degrees of freedom from 2 on; and how it goes on.
+#: Of Student's t for a two-sided interval of 99.8%, by degrees of freedom from 4 on; and how it goes on.
 T_998 = (
-    22.327, 10.215, 7.173, 5.893, 5.208, 4.785, 4.501, 4.297, 4.144, 4.025, 3.930, 3.852, 3.787, 3.733,
+    7.173, 5.893, 5.208, 4.785, 4.501, 4.297, 4.144, 4.025, 3.930, 3.852, 3.787, 3.733,
     3.686, 3.646, 3.610, 3.579, 3.552, 3.527, 3.505, 3.485, 3.467, 3.450, 3.435, 3.421, 3.408, 3.396, 3.385,
 )  # fmt: skip
 T_998_LIMIT, T_998_SLOPE = 3.090, 9.0
 #: A series that is noisier than the typical one by this factor has its own noise. No interval is narrower.
 NOISY, LEAST_HALF_WIDTH = 3.0, 0.005
+#: How many repetitions the usual noise of a change counts for; from how many on repetitions need none of it.
+USUAL_FREEDOM, LEAST_FREEDOM = 4, 8
 #: Steps of one kind launch as many kernels as the next larger of that kind, within this share.
 SAME_LAUNCHES = 0.02
 #: A program of more kinds has none: its steps vary.
@@ -225,24 +227,35 @@ class Interval:
         return max(-self.low, self.high) < share
 
 
-def pooled_intervals(changes: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
+def pooled_intervals(
+    changes: Mapping[str, Sequence[float]],
+    of_nothing: Sequence[float],
+    usual: Mapping[str, float],
+) -> dict[str, Interval]:
     """Return the change of each series, which are logarithms of quotients: one series a change that was tried.
 
-    The noise is that of all series together, as few repetitions of one say little of it; a series that is much
-    noisier than the others has its own. The bounds are infinite where too little was repeated.
+    The noise is that of all series together, and that `of_nothing`: changes where nothing was changed, as noisy as
+    the others. A series that is much noisier than the others has its own. A change is taken to be as noisy as is
+    `usual` for it (a standard deviation by series), which counts like USUAL_FREEDOM repetitions. Where there are
+    LEAST_FREEDOM others, what these say alone counts if it is narrower, but for one value: it may be noisier.
     """
     series = {name: np.array(values, np.float64) for name, values in changes.items() if len(values)}
     deviations = {name: float(np.std(values, ddof=1)) for name, values in series.items() if len(values) > 1}
     most = NOISY * float(np.median([*deviations.values()])) if deviations else 0.0
     squares = {name: (len(series[name]) - 1) * deviation**2 for name, deviation in deviations.items()}
     calm = [name for name, deviation in deviations.items() if deviation <= most]
-    freedom_of_calm = sum(len(series[name]) - 1 for name in calm)
-    squares_of_calm = sum(squares[name] for name in calm)
+    freedom_of_calm = len(of_nothing) + sum(len(series[name]) - 1 for name in calm)
+    squares_of_nothing = sum(change**2 for change in of_nothing)
+    squares_of_calm = squares_of_nothing + sum(squares[name] for name in calm)
     intervals = {}
     for name, values in series.items():
-        half = _half_width(freedom_of_calm, squares_of_calm, len(values))
+        freedom, sum_of_squares = freedom_of_calm, squares_of_calm
         if name in deviations and name not in calm:
-            half = _half_width(len(values) - 1, squares[name], len(values))
+            freedom, sum_of_squares = len(values) - 1, squares[name]
+        usual_squares = USUAL_FREEDOM * usual[name] ** 2
+        half = _half_width(USUAL_FREEDOM + freedom, usual_squares + sum_of_squares, len(values))
+        if len(values) > 1 and freedom >= LEAST_FREEDOM:
+            half = min(half, _half_width(freedom, sum_of_squares, len(values)))
         half = max(half, LEAST_HALF_WIDTH)
         mean = float(values.mean())
         intervals[name] = Interval(*np.expm1([mean, mean - half, mean + half]).tolist())
@@ -250,12 +263,10 @@ def pooled_intervals(changes: Mapping[str, Sequence[float]]) -> dict[str, Interv
 
 
 def _half_width(freedom: int, squares: float, values: int) -> float:
-    """Return half of the 99.8% interval of the mean of some values; two values of one change tell nothing."""
-    if freedom < 2:
-        return np.inf
+    """Return half of the 99.8% interval of the mean of some values, for at least USUAL_FREEDOM."""
     t = T_998_LIMIT + T_998_SLOPE / freedom
-    if freedom - 2 < len(T_998):
-        t = T_998[freedom - 2]
+    if freedom - USUAL_FREEDOM < len(T_998):
+        t = T_998[freedom - USUAL_FREEDOM]
     return float(t * (squares / freedom / values) ** 0.5)
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Protocol
 
+from nvtx_kernels.analysis.support.noise import LEAST_FREEDOM
+
 from ..recorder.beside import between_ns, moment, wait_for_gpu
 from .results import Block
 
@@ -18,8 +20,6 @@ LEAST_SETTLING, MOST_SETTLING, AGREEMENT = 2, 12, 0.1
 #: Steps of a block: as many as take this time, within bounds; and so few where a step takes longer than that.
 BLOCK_S, LEAST_STEPS, MOST_STEPS = 0.06, 6, 30
 SLOW_STEP_S, SLOW_STEPS = 0.3, 3
-#: How many repetitions beyond the first all arms have together, at least.
-LEAST_FREEDOM = 8
 
 
 class Course(Protocol):

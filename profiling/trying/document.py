@@ -72,7 +72,7 @@ def document_of(
     )
 
 
-CAPTION = "saves: of a step, ± half of its 99.8% interval (?: too few runs). losses: by how much they differ."
+CAPTION = "saves: of a step, ± half of its 99.8% interval (?: more than a step). losses: by how much they differ."
 
 
 def as_object(answer: Answer) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def predicted(arm: Arm) -> str:
 
 
 def measured(arm: Arm) -> str:
-    """Return the measured saving: `11.8 ± 0.9 ms, 6%`, `12 ± ? ms, 6%` of few runs, or `–`."""
+    """Return the measured saving: `11.8 ± 0.9 ms, 6%`, `12 ± ? ms, 6%` if that is more than a step, or `–`."""
     gain = arm.gain
     if gain is None or arm.lost:
         return "–"

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import log
 from statistics import mean, median
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from nvtx_kernels.analysis.support.noise import Interval
+from nvtx_kernels.analysis.support.noise import Interval, pooled_intervals
 
 from .levers import AGAINST, Lever, Numbers
 from .results import Ending
@@ -43,8 +43,19 @@ LEAST_COLD_S = 1.0
 #: Losses and weights that differ by less, as a share, are equal: nothing was computed otherwise.
 EQUAL, NEARLY_EQUAL = 1e-7, 1e-9
 
-#: A time of a step, ns, and the arm that was on, "" for the program as it is.
-Visit = tuple[str, float]
+#: By how much blocks of steps, and processes, of one program usually differ, as a share, even if the steps of each
+#: are equal; and how much larger the variance of a change is: it is between two of the program as it is.
+BLOCKS_DIFFER, PROCESSES_DIFFER, OF_A_CHANGE = 0.03, 0.08, 1.5
+#: By this factor a median of distances is a standard deviation.
+OF_DISTANCES = 1.4826
+
+
+class Visit(NamedTuple):
+    """A time of a step, ns, the arm that was on, "" for the program as it is, and by which share steps differ."""
+
+    arm: str
+    step_ns: float
+    spread: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -67,8 +78,9 @@ class Gain:
 
     @property
     def noise_ns(self) -> float:
-        """Half the width of its interval; infinite where nothing was repeated."""
-        return (self.interval.high - self.interval.low) / 2 * self.base_ns
+        """Half the width of its interval; infinite where that is more than a step."""
+        half = (self.interval.high - self.interval.low) / 2
+        return half * self.base_ns if half < 1 else math.inf
 
     @property
     def is_sure(self) -> bool:
@@ -95,7 +107,8 @@ class Comparison:
 class Arm:
     """A change: what was predicted of it, ns, what each stage measured, and what came of it.
 
-    `alone` is its gain by itself, `then` with those on that save most. `cold_s` is what it takes once.
+    `alone` is its gain by itself, `then` with those on that save most. `cold_s` is what it takes once. What was
+    cut off as the budget ended `is_cut`.
     """
 
     name: str
@@ -109,6 +122,7 @@ class Arm:
     run_change: float | None = None
     cold_s: float = 0.0
     lost: str = ""
+    is_cut: bool = False
     losses: Comparison | None = None
     verdict: Verdict = "not_known"
     after: tuple[str, ...] = ()
@@ -140,6 +154,16 @@ class Arm:
         return f"{self.place}: {self.lever.write}" if self.place else self.lever.write
 
 
+def intervals_of(series: Sequence[Sequence[Visit]], differ: float) -> dict[str, Interval]:
+    """Return by arm how its time differs from that of the program as it is, of visits in their order.
+
+    Visits of one arm usually `differ` by this share: BLOCKS_DIFFER or PROCESSES_DIFFER.
+    """
+    changes = changes_of(series)
+    usual = {arm: _usual_noise(series, arm, differ) for arm in changes}
+    return pooled_intervals(changes, changes_of_nothing(series), usual)
+
+
 def changes_of(series: Iterable[Sequence[Visit]]) -> dict[str, list[float]]:
     """Return by arm the logarithms of the quotients of its times to those of the program as it is around them.
 
@@ -148,28 +172,38 @@ def changes_of(series: Iterable[Sequence[Visit]]) -> dict[str, list[float]]:
     """
     changes: dict[str, list[float]] = defaultdict(list)
     for visits in series:
-        bases = [place for place, (arm, _) in enumerate(visits) if not arm]
+        bases = [place for place, visit in enumerate(visits) if not visit.arm]
         for before, after in pairwise(bases):
-            first = log(visits[before][1])
-            last = log(visits[after][1])
+            first = log(visits[before].step_ns)
+            last = log(visits[after].step_ns)
             for place in range(before + 1, after):
-                arm, step_ns = visits[place]
                 share = (place - before) / (after - before)
-                changes[arm].append(log(step_ns) - first - share * (last - first))
+                change = log(visits[place].step_ns) - first - share * (last - first)
+                changes[visits[place].arm].append(change)
     return dict(changes)
 
 
-def changes_as_it_is(series: Iterable[Sequence[Visit]]) -> list[float]:
-    """Return the same of every other run of the program as it is, between those before and after it.
-
-    What changes nothing says how noisy a change is, also where each change ran once.
-    """
+def changes_of_nothing(series: Iterable[Sequence[Visit]]) -> list[float]:
+    """Return how the program as it is differs from itself, of two visits each, scaled to the noise of a change."""
     changes: list[float] = []
     for visits in series:
-        bases = [log(step_ns) for arm, step_ns in visits if not arm]
-        triples = zip(bases[::2], bases[1::2], bases[2::2], strict=False)
-        changes += [between - (before + after) / 2 for before, between, after in triples]
+        bases = [log(visit.step_ns) for visit in visits if not visit.arm]
+        pairs = zip(bases[::2], bases[1::2], strict=False)
+        changes += [(after - before) * math.sqrt(OF_A_CHANGE / 2) for before, after in pairs]
     return changes
+
+
+def _usual_noise(series: Iterable[Sequence[Visit]], arm: str, differ: float) -> float:
+    """Return how noisy a change is before any is repeated: visits differ the more, the more their steps do."""
+    visits = [visit for of_one in series for visit in of_one]
+    spreads = [median(visit.spread for visit in visits if visit.arm == name) for name in ("", arm)]
+    return math.sqrt(OF_A_CHANGE * (differ**2 + max(spreads) ** 2))
+
+
+def spread_of(step_ns: Sequence[float]) -> float:
+    """Return by which share steps differ from their median: a standard deviation without outliers."""
+    middle = median(step_ns)
+    return OF_DISTANCES * median(abs(step / middle - 1) for step in step_ns)
 
 
 def step_of(step_ns: Sequence[float]) -> float:

@@ -50,12 +50,16 @@ NO_END, NO_RESULT = "no end after {:.0f} s", "ended with status {}{}"
 
 @dataclass
 class Outcome:
-    """What came of a job: what it wrote, how long it took, why it failed ("" if it did not), its last lines."""
+    """What came of a job: what it wrote, how long it took, why it failed ("" if it did not), its last lines.
+
+    A job `is_cut` that took longer than it may, or was stopped.
+    """
 
     written: Written
     seconds: float
     error: str = ""
     tail: list[str] = field(default_factory=list)
+    is_cut: bool = False
 
 
 class Keeper:
@@ -65,6 +69,7 @@ class Keeper:
         self.place = place
         self.folder = Path(place.results)
         self._jobs = 0
+        self.is_stopped = False
         (self.folder / "scratch").mkdir(exist_ok=True)
         _import_compiler()
         from_us, self._to_keeper = os.pipe()
@@ -96,6 +101,8 @@ class Keeper:
 
     def run(self, job: Job, longest_s: float) -> Outcome:
         """Do a job, which is killed after `longest_s`, and return what came of it."""
+        if self.is_stopped:
+            return Outcome(Written(), 0.0, NO_END.format(0), is_cut=True)
         self._jobs += 1
         path = self.folder / f"{self._jobs}.json"
         log = self.folder / f"{self._jobs}.log"
@@ -110,7 +117,13 @@ class Keeper:
             error = written.ending.error
         elif job.kind != "record":
             error = NO_RESULT.format(answer["status"], f": {tail[-1][: run.MOST_TEXT]}" if tail else "")
-        return Outcome(written, float(answer["seconds"]), error, tail)
+        return Outcome(written, float(answer["seconds"]), error, tail, answer["is_late"])
+
+    def stop(self) -> None:
+        """End the job that is being done, as one that is late, and do no other; for a handler of signals."""
+        if not self.is_stopped:
+            self.is_stopped = True
+            os.write(self._to_keeper, b"{}\n")
 
     def _asked(self, request: dict[str, Any]) -> dict[str, Any]:
         os.write(self._to_keeper, json.dumps(request).encode() + b"\n")
@@ -158,6 +171,8 @@ class _Keeping:
             shutil.rmtree(self.place.results, ignore_errors=True)
 
     def _answer(self, request: dict[str, Any]) -> None:
+        if not request:  # the stop of a job that has ended
+            return
         if "check" in request:
             answer: dict[str, object] = {"error": self._why_no_place()}
         else:
@@ -184,7 +199,7 @@ class _Keeping:
                 _ending(lambda: _begin(path, self.place, words))
         status, is_late = None, False
         while status is None and not is_late:
-            is_left = bool(select.select([self.requests], [], [], LOOK_S)[0])  # our side has ended
+            is_left = bool(select.select([self.requests], [], [], LOOK_S)[0])  # our side has ended, or stops it
             ended_pid, wait_status = os.waitpid(pid, os.WNOHANG)
             status = os.waitstatus_to_exitcode(wait_status) if ended_pid else None
             is_late = is_left or time.monotonic() - began_s > longest_s

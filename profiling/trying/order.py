@@ -3,9 +3,11 @@
     record ──► screen ──────────────► confirm ─────────────────────► together
                all that can be         a process each: what saved,    what is used,
                switched, one process;  what cannot be switched,       in one process
-               again with what saves   and the program as it is
-               most on; small gains
+               again with what saves   between runs as it is;
+               most on; small gains    what may save most first
                twice
+
+The budget bounds all of it: nothing begins that does not seem to fit, and what runs a fifth too long is cut off.
 
 A screen that an arm ends (it fails) goes on in another process without it, and so does one whose program is short.
 Nothing is screened under torchrun, whose ranks would not switch together: every arm has processes.
@@ -18,44 +20,47 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 
-from nvtx_kernels.analysis.support.noise import pooled_intervals
 from nvtx_kernels.analysis.support.units import counted
 
 from ..cli import CommandError
 from .courses import plan_of, rounds_of
 from .judging import (
     BIG,
+    BLOCKS_DIFFER,
+    PROCESSES_DIFFER,
     SMALL,
+    WORTH,
     Arm,
     Gain,
     Visit,
     best_of_each_kind,
-    changes_as_it_is,
-    changes_of,
     contradicts,
+    intervals_of,
     judge,
+    spread_of,
     step_of,
 )
 from .keeper import Keeper, Outcome
 from .levers import AGAINST, BY_NAME, LEVERS
 from .results import Ending, Job, LeverFacts, is_worth_a_run
 
-#: What a run may take before any has ended, s; afterwards, this many times the latest of the program as it is.
-FIRST_S, LEAST_S, TIMES_LONGEST = 600.0, 60.0, 4.0
-#: What compiling may take on top, s, unless less of the budget is left.
+#: What a run may take, s, after one of the program as it is: this many times that.
+LEAST_S, TIMES_LONGEST = 60.0, 4.0
+#: What compiling may take on top, s.
 COMPILING_S = 240.0
 LEAST_SCREEN_S = 15.0
-#: The shares of the budget after which no screen begins, and no round of processes but the first.
-SCREENING, CONFIRMING = 0.5, 0.9
+#: The shares of the budget after which no screen begins, one is cut off, and any run is.
+SCREENING, SCREENED, RUNNING = 0.5, 0.7, 1.2
 #: How many arms that save most are left on, and how many arms lie between two runs of the program as it is.
 MOST_ON, BETWEEN = 2, 2
 #: How often what a screen could not decide is screened further.
 MOST_AGAIN = 2
 ROUNDS_TOGETHER = 3
-TOGETHER, AS_IT_IS = "together", ""
+TOGETHER = "together"
 CANNOT_BE_TRIED = "The program cannot be tried: {}"
+TOO_SHORT = "the budget of {:.0f} s ended before its steps could be measured: give a longer --budget"
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class Program:
 class Choice:
     """What to try, and how long: names of levers (None: all), and another program.
 
-    `steps` are counted in a process, `rounds` made of each arm, unless `budget_s` ends before.
+    `steps` are counted in a process, `rounds` made of each arm, unless `budget_s` end before.
     """
 
     levers: tuple[str, ...] | None
@@ -92,6 +97,7 @@ class Answer:
     seconds: float
     skipped: dict[str, str] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
+    is_interrupted: bool = False
 
 
 class Trying:
@@ -109,13 +115,12 @@ class Trying:
         self.choice = choice
         self.say = say
         self._began_s = time.monotonic()
-        self._longest_s = FIRST_S
+        self._run_s = 0.0
         self._arms: dict[str, Arm] = {}
         self._bases: list[Ending] = []
         self._facts: dict[str, LeverFacts] = {}
         self._blocks_ns: list[float] = []
-        self._runs_ns: list[float] = []
-        self._run_changes: dict[str, list[float]] = {}
+        self._visits: list[Visit] = []
         self._on: list[str] = []
         self._refused: dict[str, None] = {}
         self._device = ""
@@ -124,21 +129,28 @@ class Trying:
         """Record the program, and return the report's path, None where none was made."""
         self.say("recording")
         job = self._job(Job("record", [], report=str(report)))
-        outcome = self.keeper.run(job, self._longest_s)
-        self._longest_s = max(LEAST_S, TIMES_LONGEST * outcome.seconds)
+        outcome = self.keeper.run(job, self._until(RUNNING))
+        if self.keeper.is_stopped:
+            raise KeyboardInterrupt
+        self._run_s = outcome.seconds
         reports = [report, report.with_name(f"{report.stem}.rank0{report.suffix}")]
         return next((path for path in reports if path.exists()), None)
 
     def go(self, arms: Sequence[Arm]) -> Answer:
-        """Try arms, and return what came of it; raises CommandError for a program that cannot be tried."""
+        """Try arms, and return what came of it, also if the keeper is stopped meanwhile.
+
+        Raises CommandError for a program that cannot be tried, KeyboardInterrupt if nothing was measured.
+        """
         self._arms = {arm.name: arm for arm in arms}
-        can_switch = [arm.name for arm in arms if arm.lever and arm.lever.can_switch]
+        can_switch = [arm for arm in arms if arm.lever and arm.lever.can_switch]
         if can_switch and not self.program.launcher:
-            self._screen(can_switch)
+            can_switch.sort(key=_patience)
+            self._screen([arm.name for arm in can_switch])
         self._confirm()
-        has_a_step = self._blocks_ns or self._runs_ns
-        if not has_a_step:  # the program has nothing that could be changed
+        if not (self._blocks_ns or self._visits):  # the program has nothing that could be changed
             self._base_run()
+        if not (self._blocks_ns or self._visits):
+            raise self._out_of_time()
         for arm in self._arms.values():
             judge(arm, self._bases, self._on)
         together = self._together()
@@ -151,6 +163,7 @@ class Trying:
             seconds=time.monotonic() - self._began_s,
             skipped=skipped,
             refused=[*self._refused],
+            is_interrupted=self.keeper.is_stopped,
         )
 
     # Screens
@@ -159,7 +172,7 @@ class Trying:
         latest = self._screened(names)
         for name, gain in latest.items():
             self._arms[name].alone = gain
-        while len(self._on) < MOST_ON and self._spent < SCREENING:
+        while len(self._on) < MOST_ON and self._may_screen:
             big = [name for name, gain in latest.items() if gain.is_sure and gain.share >= BIG]
             if not big:
                 break
@@ -170,7 +183,7 @@ class Trying:
             for name, gain in latest.items():
                 self._arms[name].then = gain
         small = [name for name, gain in latest.items() if gain.is_sure and gain.share < SMALL]
-        again = self._screened(small) if small else {}
+        again = self._screened(small) if small and self._may_screen else {}
         for name in small:
             arm = self._arms[name]
             if self._on:
@@ -181,35 +194,42 @@ class Trying:
     def _to_go_on(self, names: Iterable[str]) -> list[str]:
         """Return the arms that may help beside those that are on: none of their kinds, and none that failed."""
         kinds = {BY_NAME[name].kind for name in self._on} - {""}
-        others = [name for name in names if name not in self._on and not self._arms[name].lost]
+        others = [name for name in names if name not in self._on and self._is_open(name)]
         return [name for name in others if BY_NAME[name].kind not in kinds]
 
     def _screened(self, names: list[str]) -> dict[str, Gain]:
         """Return the gains of arms by blocks of steps, in as many processes of the program as that takes."""
         self.say(f"screening {counted(len(names), 'change')}")
-        outcome = self._run(self._screen_job(names, self.choice.rounds), compiles=True)
+        outcome = self._run(self._screen_job(names, self.choice.rounds), compiles=True, share=SCREENED)
+        if outcome.is_cut and self._facts and not outcome.written.seen:
+            return {}
         facts = self._facts_of(outcome)
         worth = [name for name in names if is_worth_a_run(facts.get(name))]
         plan = plan_of(worth, rounds_of(len(worth), self.choice.rounds))
         series: list[list[Visit]] = []
         again = MOST_AGAIN
         while True:
-            visits = self._visits(outcome)
+            visits = self._visits_of(outcome)
             series.append(visits)
             self._take_failures(outcome)
             compared = _between_bases(visits)
             for arm in compared:
                 plan.remove(arm)
-            plan = [name for name in plan if not self._arms[name].lost]
+            plan = [name for name in plan if self._is_open(name)]
             gains = self._gains(series)
             is_stuck = not compared and not outcome.written.arm
             if not plan and again:
                 again -= 1
-                undecided = [name for name, gain in gains.items() if gain.is_undecided]
+                undecided = [name for name, gain in gains.items() if gain.is_undecided and self._is_open(name)]
+                undecided.sort(key=lambda name: -gains[name].share)
                 plan = plan_of(undecided, self.choice.rounds)
-            if not plan or is_stuck or self._spent > SCREENING:
+            if not plan or is_stuck or not self._may_screen:
                 return gains
-            outcome = self._run(self._screen_job(plan, 0), compiles=True)
+            outcome = self._run(self._screen_job(plan, 0), compiles=True, share=SCREENED)
+
+    def _is_open(self, name: str) -> bool:
+        arm = self._arms[name]
+        return not (arm.lost or arm.is_cut)
 
     def _screen_job(self, plan: list[str], rounds: int) -> Job:
         return Job(
@@ -219,14 +239,14 @@ class Trying:
             watched=self._watched(),
             plan=plan,
             rounds=rounds,
-            seconds=max(self._left_s * SCREENING, LEAST_SCREEN_S),
+            seconds=max(self._until(1.0) * SCREENING, LEAST_SCREEN_S),
         )
 
-    def _visits(self, outcome: Outcome) -> list[Visit]:
+    def _visits_of(self, outcome: Outcome) -> list[Visit]:
         visits = []
         for block in outcome.written.blocks:
             step_ns = median(block.step_ns)
-            visits.append((block.arm, step_ns))
+            visits.append(Visit(block.arm, step_ns, spread_of(block.step_ns)))
             if block.arm:
                 arm = self._arms[block.arm]
                 usual_s = len(block.settling_s) * step_ns / 1e9
@@ -236,12 +256,14 @@ class Trying:
         return visits
 
     def _gains(self, series: Sequence[Sequence[Visit]]) -> dict[str, Gain]:
-        bases = [step_ns for visits in series for arm, step_ns in visits if not arm]
-        changes = changes_of(series)
-        changes = {name: values for name, values in changes.items() if not self._arms[name].lost}
-        intervals = pooled_intervals(changes)
+        bases = [visit.step_ns for visits in series for visit in visits if not visit.arm]
+        valid = [[visit for visit in visits if not self._has_failed(visit)] for visits in series]
+        intervals = intervals_of(valid, BLOCKS_DIFFER)
         after = tuple(self._on)
         return {name: Gain(interval, median(bases), after) for name, interval in intervals.items()}
+
+    def _has_failed(self, visit: Visit) -> bool:
+        return bool(visit.arm and self._arms[visit.arm].lost)
 
     def _facts_of(self, outcome: Outcome) -> dict[str, LeverFacts]:
         """Return the changes that the program allows; raises CommandError if it cannot be tried."""
@@ -249,7 +271,7 @@ class Trying:
         facts = outcome.written.seen or (ending.levers if ending else {})
         ran = not outcome.error and ending and ending.steps
         if not outcome.written.seen and not ran:
-            raise CommandError(_why_not(outcome))
+            raise self._out_of_time() if outcome.is_cut else CommandError(_why_not(outcome))
         self._facts = self._facts or facts
         for name, of_lever in facts.items():
             arm = self._arms[name]
@@ -260,7 +282,9 @@ class Trying:
         """Note which arm ended the screen, which changed nothing, and which raised what the program handled."""
         written, ending = outcome.written, outcome.written.ending
         if outcome.error and written.arm:
-            self._arms[written.arm].lost = outcome.error
+            arm = self._arms[written.arm]
+            arm.is_cut = outcome.is_cut
+            arm.lost = "" if outcome.is_cut else outcome.error
         if ending is None:
             return
         raised = {} if "" in ending.raised else ending.raised
@@ -287,95 +311,97 @@ class Trying:
         if not count:
             return
         self.say(f"confirming {counted(count, 'change')}, a process each")
-        visits: list[Visit] = [("", self._base_run())]
         rounds = rounds_of(max(len(alone), 1), self.choice.rounds)
-        for number in range(rounds):
-            undecided = [arm for arm in alone if not _is_decided(arm)]
-            again = [arm for arm in winners if number == 0 or (number == 1 and contradicts(arm))]
-            todo = [arm for arm in (*again, *undecided) if not arm.lost]
-            if not todo or (number and self._is_spent):
-                break
-            for place in range(0, len(todo), BETWEEN):
-                for arm in todo[place : place + BETWEEN]:
-                    visits += self._arm_run(arm)
-                visits.append(("", self._base_run()))
-            self._take_changes(visits, winners, alone)
+        goes_on = True
+        while goes_on:
+            unsure = [arm for arm in winners if not arm.runs or (len(arm.runs) == 1 and contradicts(arm))]
+            undecided = [arm for arm in alone if len(arm.runs) < rounds and not _is_decided(arm)]
+            todo = [arm for arm in (*unsure, *undecided) if self._is_open(arm.name)]
+            todo.sort(key=self._expected_ns, reverse=True)
+            goes_on = self._compare(todo[:BETWEEN])
+            intervals = intervals_of([self._visits], PROCESSES_DIFFER)
+            for arm in alone:
+                if arm.name in intervals:
+                    arm.alone = Gain(intervals[arm.name], self._base_ns)
+            for arm in winners:
+                if arm.name in intervals:
+                    arm.run_change = intervals[arm.name].change
 
-    def _take_changes(
-        self,
-        visits: Sequence[Visit],
-        winners: Sequence[Arm],
-        alone: Sequence[Arm],
-    ) -> None:
-        changes = changes_of([visits])
-        self._run_changes = {arm.name: changes.get(arm.name, []) for arm in alone if not arm.lost}
-        self._run_changes[AS_IT_IS] = changes_as_it_is([visits])
-        intervals = pooled_intervals(self._run_changes)
-        for arm in alone:
-            interval = intervals.get(arm.name)
-            arm.alone = None if interval is None else Gain(interval, self._base_ns)
-        for arm in winners:
-            of_arm = changes.get(arm.name)
-            arm.run_change = None if of_arm is None else math.expm1(mean(of_arm))
+    def _expected_ns(self, arm: Arm) -> float:
+        """Return what an arm may save: what was measured, else predicted; first of all the program of the user."""
+        if arm.gain is not None:
+            return arm.gain.saved_ns
+        if arm.predicted_ns is not None:
+            return arm.predicted_ns[1]
+        return (1.0 if arm.name == AGAINST else WORTH) * self._base_ns
+
+    def _compare(self, arms: Sequence[Arm], on: Sequence[str] = ()) -> bool:
+        """Run arms, as many as fit into the budget, between two runs of the base; return whether one was run."""
+        if not self._visits and self._runs_that_fit >= 3:
+            self._base_run()
+        fitting = arms[: max(0, self._runs_that_fit - 1)] if self._visits else []
+        for arm in fitting:
+            self._arm_run(arm, on)
+        if fitting:
+            self._base_run()
+        return bool(fitting)
 
     def _needs_processes(self, arm: Arm) -> bool:
-        if arm.lost or arm.alone is not None:
+        if arm.alone is not None or not self._is_open(arm.name):
             return False
         return arm.lever is None or is_worth_a_run(self._facts.get(arm.name))
 
-    def _base_run(self) -> float:
+    def _base_run(self) -> None:
+        """Run the program as it is, unless the budget cuts it off."""
         outcome = self._run(Job("run", []))
         ending = outcome.written.ending
+        if outcome.is_cut:
+            return
         if outcome.error or ending is None or not ending.step_ns:
             raise CommandError(_why_not(outcome))
         self._bases.append(ending)
-        self._longest_s = max(LEAST_S, TIMES_LONGEST * outcome.seconds)
-        step_ns = step_of(ending.step_ns)
-        self._runs_ns.append(step_ns)
-        return step_ns
+        self._run_s = outcome.seconds
+        self._visits.append(_visit("", ending))
 
-    def _arm_run(self, arm: Arm, on: Sequence[str] = ()) -> list[Visit]:
-        """Run an arm once, and return its visit; none where it fails."""
+    def _arm_run(self, arm: Arm, on: Sequence[str] = ()) -> None:
+        """Run an arm once, which may fail."""
         of_arm = [arm.name] if arm.lever else []
         job = Job("run", [], on=[*on] or of_arm)
         compiles = any(BY_NAME[name].kind == "compile" for name in job.on)
         program = self.choice.against if arm.name == AGAINST else None
         outcome = self._run(job, compiles=compiles, program=program)
         ending = outcome.written.ending
+        arm.is_cut = outcome.is_cut
+        if arm.is_cut:
+            return
         if outcome.error or ending is None or not ending.step_ns:
             arm.lost = outcome.error or "too few steps"
-            return []
+            return
         for name in job.on:
             facts = ending.levers[name]
             if not facts.did:
                 arm.lost = facts.trouble or CHANGED_NOTHING
-                return []
+                return
             arm.place = arm.place or facts.place
         arm.runs.append(ending)
         if not arm.cold_s:
             arm.cold_s = max(0.0, ending.warm_up_s - self._bases[-1].warm_up_s)
-        return [(arm.name, step_of(ending.step_ns))]
+        self._visits.append(_visit(arm.name, ending))
 
     def _together(self) -> Arm | None:
         """Run all that is worth it at once, None for fewer than two, and once the budget is spent."""
         used = best_of_each_kind(self._arms.values())
-        if len(used) < 2 or self._is_spent:
+        if len(used) < 2 or self._runs_that_fit < 3:
             return None
         self.say("running all of them together")
         names = tuple(arm.name for arm in used)
         arm = Arm(TOGETHER)
-        visits: list[Visit] = [("", self._base_run())]
-        for number in range(ROUNDS_TOGETHER):
-            if number and self._is_spent:
+        for _ in range(ROUNDS_TOGETHER):
+            if arm.lost or not self._compare([arm], names):
                 break
-            visits += self._arm_run(arm, names)
-            visits.append(("", self._base_run()))
-        as_it_was = self._run_changes.get(AS_IT_IS, [])
-        changes = {**self._run_changes, **changes_of([visits])}
-        changes[AS_IT_IS] = [*as_it_was, *changes_as_it_is([visits])]
-        if not arm.lost:
-            interval = pooled_intervals(changes)[TOGETHER]
-            arm.alone = Gain(interval, self._base_ns)
+        intervals = intervals_of([self._visits], PROCESSES_DIFFER)
+        if not arm.lost and TOGETHER in intervals:
+            arm.alone = Gain(intervals[TOGETHER], self._base_ns)
         judge(arm, self._bases, ())
         arm.after = names
         return arm
@@ -384,22 +410,28 @@ class Trying:
 
     @property
     def _base_ns(self) -> float:
-        """The step of the program as it is: by blocks of a screen, else by runs."""
-        return median(self._blocks_ns or self._runs_ns)
+        """The step of the program as it is: by blocks of a screen, else by runs; 0 before any."""
+        runs_ns = [visit.step_ns for visit in self._visits if not visit.arm]
+        return median(self._blocks_ns or runs_ns or [0.0])
+
+    def _until(self, share: float) -> float:
+        """Return the time until this share of the budget is spent, s; none is left once it was stopped."""
+        spent_s = time.monotonic() - self._began_s
+        return 0.0 if self.keeper.is_stopped else max(0.0, share * self.choice.budget_s - spent_s)
 
     @property
-    def _spent(self) -> float:
-        """The share of the budget that is spent."""
-        return (time.monotonic() - self._began_s) / self.choice.budget_s
+    def _may_screen(self) -> bool:
+        return self._until(SCREENING) > 0
 
     @property
-    def _is_spent(self) -> bool:
-        """Whether no round but the first is begun any more."""
-        return self._spent > CONFIRMING
+    def _runs_that_fit(self) -> int:
+        """How many runs as long as the latest one the budget has time for."""
+        return int(self._until(1.0) / max(self._run_s, 1e-3))
 
-    @property
-    def _left_s(self) -> float:
-        return max(0.0, self.choice.budget_s * (1 - self._spent))
+    def _out_of_time(self) -> BaseException:
+        if self.keeper.is_stopped:
+            return KeyboardInterrupt()
+        return CommandError(CANNOT_BE_TRIED.format(TOO_SHORT.format(self.choice.budget_s)))
 
     def _watched(self) -> list[str]:
         return [arm.name for arm in self._arms.values() if arm.lever and not arm.lost]
@@ -421,11 +453,17 @@ class Trying:
         *,
         compiles: bool = False,
         program: Program | None = None,
+        share: float = RUNNING,
     ) -> Outcome:
-        longest_s = self._longest_s + 2 * job.seconds
+        """Do a job, which is cut off once this share of the budget is spent."""
+        until_s = self._until(share)
+        longest_s = max(LEAST_S, TIMES_LONGEST * self._run_s) + 2 * job.seconds
         if compiles:
-            longest_s += min(COMPILING_S, max(LEAST_S, self._left_s))
+            longest_s += COMPILING_S
+        if not self._run_s or longest_s > until_s:
+            longest_s = until_s
         outcome = self.keeper.run(self._job(job, program), longest_s)
+        outcome.is_cut = outcome.is_cut and (longest_s == until_s or self.keeper.is_stopped)
         ending = outcome.written.ending
         if ending:
             self._refused |= dict.fromkeys(ending.refused)
@@ -439,6 +477,8 @@ class Trying:
             facts = self._facts.get(arm.name)
             if arm.lost or arm.gain is not None:
                 tried.append(arm)
+            elif arm.lever is None or is_worth_a_run(facts):
+                skipped[arm.name] = ENDED_FIRST
             elif facts is None:
                 continue
             elif facts.trouble:
@@ -452,14 +492,26 @@ class Trying:
 
 
 CHANGED_NOTHING = "it changed nothing"
+ENDED_FIRST = "the budget ended first"
 NOT_AT_RUN_TIME = "suggested, but the program has no call of PyTorch's to change: only you can"
 
 
 def _between_bases(visits: Sequence[Visit]) -> list[str]:
     """Return the arms after which the program ran as it is."""
-    bases = [place for place, (arm, _) in enumerate(visits) if not arm]
+    bases = [place for place, visit in enumerate(visits) if not visit.arm]
     last = max(bases, default=0)
-    return [arm for arm, _ in visits[:last] if arm]
+    return [visit.arm for visit in visits[:last] if visit.arm]
+
+
+def _visit(arm: str, ending: Ending) -> Visit:
+    return Visit(arm, step_of(ending.step_ns), spread_of(ending.step_ns))
+
+
+def _patience(arm: Arm) -> tuple[bool, float]:
+    """Return the place of an arm in a screen: what is predicted to save most first, else what compiles last."""
+    predicted_ns = arm.predicted_ns[1] if arm.predicted_ns else 0.0
+    compiles = arm.lever is not None and arm.lever.kind == "compile"
+    return compiles and not predicted_ns, -predicted_ns
 
 
 def _is_winner(arm: Arm) -> bool:
@@ -468,10 +520,7 @@ def _is_winner(arm: Arm) -> bool:
 
 
 def _is_decided(arm: Arm) -> bool:
-    if arm.alone is None:
-        return False
-    interval = arm.alone.interval
-    return interval.is_less or interval.is_more
+    return arm.alone is not None and not arm.alone.is_undecided
 
 
 def _why_not(outcome: Outcome) -> str:
