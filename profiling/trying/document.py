@@ -50,7 +50,8 @@ def document_of(
     rows = tuple(map(_row, listed))
     table = Table("arms", "", columns, rows, CAPTION if listed else "")
     tables = [table] if rows else []
-    heading = f"{program} on {answer.device}: a step takes {time_in_digits(answer.base_ns)} without a profiler."
+    on = f" on {answer.device}" if answer.device else ""
+    heading = f"{program}{on}: a step takes {time_in_digits(answer.base_ns)} without a profiler."
     accounting = [f"Write  {arm.write}" for arm in arms if arm.write][:MOST_LINES]
     if others:
         accounting.append(f"No change: {', '.join(others)}.")

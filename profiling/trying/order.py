@@ -143,7 +143,7 @@ class Trying:
         """
         self._arms = {arm.name: arm for arm in arms}
         can_switch = [arm for arm in arms if arm.lever and arm.lever.can_switch]
-        if can_switch and not self.program.launcher:
+        if can_switch and self._may_screen and not self.program.launcher:
             can_switch.sort(key=_patience)
             self._screen([arm.name for arm in can_switch])
         self._confirm()
@@ -211,6 +211,8 @@ class Trying:
         while True:
             visits = self._visits_of(outcome)
             series.append(visits)
+            if outcome.written.seen_after_s:  # a recording takes longer than a run
+                self._run_s = outcome.written.seen_after_s + self.choice.steps * self._base_ns / 1e9
             self._take_failures(outcome)
             compared = _between_bases(visits)
             for arm in compared:
@@ -305,6 +307,7 @@ class Trying:
         if not self._facts and watched:
             outcome = self._run(Job("run", [], watched=watched))
             self._facts_of(outcome)
+            self._run_s = outcome.seconds
         winners = [arm for arm in self._arms.values() if _is_winner(arm)]
         alone = [arm for arm in self._arms.values() if self._needs_processes(arm)]
         count = len(winners) + len(alone)
@@ -337,9 +340,10 @@ class Trying:
 
     def _compare(self, arms: Sequence[Arm], on: Sequence[str] = ()) -> bool:
         """Run arms, as many as fit into the budget, between two runs of the base; return whether one was run."""
-        if not self._visits and self._runs_that_fit >= 3:
+        bases = 1 if self._visits else 2
+        fitting = arms[: max(0, self._runs_that_fit - bases)]
+        if fitting and bases == 2:
             self._base_run()
-        fitting = arms[: max(0, self._runs_that_fit - 1)] if self._visits else []
         for arm in fitting:
             self._arm_run(arm, on)
         if fitting:
@@ -425,8 +429,8 @@ class Trying:
 
     @property
     def _runs_that_fit(self) -> int:
-        """How many runs as long as the latest one the budget has time for."""
-        return int(self._until(1.0) / max(self._run_s, 1e-3))
+        """How many runs as long as the latest one the budget has time for; the first ones may end a bit later."""
+        return int(self._until(1.0 if self._visits else RUNNING) / max(self._run_s, 1e-3))
 
     def _out_of_time(self) -> BaseException:
         if self.keeper.is_stopped:
@@ -492,7 +496,7 @@ class Trying:
 
 
 CHANGED_NOTHING = "it changed nothing"
-ENDED_FIRST = "the budget ended first"
+ENDED_FIRST = "no time was left for it"
 NOT_AT_RUN_TIME = "suggested, but the program has no call of PyTorch's to change: only you can"
 
 

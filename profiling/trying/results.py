@@ -78,9 +78,10 @@ def is_worth_a_run(facts: LeverFacts | None) -> bool:
 
 @dataclass
 class Seen:
-    """The levers at the end of warm-up."""
+    """The levers at the end of warm-up, and how long the program took until then, s."""
 
     levers: dict[str, LeverFacts]
+    seconds: float = 0.0
 
 
 @dataclass
@@ -120,6 +121,7 @@ class Written:
     arm: str = ""
     blocks: list[Block] = field(default_factory=list)
     seen: dict[str, LeverFacts] = field(default_factory=dict)
+    seen_after_s: float = 0.0
     ending: Ending | None = None
 
 
@@ -147,7 +149,7 @@ def _add(written: Written, line: Line) -> None:
             written.arm = arm
         case Block():
             written.blocks.append(line)
-        case Seen(levers):
-            written.seen = levers
+        case Seen(levers, seconds):
+            written.seen, written.seen_after_s = levers, seconds
         case Ending():
             written.ending, written.arm = line, line.arm

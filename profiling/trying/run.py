@@ -60,6 +60,7 @@ class Run:
 
     def __init__(self, job: Job, place: Place, file: int | None) -> None:
         self.job, self._file = job, file
+        self._began_s = time.perf_counter()
         names = dict.fromkeys((*job.on, *job.watched))
         self.patches: dict[str, Patch] = {name: BY_NAME[name].patch() for name in names}
         self.guard = Guard(place.writable, may_connect=place.may_connect)
@@ -177,7 +178,7 @@ class Run:
         self._warmed()
         facts = self._facts()
         self._take_shares(facts)
-        self.write(Seen(facts))
+        self.write(Seen(facts, time.perf_counter() - self._began_s))
         arms = [arm for arm in self.job.plan if is_worth_a_run(facts[arm])]
         if not self.job.rounds:
             return arms

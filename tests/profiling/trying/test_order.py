@@ -41,9 +41,8 @@ class Machine:
         step_ns = 60 * MS
         for name in job.on:
             step_ns *= 1 - self.saves.get(name, 0.5)
-        ending = Ending(
-            "", steps=20, step_ns=[step_ns] * 20, losses=[1.0] * 20, weights=1.0, device="CPU", levers=facts
-        )
+        ending = Ending(steps=20, step_ns=[step_ns] * 20, losses=[1.0] * 20, weights=1.0, device="CPU")
+        ending.levers = facts
         return Outcome(Written(ending=ending), self.process_s)
 
     def _screened(self, job, facts):
@@ -53,7 +52,7 @@ class Machine:
         for arm in arms:
             step_ns = 60 * MS * (1 - self.saves.get(arm, 0.5))
             blocks += [Block(arm, [step_ns] * 6, [0.06] * 2), blocks[0]]
-        return Written(arm=last, blocks=blocks, seen=facts)
+        return Written(arm=last, blocks=blocks, seen=facts, seen_after_s=self.process_s)
 
 
 def tried(monkeypatch, machine, levers=LEVERS, predicted=(), against=None):
@@ -87,7 +86,7 @@ def test_a_program_that_is_too_slow_for_the_budget_ends_a_fifth_later_at_most(mo
 
 @pytest.mark.parametrize(("predicted", "first"), [(("pinned",), "pinned"), ((), "workers")])
 def test_what_may_save_most_runs_first(monkeypatch, predicted, first):
-    machine = Machine(40)
+    machine = Machine(30)
     answer = tried(monkeypatch, machine, predicted=predicted)
     assert machine.runs == ["", "", first, ""][: len(machine.runs)]
     assert answer.skipped
