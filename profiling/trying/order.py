@@ -51,8 +51,8 @@ LEAST_S, TIMES_LONGEST = 60.0, 4.0
 #: What compiling may take on top, s.
 COMPILING_S = 240.0
 LEAST_SCREEN_S = 15.0
-#: The shares of the budget after which no screen begins, one is cut off, and any run is.
-SCREENING, SCREENED, RUNNING = 0.5, 0.7, 1.2
+#: The shares of the budget after which a recording is cut off, no screen begins, one is cut off, and any run is.
+RECORDING, SCREENING, SCREENED, RUNNING = 0.35, 0.5, 0.7, 1.2
 #: How many arms that save most are left on, and how many arms lie between two runs of the program as it is.
 MOST_ON, BETWEEN = 2, 2
 #: How often what a screen could not decide is screened further.
@@ -129,7 +129,7 @@ class Trying:
         """Record the program, and return the report's path, None where none was made."""
         self.say("recording")
         job = self._job(Job("record", [], report=str(report)))
-        outcome = self.keeper.run(job, self._until(RUNNING))
+        outcome = self.keeper.run(job, self._until(RECORDING))
         if self.keeper.is_stopped:
             raise KeyboardInterrupt
         self._run_s = outcome.seconds

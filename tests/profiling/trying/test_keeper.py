@@ -139,6 +139,23 @@ def test_no_process_and_no_shared_memory_of_a_run_is_left(is_in_place, tmp_path)
     assert not [path for path in Path(SHARED_MEMORY).iterdir() if path.name.endswith(shared.rpartition("_")[2])]
 
 
+def stopped(folder, seconds):
+    """Do two jobs, of which the first is stopped after a while; return for each whether it was cut off, and when."""
+    os.chdir(folder)
+    Path("train.py").write_text(f"{TRAINS}steps(3)\ntime.sleep(1000)")
+    results = tempfile.mkdtemp(prefix="nvtx-kernels-test-")
+    with Keeper(place_of(folder, results, is_in_place=True)) as keeper:
+        signal.signal(signal.SIGALRM, lambda *_: keeper.stop())
+        signal.alarm(seconds)
+        job = Job("run", ["train.py"], steps=10, warm_up=3)
+        outcomes = [keeper.run(job, 60.0) for _ in range(2)]
+    return [(outcome.is_cut, outcome.seconds < 30) for outcome in outcomes]
+
+
+def test_a_job_that_is_stopped_ends_at_once_and_no_other_begins(tmp_path):
+    assert forked(stopped, str(tmp_path), 2) == [(True, True)] * 2
+
+
 WRITES = """
 open("model.pt", "w").write("after")
 os.remove("log.txt")
