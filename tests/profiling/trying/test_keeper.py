@@ -140,7 +140,7 @@ def test_no_process_and_no_shared_memory_of_a_run_is_left(is_in_place, tmp_path)
 
 
 def stopped(folder, seconds):
-    """Do two jobs, of which the first is stopped after a while; return for each whether it was cut off, and when."""
+    """Do two jobs, the first stopped after a while; return for each whether it was cut off, and ended soon."""
     os.chdir(folder)
     Path("train.py").write_text(f"{TRAINS}steps(3)\ntime.sleep(1000)")
     results = tempfile.mkdtemp(prefix="nvtx-kernels-test-")
