@@ -78,8 +78,8 @@ class Gain:
 
     @property
     def noise_ns(self) -> float:
-        """Half the width of its interval; infinite where that is more than a step."""
-        half = (self.interval.high - self.interval.low) / 2
+        """How much less it may save: the wider half of its interval; infinite where that is more than a step."""
+        half = self.interval.high - self.interval.change
         return half * self.base_ns if half < 1 else math.inf
 
     @property
