@@ -45,7 +45,7 @@ from nvtx_kernels import DOMAIN
 
 from .. import harmless
 from ..harmless import say
-from . import calls, given, marks, modules, nodes, optimizers, places, range_stack, regions
+from . import calls, given, marks, modules, nodes, optimizers, places, range_stack, regions, untrained
 from .compiled import ranges, tracing
 from .modules import ModuleAnnotation, annotate_modules
 from .range_stack import Listener, OpenRange, Payload, category, label, listen
@@ -240,7 +240,7 @@ def _stepwise(annotation: Range, function: Callable[P, Any]) -> Callable[P, Any]
     return annotated
 
 
-for _module in (given, marks, modules, nodes, optimizers, places, range_stack, ranges, regions):
+for _module in (given, marks, modules, nodes, optimizers, places, range_stack, ranges, regions, untrained):
     tracing.keep_eager(_module, and_what_it_calls=True)
 for _module in (calls, harmless, sys.modules[__name__]):  # these call the program's own functions
     tracing.keep_eager(_module, and_what_it_calls=False)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from . import calls, optimizers, range_stack, regions
+from . import calls, optimizers, range_stack, regions, untrained
 from .calls import Plan
 from .compiled import Registered
 from .counting import FirstStep
@@ -51,6 +51,7 @@ class ModuleAnnotation:
         self.name = chosen[0].name if chosen else ""
         self._model = weakref.ref(model)
         self._plans: list[Plan] = []
+        self._parts: tuple[untrained.Part, ...] = ()
         # The ranges of what the model is compiled to from now on, and what counts the next step, where wanted.
         self.in_compiled_code: Registered | None = None
         self.counted: FirstStep | None = None
@@ -78,6 +79,12 @@ class ModuleAnnotation:
         self._mark = Mark(self.name, described)
         for module, plan in planned:  # at last, for another thread may call the model now
             self._plans.append(calls.add(module, plan))
+        if chosen:
+            self._parts = tuple(self._part(named.module, chosen_so_far[id(named.module)][0]) for named in chosen)
+            untrained.watch(model, self._parts)
+
+    def _part(self, module: nn.Module, range_path: str) -> untrained.Part:
+        return untrained.Part(f"{self.name}/{range_path}".rstrip("/"), weakref.ref(module))
 
     def _before_a_call(self, arguments: object) -> None:
         """Handle a call from outside: usually of the model, or of a part that the program calls directly."""
@@ -101,6 +108,7 @@ class ModuleAnnotation:
                     self.counted.end()
                 if plans and model is not None:
                     optimizers.unwatch(model, self.name)
+                    untrained.unwatch(model, self._parts)
                 for plan in reversed(plans):
                     calls.remove(plan)
         except KeyboardInterrupt:  # it came before it was held

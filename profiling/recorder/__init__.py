@@ -39,6 +39,7 @@ from .. import annotate
 from ..annotate import others
 from ..annotate.interrupts import Held, Surely, entering
 from ..annotate.replacing import replaced
+from ..annotate.untrained import untrained
 from ..costly_settings import costly_settings, memory_facts
 from ..harmless import forgiving, json_text, say
 from ..lines import StepLines
@@ -282,7 +283,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         count, log = self._count, recording.ranges
         if not log.says_run:
             settings = {**pytorch_settings(), **costly_settings(), **memory_facts()}
-            facts = {**(count.facts if count else {}), **settings, **self._versions}
+            facts = {**(count.facts if count else {}), **settings, **self._versions, **(untrained() or {})}
             log.note_mark(recording.began_ns, f"{MARK} {json_text(facts)}")
         if count is not None:
             count.note(log, recording.began_ns)

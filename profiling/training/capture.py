@@ -15,6 +15,7 @@ from .. import annotate
 from ..annotate import range_stack
 from ..annotate.counting import Counting
 from ..annotate.range_stack import OpenRange, label
+from ..annotate.untrained import untrained
 from ..costly_settings import Loaders, memory_facts
 from ..harmless import json_text
 from ..lines import StepLines
@@ -111,7 +112,7 @@ class Capture:
                 self.counting.send()
             self.allocations.tell_clock()
             yield
-            if facts := {**memory_facts(), **self.loaders.facts}:
+            if facts := {**memory_facts(), **self.loaders.facts, **(untrained() or {})}:
                 annotate.mark(f"{MARK} {json_text(facts)}")
             self.allocations.send()
         if is_captured:
