@@ -61,3 +61,25 @@ def longest_lines(
         return ()
     longest = sorted(by_line.items(), key=lambda item: (-item[1], item[0][0]))[:most]
     return tuple(LineTime(*key, total_ns) for key, total_ns in longest)
+
+
+def common_line_of_work(attribution: Attribution, work: Int64s) -> LineTime | None:
+    """Return the innermost line that all of some work is called from: the call of a module, for the module's work.
+
+    `work` are positions in `Work`. None if too few lines are known, or there is no such line.
+    """
+    lines = attribution.lines
+    if lines is None:
+        return None
+    table = attribution.trace.work
+    source = looked_up(lines.of_launch, table.launch[work], -1)
+    duration_ns = table.duration_ns[work]
+    total_ns = int(duration_ns.sum())
+    known_ns = int(duration_ns[source >= 0].sum())
+    stacks = [lines.sources[number].lines for number in set(source[source >= 0].tolist())]
+    if not stacks or known_ns < KNOWN_FROM * total_ns:
+        return None
+    # Deep stacks lack their outer end.
+    in_all = frozenset.intersection(*map(frozenset, stacks))
+    innermost = next((line for line in stacks[0] if line in in_all), None)
+    return LineTime(innermost, None, known_ns) if innermost else None

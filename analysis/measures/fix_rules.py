@@ -15,6 +15,7 @@ from .fix_list import Fix
 from .gpu_rules import alignment, attention, chains, fp32, fp64, layouts, recompute
 from .gpu_subject import GpuSubject
 from .gpu_time import Floats
+from .gradient_rules import untrained
 from .host_rules import forward_read, host_pause, launching, pageable_copy, scalar_read
 from .loop_rules import in_parts, one_by_one
 from .mixed_rules import layout_copies, left_in_tf32
@@ -103,6 +104,7 @@ RULES = (
     Rule("device_sync", "waits for the whole GPU", device_sync, needs_host=True, unrecorded=True),
     Rule("launching", "launching", launching, needs_host=True, unrecorded=True, last=True),
     Rule("recompute", "checkpointing", recompute),
+    Rule("untrained", "gradients of what is not trained", untrained, up_to=False, about=True),
     Rule("alignment", "alignment", alignment),
     Rule("fp64", "double precision", fp64),
     Rule("layouts", "channels-last", layouts, up_to=False, about=True),

@@ -115,7 +115,9 @@ class GpuSubject:
     def concerned(self, symptom: Found) -> Concerned:
         """Return the work of a symptom."""
         cause = symptom.work if symptom.cause is None else symptom.cause
-        lines = lines_of_work(self.attribution, self.row[cause])
+        lines = symptom.lines
+        if lines is None:
+            lines = lines_of_work(self.attribution, self.row[cause])
         places, most = self.places_of(self.node[cause], self.duration_ns[cause])
         return Concerned(places, most, lines, self.per_step(symptom.work))
 

@@ -28,6 +28,10 @@ class GpuTime:
         """Return the same without some work."""
         return replace(self, kept=self.kept & ~work)
 
+    def without_part(self, work: Bools) -> Self:
+        """Return the same without a part of the program that all of some work is of."""
+        return self.without(work)
+
     def lasting(self, duration_ns: Floats) -> Self:
         """Return the same with other durations of the work, ns."""
         return replace(self, duration_ns=duration_ns)

@@ -62,6 +62,8 @@ class Found:
     cause: Bools | None = None
     #: The rule whose change is the first part of this one, and has no row beside it; "" if there is none.
     begins_with: str = ""
+    #: The lines of the code to change, where they do not launch the work themselves; None where they do.
+    lines: tuple[LineTime, ...] | None = None
 
     def on_gpu(self, time: GpuTime) -> GpuTime:
         """Return the GPU's time after the change of a rule that needs no host."""

@@ -126,6 +126,18 @@ class Timeline(GpuTime):
         """Return the timeline without some work, and without the calls that launch it."""
         return self.without_calls(marked(self.window.work.call[work], len(self.before_ns)), work)
 
+    def without_part(self, work: Bools) -> Timeline:
+        """Return the timeline without some work, the calls that launch it, and those between two of these."""
+        places = np.flatnonzero(work)
+        launches = self.window.work.call
+        calls = marked(launches[places], len(self.before_ns))
+        is_next = (np.diff(places) == 1) & (np.diff(self.step_of_work[places]) == 0)
+        begin, end = launches[places[:-1][is_next]], launches[places[1:][is_next]]
+        edges = np.zeros(len(calls) + 1, np.int64)
+        np.add.at(edges, begin, 1)
+        np.add.at(edges, end, -1)
+        return self.without_calls(calls | (np.cumsum(edges)[:-1] > 0), work)
+
     def without_calls(self, calls: Bools, work: Bools) -> Timeline:
         """Return the timeline without some calls, the host's time for them, and some work."""
         return replace(

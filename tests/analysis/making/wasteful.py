@@ -12,6 +12,8 @@ from tests.analysis.making.simulated import ELEMENTWISE, MS, TF32_GEMM, US
 MIB = 1 << 20
 #: The facts of a run whose memory has room.
 ROOM = {"memory_peak_bytes": 4 << 30, "device_memory_bytes": 80 << 30}
+#: The fact of a run whose teacher no optimizer trains.
+UNTRAINED = {"untrained": ["Net/teacher"]}
 ISNAN = "void at::native::vectorized_elementwise_kernel<4, at::native::isnan_kernel_impl>(int)"
 BF16_ALIGNED = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_nn_align{}>(T1::Params)"
 DOUBLE_GEMM = "void cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1"
@@ -19,6 +21,7 @@ TO_NHWC = "void cudnn::engines_precompiled::nchwToNhwcKernel<__nv_bfloat16, __nv
 REORDER = "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda(TensorIteratorBase&)>"
 IN_ORDER = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(TensorIteratorBase&)>"
 CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x16_cudnn"
+DGRAD, WGRAD = (CONVOLUTION.replace("fprop", name) for name in ("dgrad", "wgrad"))
 BF16_GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off"
 DOUBLE_ADD = "void at::native::vectorized_elementwise_kernel<2, at::native::CUDAFunctor_add<double>>(int)"
 SETS = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int)"
@@ -151,14 +154,70 @@ def converting(machine, *, count=20, lasts=100 * US):
         machine.work(lasts, TO_NHWC)
 
 
+def annotated(machine, classes):
+    """Write the mark of a model `Net` in the first step."""
+    if not machine.rows.waits:
+        content = {"version": 3, "model": "Net", "classes": classes, "attributes": {}, "modules": len(classes)}
+        text = f"nvtx-kernels annotation: {json.dumps(content)}"
+        machine.rows.ranges.append(Range(text, machine.now, None, event=MARK))
+
+
+def distilled(
+    machine,
+    *,
+    layers=10,
+    lasts=200 * US,
+    in_vain=True,
+    of_weights=True,
+    of_input=False,
+    of_images=True,
+    comes_last=True,
+):
+    """Run a teacher of convolutions or products at line 31, and a student; the teacher's backward is `in_vain`.
+
+    It computes gradients `of_weights`, and those of the teacher's input if `of_input`, and `comes_last`.
+    """
+    annotated(machine, {"teacher": "Teacher", "teacher/conv *": "Conv2d", "student": "Linear"})
+    forward, dgrad, wgrad = (CONVOLUTION, DGRAD, WGRAD) if of_images else [TF32_GEMM] * 3
+
+    def backward_of_student():
+        with machine.range("student"):
+            machine.at(30)
+            machine.gemms(2 * layers, lasts, TF32_GEMM)
+
+    def backward_of_teacher():
+        with machine.range("teacher"):
+            machine.at(31)
+            for number in reversed(range(layers if in_vain else 0)):
+                with machine.range(f"conv {number}"):
+                    machine.gemms(bool(number or of_input), lasts, dgrad)
+                    machine.gemms(int(of_weights), lasts, wgrad)
+
+    with machine.range("forward"):
+        machine.at(29)
+        machine.work(lasts)
+        with machine.range("Net"):
+            with machine.range("student"):
+                machine.at(30)
+                machine.gemms(layers, lasts, TF32_GEMM)
+            with machine.range("teacher"):
+                machine.at(31)
+                machine.gemms(layers, lasts, forward)
+    with machine.range("backward"):
+        machine.at(29)
+        machine.work(lasts)
+        with machine.range("Net"):
+            first, last = (backward_of_student, backward_of_teacher)[:: 1 if comes_last else -1]
+            first()
+            last()
+    machine.read()
+
+
 def reformatting(
     machine, *, count=10, lasts=100 * US, copy=REORDER, layer="Conv2d", phase="forward", undone=True, copies=True
 ):
     """Make the operand of a convolution contiguous, at line 20; the layer copies it back, at line 21."""
-    if not machine.rows.waits:
-        content = {"version": 3, "model": "Net", "classes": {"conv *": layer}, "attributes": {}, "modules": 1}
-        text = f"nvtx-kernels annotation: {json.dumps(content)}"
-        machine.rows.ranges.append(Range(text, machine.now, None, event=MARK))
+    annotated(machine, {"conv *": layer})
     with machine.range(phase):
         machine.at(19)
         machine.work(lasts)

@@ -17,7 +17,7 @@ from nvtx_kernels.analysis.readers import read
 from tests.analysis.making import wasteful
 from tests.analysis.making.building import Work
 from tests.analysis.making.simulated import ELEMENTWISE, MS, TF32_GEMM, US, recorded, step_ns
-from tests.analysis.making.wasteful import BF16_GEMM, ROOM, trained
+from tests.analysis.making.wasteful import BF16_GEMM, ROOM, UNTRAINED, trained
 from tests.analysis.measures.test_fixes import found, one_range, rule, training, updated
 
 CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_{0}_{0}_f32_nhwckrsc_nhwc_tilesize128x128x16_cudnn"
@@ -218,6 +218,13 @@ SILENT = {
     "dense_rows: of a large model": (
         "dense_rows", partial(wasteful.looking_up, sets=1, lasts=100 * US), MUCH_ELSE,
     ),
+    "untrained: a discriminator": ("untrained", wasteful.distilled),
+    "untrained: a teacher under no_grad": (
+        "untrained", partial(wasteful.distilled, in_vain=False), {"run": UNTRAINED},
+    ),
+    "untrained: other modules": (
+        "untrained", wasteful.distilled, {"run": {"untrained": ["Net/teach", "teacher"]}},
+    ),
     "to_cpu: 64 bytes": ("to_cpu", partial(trained, after=partial(wasteful.computing_on_cpu, size=64))),
     "to_cpu: every other step": ("to_cpu", partial(trained, after=partial(wasteful.computing_on_cpu, every=2))),
     "to_cpu: of a few microseconds": (
@@ -304,6 +311,7 @@ SPEAKS = {
     "left_in_tf32: as many": ("left_in_tf32", partial(wasteful.partly_in_tf32, narrow=10)),
     "dense_rows": ("dense_rows", wasteful.looking_up, OF_TABLE),
     "optimizer: a group for each tensor": ("optimizer", partial(updating_fused, groups=203), SMALL_MODEL),
+    "untrained": ("untrained", wasteful.distilled, {"run": UNTRAINED}),
     "one_by_one": ("one_by_one", partial(trained, after=wasteful.averaging, lasts=20 * US)),
     "one_by_one: in an optimizer of the program": ("one_by_one", updating),
     "in_parts": ("in_parts", wasteful.called_in_parts),

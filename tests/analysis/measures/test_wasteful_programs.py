@@ -7,7 +7,7 @@ from nvtx_kernels.analysis.measures.gpu_rules import FULL
 
 from tests.analysis.making import wasteful
 from tests.analysis.making.simulated import ELEMENTWISE, FP32_GEMM, TF32_GEMM, US, step_ns
-from tests.analysis.making.wasteful import ROOM, trained
+from tests.analysis.making.wasteful import ROOM, UNTRAINED, trained
 from tests.analysis.measures.test_fixes import found, rule
 
 GIB = 1 << 30
@@ -49,6 +49,7 @@ CHANGES = {
         partial(wasteful.looking_up, updates=100),
         partial(wasteful.looking_up, sets=0, updates=4),
     ),
+    "untrained": (wasteful.distilled, partial(wasteful.distilled, in_vain=False)),
     "recompute": (partial(trained, in_backward=wasteful.computing_again), trained),
     "fp64": (
         wasteful.in_double,
@@ -62,7 +63,7 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_saves_what_was_said(tmp_path, name):
     mistake, changed = CHANGES[name]
-    answer = found(tmp_path, mistake, run=ROOM | wasteful.OF_TABLE)
+    answer = found(tmp_path, mistake, run=ROOM | wasteful.OF_TABLE | UNTRAINED)
     saved_ns = step_ns(mistake) - step_ns(changed)
     fix = rule(answer, name)
     assert fix is answer.fixes[0]
@@ -78,6 +79,35 @@ def test_the_same_program_without_its_mistake_has_nothing_to_fix(tmp_path):
 def test_the_time_that_the_cpu_computes_is_that_of_one_step(tmp_path):
     fix = rule(found(tmp_path, CHANGES["to_cpu"][0]), "to_cpu")
     assert "brings 32 MiB to the CPU (3.36 ms), which computes on it for 6.02 ms" in fix.sentence
+
+
+#: What backward of a network that no optimizer trains computes, and what its loss needs of it.
+OF_NETWORKS = {
+    "convolutions": {"of_input": True},
+    "products": {"of_input": True, "of_images": False},
+    "convolutions before other modules": {"comes_last": False},
+}
+
+
+@pytest.mark.parametrize("case", OF_NETWORKS)
+def test_a_network_of_a_loss_saves_the_gradients_of_its_weights_at_least(tmp_path, case):
+    network = partial(wasteful.distilled, **OF_NETWORKS[case])
+    fix = rule(found(tmp_path, network, run=UNTRAINED), "untrained")
+    of_inputs_alone, none = (
+        step_ns(network) - step_ns(partial(network, **change))
+        for change in ({"of_weights": False}, {"in_vain": False})
+    )
+    assert fix.alone_low_ns == pytest.approx(of_inputs_alone, rel=0.05)
+    assert fix.alone_ns == pytest.approx(none, rel=0.05)
+    assert "Net.teacher" in fix.sentence
+    assert "where its input needs none" in fix.sentence
+
+
+def test_several_networks_are_named_by_that_with_the_most_work(tmp_path):
+    run = {"untrained": ["Net/teacher", "Net/student", "Other"]}
+    fix = rule(found(tmp_path, wasteful.distilled, run=run), "untrained")
+    assert "gradients of Net.student and 1 more (39 kernels)" in fix.sentence
+    assert [time.line.line for time in fix.lines] == [30, 31]
 
 
 #: What a run says of its memory, and whether fewer checkpoints fit: computing again takes 2 ms, in which an H200

@@ -33,6 +33,7 @@ PROGRAMS = {
     "layout_copies": wasteful.reformatting,
     "left_in_tf32": wasteful.partly_in_tf32,
     "dense_rows": wasteful.looking_up,
+    "untrained": wasteful.distilled,
     "launching": partial(wasteful.trained, lasts=US, gemms=300),
 }
 
@@ -60,6 +61,7 @@ SAYS = {
     "layout_copies": r"Keep tensors channels_last between convolutions: \d+ copies change the format",
     "left_in_tf32": r"bf16 for \d+ GEMMs or convolutions in TF32: autocast is off there",
     "dense_rows": r"Embedding\(sparse=True\) with Adagrad: all rows are updated, few are used",
+    "untrained": r"requires_grad_\(False\) for Net.teacher: no optimizer updates it, backward computes gradients",
     "launching": r'torch.compile\(mode="reduce-overhead"\), CUDA graphs: \d+ small kernels a step',
 }
 
@@ -68,7 +70,7 @@ SAYS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_row_says_the_cause_and_the_remedy_and_names_the_line(tmp_path, capsys, monkeypatch, name, width):
     monkeypatch.setenv("COLUMNS", str(width))
-    assert main([str(recorded(tmp_path, PROGRAMS[name], run=wasteful.OF_TABLE))]) == 0
+    assert main([str(recorded(tmp_path, PROGRAMS[name], run=wasteful.OF_TABLE | wasteful.UNTRAINED))]) == 0
     screen = capsys.readouterr().out
     rows = rows_of(screen)
     assert len(screen.splitlines()) <= 25

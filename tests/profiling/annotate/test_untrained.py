@@ -7,13 +7,13 @@ import sys
 import pytest
 import torch
 from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.profiling.annotate import annotate_modules
+from nvtx_kernels.profiling.annotate.untrained import untrained
+from nvtx_kernels.profiling.recorder import record
 from torch import nn
 from torch.nn.functional import mse_loss
 
 from nvtx_kernels import profile
-from nvtx_kernels.profiling.annotate import annotate_modules
-from nvtx_kernels.profiling.annotate.untrained import untrained
-from nvtx_kernels.profiling.recorder import record
 
 SIZE, STEPS, WARMUP = 8, 2, 3
 
