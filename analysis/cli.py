@@ -23,6 +23,7 @@ from .presenters.output import add_output as add_output
 from .presenters.output import format_of
 from .presenters.output import write as write
 from .readers import expand as expand
+from .readers import is_summary as is_summary
 from .support import heap
 from .support.files import discard_output
 
@@ -249,7 +250,7 @@ def opened_by(path: Path, options: argparse.Namespace) -> Opened:
 
 def report_of(path: Path, options: argparse.Namespace) -> Report:
     """Return the sums of a report, or of the summary that `summarize` wrote of one."""
-    if path.suffix == ".parquet":
+    if is_summary(path):
         from .summary.file import read_summary
 
         return read_summary(path)

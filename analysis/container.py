@@ -1,5 +1,7 @@
 """The file of a report: SQLite with a table for each part of a `Trace`, written whole or part by part.
 
+A summary of a rank (`summary/file.py`) has other tables, and a head of its own, in the same container.
+
 ```
 trace (what, value)           what is no table, as JSON; "columns" has each column's dtype, so names what is there,
                               and "rows" counts what is complete: a killed recording can have begun more
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, get_args, get_type_hints
+from typing import Any, NamedTuple, TypeAlias, get_args, get_type_hints
 
 import msgspec
 import numpy as np
@@ -114,19 +116,32 @@ FROM ranges
 Values: TypeAlias = NDArray[Any] | Sequence[Any]
 
 
+class Layout(NamedTuple):
+    """A kind of file: its number in SQLite's header, the table of its head, its newest version, and its views."""
+
+    application_id: int
+    head: str
+    version: int
+    views: Sequence[str] = ()
+
+
+REPORT = Layout(APPLICATION_ID, HEAD, VERSION, VIEWS)
+
+
 class Container:
-    """The tables of a report in a database that is being written.
+    """The tables of a file in a database that is being written.
 
     `rows` counts the rows of each table. Methods raise sqlite3.Error where writing fails.
     """
 
-    def __init__(self, database: sqlite3.Connection) -> None:
+    def __init__(self, database: sqlite3.Connection, layout: Layout = REPORT) -> None:
         self.rows: dict[str, int] = {}
+        self._layout = layout
         self._database = database
         self._dtypes: dict[str, dict[str, str]] = {}
         # Rows reach the file when they are committed, or are more than a few MiB: a journal would only cost time.
         database.executescript(
-            f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"
+            f"PRAGMA application_id = {layout.application_id}; PRAGMA user_version = {layout.version};"
             "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
         )
 
@@ -155,18 +170,19 @@ class Container:
         self.append(table, columns)
 
     def commit(self, head: Mapping[str, Any]) -> None:
-        """Make a report of the rows so far, with this head: what is no table, by name."""
+        """Make a file of the rows so far, with this head: what is no table, by name."""
+        table = self._layout.head
         counts = {table: self.rows[table] for table in self._dtypes}
-        whole = {"version": VERSION, **head, DTYPES: self._dtypes, ROWS: counts}
+        whole = {"version": self._layout.version, **head, DTYPES: self._dtypes, ROWS: counts}
         texts = [msgspec.json.encode(value, enc_hook=plain).decode() for value in whole.values()]
-        if HEAD in self.rows:
-            self._database.execute(f"DELETE FROM {HEAD}")  # noqa: S608 - a name of ours
+        if table in self.rows:
+            self._database.execute(f"DELETE FROM {table}")  # noqa: S608 - a name of ours
         else:
-            self._create(HEAD, {"what": (), "value": ()})
-            for view in VIEWS:
+            self._create(table, {"what": (), "value": ()})
+            for view in self._layout.views:
                 self._database.execute(view)
         rows = zip(range(len(whole)), whole, texts, strict=True)
-        self._database.executemany(f"INSERT INTO {HEAD} VALUES (?, ?, ?)", rows)  # noqa: S608 - a name of ours
+        self._database.executemany(f"INSERT INTO {table} VALUES (?, ?, ?)", rows)  # noqa: S608 - a name of ours
         self._database.commit()
 
     def _create(self, table: str, columns: Mapping[str, Values]) -> None:
@@ -176,7 +192,7 @@ class Container:
 
 
 def _as_objects(values: Values) -> Sequence[Any]:
-    """Return values as SQLite takes them; text with lone surrogates, which is no UTF-8, as bytes."""
+    """Return values as SQLite takes them: lists as JSON, text with lone surrogates (no UTF-8) as bytes."""
     if isinstance(values, np.ndarray):
         objects: list[int] = values.astype(np.int64).tolist()
         return objects
@@ -189,6 +205,8 @@ def _as_object(value: Any) -> Any:
             return value.decode()
         if isinstance(value, str):
             value.encode()
+        if isinstance(value, tuple | list):
+            return msgspec.json.encode(value, enc_hook=plain).decode()
     except UnicodeError:
         if isinstance(value, str):
             return value.encode("utf-8", "surrogatepass")
@@ -202,4 +220,6 @@ def plain(value: object) -> Any:
         return sorted(value)
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, str):  # a name that knows how screens write it
+        return str(value)
     return value.item()  # type: ignore[attr-defined]

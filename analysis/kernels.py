@@ -20,6 +20,7 @@ from .cli import (
     choices_of,
     detail_of,
     expand,
+    is_summary,
     opened_by,
     positive,
     presented,
@@ -149,7 +150,7 @@ def answer(options: argparse.Namespace) -> str | bytes:
         document = like_nsys(trace_of(paths[0]), detail_of(options))
     elif len(paths) > 1:
         document = _compared(paths, options)
-        if document.verdict and not any(path.suffix == ".parquet" for path in paths):
+        if document.verdict and not any(map(is_summary, paths)):
             from .views.verdict import commands_of_job
 
             document = replace(document, next=commands_of_job(all_as_typed(paths, options)))
@@ -161,7 +162,8 @@ def answer(options: argparse.Namespace) -> str | bytes:
 
         fixes = lines = None
         program = ""
-        if paths[0].suffix == ".parquet":
+        of_summary = is_summary(paths[0])
+        if of_summary:
             if options.by == "line":
                 raise UsageError(f"{paths[0]} is a summary, which has no lines: rank the report.")
             report = scaled(report_of(paths[0], options), choices_of(options).per_step)
@@ -175,7 +177,7 @@ def answer(options: argparse.Namespace) -> str | bytes:
         document = overview(
             report, detail_of(options), by=options.by, found=fixes, with_kernels=options.kernels, by_line=lines
         )
-        if document.verdict and paths[0].suffix != ".parquet":  # of a summary, no view can be shown
+        if document.verdict and not of_summary:  # of a summary, no view can be shown
             document = replace(document, next=commands(report, as_typed(paths[0], options), program=program))
     return presented(document, options)
 
@@ -215,12 +217,12 @@ def _compared(paths: Sequence[Path], options: argparse.Namespace) -> Document:
 
     if options.by:
         require_one(paths, "--by")
-    if all(path.suffix == ".parquet" for path in paths):
+    if all(map(is_summary, paths)):
         from .ranks import reduced_summaries
         from .ranks.document import ranks_document
 
         return ranks_document(reduced_summaries(paths, scheduler=options.scheduler), detail_of(options))
-    is_of_job = not (any(path.suffix == ".parquet" for path in paths) or options.range or options.phase)
+    is_of_job = not (any(map(is_summary, paths)) or options.range or options.phase)
     read = partial(_held if is_of_job else _alone, options=options)
     held = read_all(paths, read, options)
 

@@ -23,6 +23,8 @@ if not Path(__file__).with_name("analysis").exists():  # in a checkout, its pack
 DOMAIN = "nvtx-kernels"
 #: "NVTK" in the header of our SQLite files: recording and saving write it, and reading knows them by it.
 APPLICATION_ID = 0x4E56544B
+#: "NVTS" in that of a summary of one rank's report.
+SUMMARY_ID = 0x4E565453
 
 if TYPE_CHECKING:
     from .analysis import rank, read

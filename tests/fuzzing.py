@@ -44,6 +44,7 @@ READERS = [
     "*/analysis/readers/*",
     "*/analysis/scrub/fields.py",
     "*/analysis/summary/file.py",
+    "*/analysis/summary/parquet.py",
 ]
 REPORTS = "reports"
 

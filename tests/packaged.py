@@ -24,7 +24,7 @@ LONGEST_S = 300
 USES = {
     "rank": "rank r.sqlite", "view": "view idle r.sqlite", "page": "page r.sqlite -o page.html",
     "timeline": "timeline r.sqlite -o t.json.gz",
-    "compare": "compare r.sqlite r.sqlite", "summarize": "summarize r.sqlite -o r.parquet",
+    "compare": "compare r.sqlite r.sqlite", "summarize": "summarize r.sqlite -o r.summary.sqlite",
     "record": "record -o own.sqlite train.py", "doctor": "doctor r.sqlite",
     "try": "try --in-place --levers zero_grad --steps 3 train.py",
     "join": "join r.sqlite -o joined.sqlite", "scrub": "scrub r.sqlite -o shared.sqlite",

@@ -15,7 +15,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cli import add_range_rules, add_shape, detail_of, opened_by, positive, presented, run, spare, write
+from ..cli import (
+    add_range_rules,
+    add_shape,
+    detail_of,
+    is_summary,
+    opened_by,
+    positive,
+    presented,
+    run,
+    spare,
+    write,
+)
 from ..errors import UsageError
 from ..support.arguments import CommandParser
 
@@ -124,7 +135,7 @@ def _read(paths: Sequence[Path], options: argparse.Namespace) -> tuple[Report, S
 
     recordings = []
     for path in paths:
-        if path.suffix == ".parquet":
+        if is_summary(path):
             recordings.append(of_summary(path))
         else:
             opened = opened_by(path, options)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cli import add_range_rules, choices_of, expand, run, say_written, spare, trace_of, write
+from ..cli import add_range_rules, choices_of, expand, is_summary, run, say_written, spare, trace_of, write
 from ..errors import UsageError
 from ..support.arguments import CommandParser
 
@@ -82,7 +82,7 @@ def page(options: argparse.Namespace) -> str:
     Raises AnalysisError where a report cannot answer or would be overwritten, or too many are given.
     """
     paths = expand(options.reports)
-    if all(path.suffix == ".parquet" for path in paths):
+    if all(map(is_summary, paths)):
         from ..ranks import reduced_summaries
         from ..ranks.page import ranks_page
 

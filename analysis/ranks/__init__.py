@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING
 
 from ..cli import add_range_rules, opened_by, run, say_written, spare
 from ..presenters.output import write
+from ..readers import SUMMARY
 from ..support.arguments import CommandParser
 
 if TYPE_CHECKING:
     from .reduce import Ranks
-
-SUFFIX = ".summary.parquet"
 
 
 def parser(prog: str = "python -m analysis.ranks") -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = CommandParser(prog=prog, description=__doc__)
     parser.add_argument("report", type=Path, help="the report of one rank")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"(default: REPORT with {SUFFIX})")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"(default: REPORT with {SUMMARY})")
     parser.add_argument("--rank", type=int, metavar="N", help="(default: what the report or its name says)")
     parser.add_argument("--host", default="", metavar="NAME", help="the host that the rank ran on")
     parser.set_defaults(include_warmup=False)
@@ -37,17 +36,17 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
 
 
 def _summarize(options: argparse.Namespace) -> None:
-    from ..summary.file import as_parquet
+    from ..summary.file import as_sqlite
     from ..views.job import RANK_IN_NAME
 
     path: Path = options.report
-    output = options.output or path.with_name(path.name.partition(".")[0] + SUFFIX)
+    output = options.output or path.with_name(path.name.partition(".")[0] + SUMMARY)
     spare([path], output)
     opened = opened_by(path, options)
     rank = options.rank if options.rank is not None else opened.whole.provenance.run.get("rank", -1)
     if rank < 0 and (number := RANK_IN_NAME.search(path.name)):
         rank = int(number[1])
-    write(as_parquet(opened.attribution, opened.whole, rank=rank, host=options.host), output)
+    write(as_sqlite(opened.attribution, opened.whole, rank=rank, host=options.host), output)
     say_written(
         output, f"Next: nvtx-kernels rank {shlex.quote(str(output.parent))} compares all summaries of that folder."
     )

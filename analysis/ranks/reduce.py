@@ -13,21 +13,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ..errors import ReportError
 from ..measures.communication import Aligned, Parts, align
 from ..measures.exchanges import COLLECTIVES, listed_ranks
-from ..summary.file import ALL, Head, columns_of, read_groups
+from ..readers import PARQUET, SUMMARY
+from ..summary.file import read_tables
 from ..summary.parallel import attempt, names_of
 from ..summary.selection import naming_of
-from ..support import arrow
+from ..summary.tables import COLUMNS, Head
 from ..support.cores import cores
 from ..support.progress import each
 from ..support.small_numbers import distinct, grouped
@@ -55,8 +54,36 @@ NUMBERS: Mapping[str, Sequence[str]] = {
 }
 #: Of a group with at least this share of its ranks here, these are compared with each other.
 MOST_OF_THEM = 0.5
-#: The rows of one summary by table, its texts as dictionaries.
-Tables = Mapping[str, pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A column of texts, as positions in those that occur; a path's names are joined by SEPARATOR."""
+
+    distinct: list[str]
+    number: Int64s
+
+    @classmethod
+    def of(cls, values: Sequence[str | Path | None]) -> Texts:
+        """Return the texts of a column; "" for what is missing."""
+        number_of = {value: number for number, value in enumerate(dict.fromkeys(values))}
+        texts = [SEPARATOR.join(value) if isinstance(value, tuple) else value or "" for value in number_of]
+        return cls(texts, np.array([number_of[value] for value in values], np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The columns of one table of a summary; -1 stands for a number that is unknown."""
+
+    texts: Mapping[str, Texts]
+    numbers: Mapping[str, NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.numbers.values())))
+
+
+#: The tables of one summary.
+Tables: TypeAlias = Mapping[str, Table]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,22 +255,21 @@ class Ranks:
 
 def read_one(path: FilePath) -> tuple[Head, Tables]:
     """Return the parts of a summary that the reduction needs: its head, and rows of the work in measured steps."""
-    columns = {table: [*texts, *NUMBERS[table]] for table, texts in TEXTS.items()}
-    head, groups = read_groups(path, columns)
+    head, stored = read_tables(path, {table: [*texts, *NUMBERS[table]] for table, texts in TEXTS.items()})
     head.provenance = replace(head.provenance, counted=())  # the most of it, and not of ranks
-    parts: dict[str, list[pa.Table]] = {table: [] for table in columns}
-    for table, kind, rows in groups:
-        if kind == (head.of if table in ("phases", "ranges") else ALL):
-            parts[table].append(rows)
-    separator, empty = arrow.binary([SEPARATOR, ""]).cast(pa.string())
-    tables = {}
-    for table, of_table in parts.items():
-        rows = pa.concat_tables(of_table or [columns_of(columns[table]).empty_table()])
-        for place, name in enumerate(TEXTS[table]):
-            column = pc.binary_join(rows[name], separator) if name == "path" else rows[name]
-            rows = rows.set_column(place, name, column.fill_null(empty).combine_chunks().dictionary_encode())
-        tables[table] = rows
+    tables: dict[str, Table] = {}
+    for (table, _), columns in stored.items():
+        tables[table] = Table(
+            {name: Texts.of(columns[name]) for name in TEXTS[table]},
+            {name: _numbers(columns[name], COLUMNS[table][name]) for name in NUMBERS[table]},
+        )
     return head, tables
+
+
+def _numbers(values: list[Any], kind: type[Any]) -> NDArray[Any]:
+    """Return numbers, -1 for what is unknown."""
+    dtype = np.float64 if kind is float else np.int64
+    return np.array([-1 if value is None else value for value in values], dtype)
 
 
 def read_all(paths: Sequence[FilePath]) -> Iterator[tuple[str, tuple[Head, Tables] | str]]:
@@ -306,24 +332,25 @@ def reduced(summaries: Iterable[tuple[str, tuple[Head, Tables] | str]]) -> Ranks
 
 
 def _rank(name: str, head: Head) -> Rank:
-    short_name = name.removesuffix(".parquet").removesuffix(".summary")
+    short_name = name.removesuffix(SUMMARY).removesuffix(PARQUET).removesuffix(".summary")
     return Rank(short_name, head.rank, head.host, head.steps_of_a_rank)
 
 
-def _joined(parts: Sequence[pa.Table]) -> Joined:
+def _joined(parts: Sequence[Table]) -> Joined:
     """Join the rows of a table of all ranks, in their order."""
-    rows = pa.concat_tables(parts)
-    place = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    columns: dict[str, NDArray[Any]] = {"place": place}
+    columns = {"place": np.repeat(np.arange(len(parts)), [len(part) for part in parts])}
     names: dict[str, list[str]] = {}
-    for name in rows.column_names:
-        column = rows[name].combine_chunks()
-        if pa.types.is_dictionary(column.type):
-            names[name] = column.dictionary.to_pylist()
-            column = column.indices
-        elif column.null_count:
-            column = column.fill_null(arrow.integer(-1).cast(column.type))
-        columns[name] = arrow.to_numpy(column)
+    for name in parts[0].texts:
+        number_of: dict[str, int] = {}
+        numbered = []
+        for part in parts:
+            texts = part.texts[name]
+            numbers = [number_of.setdefault(text, len(number_of)) for text in texts.distinct]
+            numbered.append(np.array(numbers, np.int64)[texts.number])
+        names[name] = list(number_of)
+        columns[name] = np.concatenate(numbered)
+    for name in parts[0].numbers:
+        columns[name] = np.concatenate([part.numbers[name] for part in parts])
     return Joined(columns, names)
 
 

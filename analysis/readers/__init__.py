@@ -15,12 +15,13 @@ import shlex
 import stat
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nvtx_kernels import APPLICATION_ID
+from nvtx_kernels import APPLICATION_ID, SUMMARY_ID
 
 from ..errors import NotAReport, UsageError
 from .safety import identity, require_unchanged, with_bounded_names
@@ -62,13 +63,30 @@ class Reader:
 ID_BYTES = slice(68, 72)
 
 
+def is_sqlite(head: bytes) -> bool:
+    """Return whether a file that begins so is SQLite."""
+    return head.startswith(SQLITE_MAGIC)
+
+
 def is_saved(head: bytes) -> bool:
     """Return whether a file that begins so is a report that nvtx-kernels saved."""
-    return head.startswith(SQLITE_MAGIC) and head[ID_BYTES] == APPLICATION_ID.to_bytes(4, "big")
+    return is_sqlite(head) and head[ID_BYTES] == APPLICATION_ID.to_bytes(4, "big")
+
+
+def is_summary(path: Path) -> bool:
+    """Return whether a file is a summary of a rank: by its content, or its name if that is no SQLite file."""
+    head = b""
+    with suppress(OSError):
+        if path.is_file():
+            with path.open("rb") as file:
+                head = file.read(ID_BYTES.stop)
+    if is_sqlite(head):
+        return head[ID_BYTES] == SUMMARY_ID.to_bytes(4, "big")
+    return path.name.endswith((SUMMARY, PARQUET))
 
 
 def _is_rocpd(path: Path, head: bytes) -> bool:
-    if not head.startswith(SQLITE_MAGIC):
+    if not is_sqlite(head):
         return False
     from .sqlite import has_table
 
@@ -81,7 +99,7 @@ SAVED = "saved report"
 READERS = (
     Reader(SAVED, lambda _, head: is_saved(head), "saved", (".sqlite",)),
     Reader("rocprofv3 database", _is_rocpd, "rocpd", ("_results.db",)),
-    Reader(NSYS_SQLITE, lambda _, head: head.startswith(SQLITE_MAGIC), "nsys_sqlite", (".sqlite",)),
+    Reader(NSYS_SQLITE, lambda _, head: is_sqlite(head), "nsys_sqlite", (".sqlite",)),
     Reader(
         "nsys report", lambda path, head: path.suffix == ".nsys-rep" and head != b"", "nsys_rep", (".nsys-rep",)
     ),
@@ -98,8 +116,10 @@ ENDINGS = tuple(dict.fromkeys(ending for reader in READERS for ending in reader.
 JSON = (".json", ".json.gz")
 HEAD_BYTES = 1 << 14
 TRACE_KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"distributedInfo"')
-#: The suffix of summaries. nsys writes one such file a table; a report has at least one of these tables.
-SUMMARY = ".parquet"
+#: The suffix of summaries, and of those of earlier versions.
+SUMMARY = ".summary.sqlite"
+PARQUET = ".parquet"
+#: nsys writes a Parquet file a table; a report has at least one of these tables.
 TABLES = ("StringIds", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL")
 
 
@@ -148,6 +168,8 @@ def reader_of(path: Path) -> Reader:
         raise NotAReport(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError:  # a zero byte
         raise NotAReport(f"{path} is not a path: it contains a zero byte. Use the path of a report.") from None
+    if is_sqlite(head) and is_summary(path):
+        raise NotAReport(f"{path} is a summary: `rank`, `compare` and `page` read it. Use the report itself.")
     for reader in READERS:
         if reader.recognises(path, head):
             return reader
@@ -189,7 +211,7 @@ def _reports_in(path: Path) -> list[Path]:
         reports = [
             inside
             for inside in path.iterdir()
-            if inside.name.endswith((*ENDINGS, SUMMARY))
+            if inside.name.endswith((*ENDINGS, PARQUET))
             or (inside.is_dir() and _is_export(inside))
             or _is_named_otherwise(inside)
         ]
@@ -217,4 +239,4 @@ def _is_named_otherwise(path: Path) -> bool:
 
 def _is_export(folder: Path) -> bool:
     """Return whether a folder is one report that nsys exported as Parquet, and not one of reports or summaries."""
-    return any((folder / f"{table}{SUMMARY}").exists() for table in TABLES)
+    return any((folder / f"{table}{PARQUET}").exists() for table in TABLES)

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import fields, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Any, get_type_hints
 
 import msgspec
 import numpy as np
@@ -28,13 +28,12 @@ from ..container import (
     POSITIONS,
     RECORDING,
     RECORDS,
-    ROWS,
+    REPORT,
     ROWS_AT_ONCE,
     SINGLE_COLUMNS,
     TABLES,
     TEXT,
     TEXTS,
-    VERSION,
     Container,
     Values,
     plain,
@@ -47,6 +46,7 @@ from . import marks
 from .columns import integers
 from .recorded import Mark, Recording, as_recorded
 from .sqlite import Database
+from .stored_head import read_head
 
 SQLITE_VERSION = slice(96, 100)  # where SQLite's header says which one wrote the file
 #: The columns of `operator_calls`: its name, and what the profiler wrote of its arguments, as JSON.
@@ -126,15 +126,10 @@ class _Reading:
         self.path = path
         self.database = Database(path)
         try:
-            rows = self.database.rows(f"SELECT what, value FROM {HEAD}")  # noqa: S608 - a name of ours
-            self.head = {key: msgspec.json.decode(value) for key, value in rows}
+            self.head, self.complete = read_head(self.database, REPORT)
             self.dtypes: dict[str, dict[str, str]] = msgspec.convert(self.head[DTYPES], dict[str, dict[str, str]])
-            self.complete = msgspec.convert(self.head.get(ROWS, {}), dict[str, Annotated[int, msgspec.Meta(ge=0)]])
-            version = int(self.head["version"])
-        except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise self._damaged(f"its table {HEAD!r} is not whole") from error
-        if version > VERSION:
-            raise NotAReport(f"{path} was written by a later nvtx-kernels; upgrade this one to read it.")
         self.lengths: dict[str, int] = {}
         self.numbers: dict[tuple[str, str], NDArray[Any]] = {}
         self.lengths |= {name: len(value) for name, value in self.head.items() if isinstance(value, list)}

@@ -12,10 +12,10 @@ import os
 import re
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from ..errors import AGAIN, NotAReport
 from ..support.progress import expect
-from .safety import opened_file, require_within
+from .safety import OBJECT_BYTES, opened_file, require_within
 
 # Where SQLite's header has the page size, the number of pages, how often the file was changed, and the change for
 # which that number was written (https://www.sqlite.org/fileformat2.html, 1.3).
@@ -62,6 +62,7 @@ STEP = 100_000
 MAX_PARTS = 256
 # Few enough that a batch of the longest names there are fits in memory before it is looked at.
 BATCH_ROWS = 8192
+FEW_ROWS = 256
 # Arrow's types of values that can occur in place of a number.
 NO_NUMBERS = {"string": "text", "large_string": "text", "binary": "bytes", "large_binary": "bytes"}
 # SQLite's names for a row's number; a column can take one of them.
@@ -94,11 +95,12 @@ class Database:
     """A SQLite file, opened read-only: schema questions and small rows through `sqlite3`, columns through ADBC.
 
     Raises NotAReport, here and in its methods, for a file that is damaged, incomplete or being written, and for
-    one that has virtual tables or computes columns.
+    one that has virtual tables or computes columns. `again` says what to do then.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, again: str = AGAIN) -> None:
         self.path = path
+        self.again = again
         _require_complete(path)
         self.size_bytes = path.stat().st_size
         self.bytes_read = 0
@@ -108,10 +110,10 @@ class Database:
                 "SELECT name, sql FROM sqlite_master WHERE lower(type) = 'table'"
             ):
                 if not str(text).lower().startswith(ORDINARY):
-                    raise NotAReport(f"{path} has a virtual table, {name!r}, as no report does. {AGAIN}")
+                    raise NotAReport(f"{path} has a virtual table, {name!r}, as no report does. {self.again}")
             for table, column, computed in connection.execute(SCHEMA_SQL):
                 if computed:
-                    raise NotAReport(f"{path} computes columns, as no report does. {AGAIN}")
+                    raise NotAReport(f"{path} computes columns, as no report does. {self.again}")
                 self.columns[table] = (*self.columns.get(table, ()), column)
 
     def has(self, table: str) -> bool:
@@ -135,7 +137,7 @@ class Database:
         # Asked one at a time, either end is one step down the tree; both at once would scan the table.
         first, last = (self.rows(f'SELECT {end}({row}) FROM "{table}"')[0][0] for end in ("min", "max"))  # noqa: S608
         if first is None or last is None or last < first:  # it has rows; a page of another table numbers none
-            raise NotAReport(f"{self.path} is damaged: the rows of {table} are out of order. {AGAIN}")
+            raise NotAReport(f"{self.path} is damaged: the rows of {table} are out of order. {self.again}")
         count = min((last - first) // rows + 1, MAX_PARTS)
         expect(last - first + 1)
         bounds = [first + (last + 1 - first) * part // count for part in range(count + 1)]
@@ -143,13 +145,32 @@ class Database:
             (sql.format(f"{row} >= {low} AND {row} < {high}"), high - low) for low, high in pairwise(bounds)
         ]
         if any(step[1] == "VOpen" for step in self.rows(f"EXPLAIN {statements[0][0]}")):
-            raise NotAReport(f"{self.path} has a virtual table in place of a table. {AGAIN}")
+            raise NotAReport(f"{self.path} has a virtual table in place of a table. {self.again}")
         return [partial(self._part, statement, most) for statement, most in statements]
 
     def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a small result; text that is not UTF-8 is decoded with replacement characters."""
         with self._connected() as connection:
             return connection.execute(sql, parameters).fetchall()
+
+    def bounded_rows(self, statements: Iterable[str]) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield the rows of each result, of numbers and texts; raises NotAReport for more than a file may have."""
+        with self._connected() as connection:
+            connection.text_factory = self._counted_text
+            for sql in statements:
+                rows: list[tuple[Any, ...]] = []
+                cursor = connection.execute(sql)
+                while batch := cursor.fetchmany(FEW_ROWS):
+                    if bytes in set(map(type, chain.from_iterable(batch))):
+                        raise NotAReport(f"{self.path} is damaged: it has bytes for a text. {self.again}")
+                    self.bytes_read += OBJECT_BYTES * len(batch) * len(batch[0])
+                    require_within(self.path, self.bytes_read)
+                    rows += batch
+                yield rows
+
+    def _counted_text(self, raw: bytes) -> str:
+        self.bytes_read += len(raw)
+        return raw.decode("utf-8", "replace")
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
@@ -183,7 +204,9 @@ class Database:
                     self.bytes_read += batch.nbytes
                     require_within(self.path, self.bytes_read)
                     if rows > min(most_rows or rows, self.size_bytes):
-                        raise NotAReport(f"{self.path} is damaged: it has more rows than fit into it. {AGAIN}")
+                        raise NotAReport(
+                            f"{self.path} is damaged: it has more rows than fit into it. {self.again}"
+                        )
                     batches.append(batch)
                 return pa.Table.from_batches(batches, reader.schema)
         except (adbc.Error, pa.ArrowInvalid, OSError) as error:
@@ -194,7 +217,7 @@ class Database:
         part = self.table(sql, most_rows)
         for field in part.schema:
             if field.name != "text" and (wrong_type := NO_NUMBERS.get(str(field.type))):
-                raise NotAReport(f"{self.path} is damaged: it has {wrong_type} for a {field.name}. {AGAIN}")
+                raise NotAReport(f"{self.path} is damaged: it has {wrong_type} for a {field.name}. {self.again}")
         return part
 
     def _damaged(self, error: BaseException) -> NotAReport:
@@ -204,7 +227,7 @@ class Database:
                 "program's. Export or record the whole report."
             )
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        return NotAReport(f"{self.path} is damaged: {first_line}. {AGAIN}")
+        return NotAReport(f"{self.path} is damaged: {first_line}. {self.again}")
 
 
 @contextmanager

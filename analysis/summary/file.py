@@ -1,129 +1,55 @@
-"""One rank's summary as a small Parquet file: what `summarize` writes, and `rank` and `compare` read.
+"""One rank's summary as a small SQLite file: what `summarize` writes, and `rank` and `compare` read.
 
-The file has one table, whose rows are those of docs/json.md, of each measured step, and of each kernel that
-communicates; each column has its own type.
-`table` says which row it is, and `of` whether it is of all work or of the steps that count; a column that a row
-does not have is null. What the numbers are of stands in the file's metadata under KEY, as JSON with a version.
+```
+summary (what, value)          what is no table, as JSON: `Head`
+phases, ranges, kernels, …     a row a row of docs/json.md, over all work; lists are JSON
+measured_phases, …             the same over the steps that count, where some work is in none
+steps, exchanges               a row for each measured step and phase, and for each kernel that communicates
+```
+
+Earlier versions wrote Parquet, which `parquet.py` reads.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, fields, replace
 from pathlib import Path as FilePath
-from types import UnionType
-from typing import Any, TypeAlias, get_args, get_type_hints
+from typing import Any, get_origin
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from ..account.choice import choose
+from nvtx_kernels import SUMMARY_ID
+
 from ..attribution.causes import Attribution
 from ..attribution.steps import step_of_nodes
+from ..container import Container, Layout
 from ..errors import NotAReport
 from ..kernel_names.categories import categorize
 from ..measures.exchanges import COLLECTIVES, exchanges
 from ..measures.steps import StepTimes, step_times, steps_of
-from ..readers.safety import OBJECT_BYTES, opened_file, require_within
-from ..report import KernelRow, OutsideRow, PhaseRow, RangeRow, Report
+from ..readers import is_sqlite
+from ..readers.safety import opened_file
+from ..readers.sqlite import Database
+from ..readers.stored_head import read_head
+from ..report import KernelRow, Report
 from ..report.account import GpuAccount
-from ..report.evidence import NAMED, STEP
-from ..support import arrow
 from ..support.small_numbers import distinct, summed
-from ..trace import KERNEL, Int64s, Provenance
+from ..trace import KERNEL, Int64s
 from ..vocabulary import PHASES
 from .selection import naming_of
+from .tables import ALL, COLUMNS, EXCHANGES, MEASURED, STEPS, SUMS, Columns, Head, Tables
 
-VERSION = 2
-KEY = b"nvtx-kernels.summary"
-
-SUMS: dict[str, type[Any]] = {
-    "phases": PhaseRow,
-    "ranges": RangeRow,
-    "kernels": KernelRow,
-    "outside": OutsideRow,
-}
-#: One phase of one measured step, or with an empty phase the whole step; times in ns. `communication_ns` is the
-#: part of `kernel_ns` in collectives, where a rank also waits for the others.
-STEPS = {
-    "step": int,
-    "phase": str,
-    "kernel_ns": int,
-    "communication_ns": int,
-    "kernels": int,
-    "span_ns": int,
-    "cpu_ns": int,
-}
-#: One kernel that communicates, on its report's clock; `step` is -1 for none, `group` empty if unknown.
-EXCHANGES = {
-    "gpu": str,
-    "path": tuple,
-    "phase": str,
-    "collective": str,
-    "group": str,
-    "ranks": int,
-    "step": int,
-    "start_ns": int,
-    "end_ns": int,
-    "time_ns": int,
-    "hidden_ns": int,
-    "message_bytes": int,
-    "bus_bytes": float,
-}
-ALL = "all"
-MEASURED = "measured"
-TYPES = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_(), tuple: pa.list_(pa.string())}
+VERSION = 3
+LAYOUT = Layout(SUMMARY_ID, "summary", VERSION)
+AGAIN = "Write it again with `summarize`."
 
 
-#: The rows of one table, of all work or of the steps that count: (table, of, rows).
-Rows: TypeAlias = tuple[str, str, pa.Table]
-
-
-class Head(msgspec.Struct, forbid_unknown_fields=True):
-    """What a file's metadata says: its version, which rank it is of, and a report's fields other than tables."""
-
-    version: int
-    rank: int
-    host: str
-    provenance: Provenance
-    reports: dict[str, dict[str, Any]]  # by `of`
-
-    @property
-    def of(self) -> str:
-        """Which rows figures per step come from."""
-        if MEASURED in self.reports:
-            return MEASURED
-        return ALL
-
-    @property
-    def steps_of_a_rank(self) -> int:
-        """How many steps each rank of the report measured."""
-        return int(self.reports[ALL]["steps"]) // max(int(self.reports[ALL]["ranks"]), 1)
-
-
-def _schema() -> pa.Schema:
-    """Return the columns of all kinds of rows; figures that may be means elsewhere are integers here."""
-    columns: dict[str, pa.DataType] = {"table": pa.string(), "of": pa.string()}
-    for hints in (*map(get_type_hints, SUMS.values()), STEPS, EXCHANGES):
-        for name, hint in hints.items():
-            parts = (getattr(hint, "__origin__", hint),)
-            if isinstance(hint, UnionType):
-                parts = get_args(hint)
-            columns[name] = next(TYPES[part] for part in parts if part in TYPES)
-    columns["step_ns"] = pa.list_(pa.int64())  # of a row of kernels, its time in each measured step
-    return pa.schema(columns)
-
-
-SCHEMA = _schema()
-TEXT_COLUMNS = [field.name for field in SCHEMA if field.type == pa.string()] + [
-    f"{field.name}.list.element" for field in SCHEMA if field.type == pa.list_(pa.string())
-]
-
-
-def as_parquet(attribution: Attribution, report: Report, *, rank: int, host: str) -> bytes:
+def as_sqlite(attribution: Attribution, report: Report, *, rank: int, host: str) -> bytes:
     """Return the file of a report of totals, and of the work that it sums up."""
     reports = {ALL: report}
     if report.counted:
@@ -134,41 +60,40 @@ def as_parquet(attribution: Attribution, report: Report, *, rank: int, host: str
         facts = {field.name: getattr(part, field.name) for field in fields(Report) if field.name not in elsewhere}
         about[extent] = facts | {"totals": asdict(part.totals)}
     head = Head(VERSION, rank, host, report.provenance, about)
-    schema = SCHEMA.with_metadata({KEY: msgspec.json.encode(head, enc_hook=_as_recorded)})
     times = step_times(attribution)
-    parts: list[tuple[str, str, dict[str, list[Any]]]] = []
+    tables: Tables = {}
     for extent, part in reports.items():
         for table, row_type in SUMS.items():
             rows = getattr(part, table)
-            columns: dict[str, list[Any]] = {}
-            for field in fields(row_type):
-                columns[field.name] = [getattr(row, field.name) for row in rows]
-            if table == "kernels" and extent == head.of:
-                places = ((row.path, row.phase, row.kind, row.kernel) for row in rows)
-                columns["step_ns"] = [times.get(place) for place in places]
-            parts.append((table, extent, columns))
-    parts += [("steps", ALL, _steps(attribution)), ("exchanges", ALL, _exchanges(attribution))]
-    file = io.BytesIO()
-    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for table, extent, columns in parts:  # a group of rows each, so that readers can pass over the others
-            count = len(next(iter(columns.values())))
-            if not count:
-                continue
-            columns |= {"table": [table] * count, "of": [extent] * count}
-            missing = [None] * count
-            arrays = [pa.array(columns.get(field.name, missing), field.type) for field in schema]
-            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-    return file.getvalue()
+            columns = {field.name: [getattr(row, field.name) for row in rows] for field in fields(row_type)}
+            if table == "kernels":
+                is_counted = extent == head.of
+                columns["step_ns"] = [_listed(times, row) if is_counted else None for row in rows]
+            tables[table, extent] = columns
+    tables["steps", ALL] = _steps(attribution)
+    tables["exchanges", ALL] = _exchanges(attribution)
+    return stored(head, tables)
 
 
-def _as_recorded(value: Any) -> str:
-    """Return a name that knows how screens write it as the plain text that was recorded.
+def stored(head: Head, tables: Tables) -> bytes:
+    """Return the file of a head and of columns."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        container = Container(database, LAYOUT)
+        for (table, extent), columns in tables.items():
+            container.append(_stored_name(table, extent), columns)
+        container.commit(msgspec.structs.asdict(head))
+        return database.serialize()
 
-    Raises NotImplementedError for other values, as msgspec asks.
-    """
-    if isinstance(value, str):
-        return str(value)
-    raise NotImplementedError(f"a summary holds no {type(value).__name__}")
+
+def _stored_name(table: str, extent: str) -> str:
+    """Return what a table of all work, or of the steps that count, is called in the file."""
+    return table if extent == ALL else f"{extent}_{table}"
+
+
+def _listed(times: StepTimes, row: KernelRow) -> list[int] | None:
+    """Return the time of a row of kernels in each measured step, ns; None if it is in none."""
+    of_steps = times.get((row.path, row.phase, row.kind, row.kernel))
+    return None if of_steps is None else of_steps.tolist()
 
 
 def _steps(attribution: Attribution) -> dict[str, list[Any]]:
@@ -222,99 +147,98 @@ def _exchanges(attribution: Attribution) -> dict[str, list[Any]]:
     return columns
 
 
-def columns_of(names: Sequence[str]) -> pa.Schema:
-    """Return the schema of some columns."""
-    return pa.schema([SCHEMA.field(name) for name in names])
+def read_tables(
+    path: FilePath, columns: Mapping[str, Iterable[str]], *, of_all: bool = False
+) -> tuple[Head, Tables]:
+    """Return a summary's head, and columns of some tables: of the steps that count, with `of_all` of all work too.
 
-
-def read_groups(path: FilePath, columns: Mapping[str, Sequence[str]]) -> tuple[Head, list[Rows]]:
-    """Return a summary's head, and the columns asked for of some tables (table, of, rows).
-
-    A file's groups of rows are of one table each, so that only those wanted are read.
     Raises NotAReport if the file is damaged, of a later version, or unpacks to more than it may.
     """
+    wanted = {table: list(names) for table, names in columns.items()}
     try:
-        opened_file(path).close()  # else it may be a pipe
-        # Texts are read as numbers of a dictionary, and compared only once their length is known.
-        with pq.ParquetFile(path, pre_buffer=False, read_dictionary=TEXT_COLUMNS) as file:
-            schema = file.schema_arrow
-            head = msgspec.json.decode((schema.metadata or {})[KEY], type=Head)
-            if head.version > VERSION:
-                raise NotAReport(f"{path} was written by a later nvtx-kernels; upgrade this one to read it.")
-            if head.steps_of_a_rank < 0:
-                raise ValueError("its number of steps is negative")
-            _require_readable_columns(path, file)
-            groups = []
-            unpacked = 0
-            for number in range(file.num_row_groups):
-                about = file.metadata.row_group(number)
-                require_within(path, unpacked + about.num_rows * OBJECT_BYTES)
-                table, extent = _table_of(file, number)
-                if table in columns:
-                    names = columns[table]
-                    unpacked += _stored_values(about, names) * OBJECT_BYTES
-                    require_within(path, unpacked)
-                    rows = file.read_row_group(number, columns=list(names), use_threads=False).select(names)
-                    rows.validate(full=True)  # that texts are text, and their numbers in their dictionary
-                    unpacked += arrow.text_bytes(rows)
-                    require_within(path, unpacked)
-                    groups.append((table, extent, rows.cast(columns_of(names))))
-            return head, groups
-    except (OSError, KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
+        with opened_file(path) as file:  # else it may be a pipe
+            read = _read_sqlite if is_sqlite(file.read(100)) else _read_parquet
+        head, tables = read(path, wanted, of_all)
+        if head.steps_of_a_rank < 0:
+            raise ValueError("its number of steps is negative")
+        for (table, _), of_table in tables.items():
+            if len(set(map(len, of_table.values()))) > 1:
+                raise ValueError(f"columns of {table} have different lengths")
+            for name, values in of_table.items():
+                kind: Any = COLUMNS[table][name]
+                column_type: Any = list[kind | None]
+                of_table[name] = msgspec.convert(values, column_type, strict=kind is not bool)
+        return head, tables
+    except (OSError, LookupError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         reason = str(error).partition(". ")[0].rstrip(".")
         raise NotAReport(f"{path} is not a whole summary ({reason}); write it again with `summarize`.") from error
 
 
-def _require_readable_columns(path: FilePath, file: pq.ParquetFile) -> None:
-    """Raise ArrowException or OSError where a file's data on a column is damaged.
+def _read_sqlite(path: FilePath, columns: Mapping[str, Sequence[str]], of_all: bool) -> tuple[Head, Tables]:
+    database = Database(path, AGAIN)
+    stored, counts = read_head(database, LAYOUT)
+    head = msgspec.convert({field: stored[field] for field in Head.__struct_fields__}, Head)
+    wanted = [(table, extent) for table in columns for extent in _extents(head, table, of_all)]
+    for table, extent in wanted:
+        if _stored_name(table, extent) not in counts:
+            raise ValueError(f"it has no table {_stored_name(table, extent)}")
+    results = database.bounded_rows(_statement(*place, columns[place[0]]) for place in wanted)
+    tables: Tables = {}
+    for (table, extent), rows in zip(wanted, results, strict=True):
+        if len(rows) != counts[_stored_name(table, extent)]:
+            raise ValueError(f"rows of {table} are missing")
+        of_columns = map(list, zip(*rows, strict=True)) if rows else ([] for _ in columns[table])
+        tables[table, extent] = {}
+        for name, values in zip(columns[table], of_columns, strict=True):
+            is_list = get_origin(COLUMNS[table][name]) is tuple
+            tables[table, extent][name] = _lists(values) if is_list else values
+    return head, tables
 
-    Arrow ends the process where that is asked for; before it reads a row ahead, it looks at all columns itself.
-    """
-    stored = sum(file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups))
-    require_within(path, stored)
-    with pq.ParquetFile(path, pre_buffer=True, metadata=file.metadata, read_dictionary=TEXT_COLUMNS) as ahead:
-        next(ahead.iter_batches(1, row_groups=range(file.num_row_groups), use_threads=False), None)
+
+def _statement(table: str, extent: str, names: Iterable[str]) -> str:
+    some = ", ".join(f'"{name}"' for name in names)
+    return f'SELECT {some} FROM "{_stored_name(table, extent)}" ORDER BY row'  # noqa: S608 - names of ours
 
 
-def _table_of(file: pq.ParquetFile, number: int) -> tuple[str, str]:
-    """Return the table and the kind of work of a group's rows; raises ValueError for rows of several."""
-    rows = file.read_row_group(number, columns=["table", "of"], use_threads=False)
-    arrow.require_texts(rows)
-    tables = rows["table"].unique().to_pylist()
-    extents = rows["of"].unique().to_pylist()
-    if len(tables) != 1 or len(extents) != 1:
-        raise ValueError("its groups of rows are not of one table each")
-    return tables[0], extents[0]
+def _lists(texts: Sequence[str | None]) -> list[Any]:
+    """Return the lists of a column of JSON, equal ones once."""
+    distinct = list(dict.fromkeys(text for text in texts if text is not None))
+    lists = dict(zip(distinct, msgspec.json.decode(f"[{','.join(distinct)}]"), strict=True))
+    return [None if text is None else lists[text] for text in texts]
 
 
-def _stored_values(about: pq.RowGroupMetaData, names: Sequence[str]) -> int:
-    """Return how many values a group of rows has in these columns, those of lists included."""
-    count = 0
-    for place in range(about.num_columns):
-        column = about.column(place)
-        name = column.path_in_schema.split(".")[0]
-        if name in names:
-            count += max(column.num_values, about.num_rows)
-    return count
+def _read_parquet(path: FilePath, columns: Mapping[str, Sequence[str]], of_all: bool) -> tuple[Head, Tables]:
+    from .parquet import listed, read_groups
+
+    head, groups = read_groups(path, columns)
+    tables: Tables = {}
+    for table, names in columns.items():
+        for extent in _extents(head, table, of_all):
+            tables[table, extent] = {name: [] for name in names}
+    for table, extent, rows in groups:
+        if (table, extent) in tables:
+            for name in columns[table]:
+                tables[table, extent][name] += listed(rows[name].combine_chunks())
+    return head, tables
+
+
+def _extents(head: Head, table: str, of_all: bool) -> Iterable[str]:
+    """Return which work a table is read of."""
+    if table not in SUMS:
+        return (ALL,)
+    return head.reports if of_all else (head.of,)
 
 
 def read_summary(path: FilePath) -> Report:
-    """Return the report of a summary, whose name is the file's; raises NotAReport as `read_groups` does."""
-    columns = {}
-    for table, row_type in SUMS.items():
-        columns[table] = [field.name for field in fields(row_type)]
-    head, groups = read_groups(path, columns)
-    rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for table, extent, of_group in groups:
-        rows.setdefault((extent, table), []).extend(of_group.to_pylist())
+    """Return the report of a summary, whose name is the file's; raises NotAReport as `read_tables` does."""
+    columns = {table: [field.name for field in fields(row_type)] for table, row_type in SUMS.items()}
+    head, tables = read_tables(path, columns, of_all=True)
     try:
         provenance = msgspec.to_builtins(head.provenance)
         reports: dict[str, Report] = {}
         for extent, about in head.reports.items():
-            tables = {table: rows.get((extent, table), []) for table in SUMS}
-            if head.version <= 1:
-                about = _upgraded(about)
-            reports[extent] = msgspec.convert({**about, **tables, "provenance": provenance}, Report)
+            rows = {table: list(_rows(tables[table, extent])) for table in SUMS}
+            reports[extent] = msgspec.convert({**about, **rows, "provenance": provenance}, Report)
     except msgspec.ValidationError as error:
         raise NotAReport(f"{path} is not a whole summary ({error}); write it again with `summarize`.") from error
     named = {extent: _with_names(report) for extent, report in reports.items()}
@@ -322,19 +246,8 @@ def read_summary(path: FilePath) -> Report:
     return replace(report, provenance=replace(report.provenance, file=path.name))
 
 
-def _upgraded(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a report's fields in a file of version 1, which has the times of steps but no account of them."""
-    rows = (about.get("step_time") or {}).get("rows", [])
-    upgraded = {**about, "counted_steps": about["steps"], "account": None}
-    if not rows:
-        return upgraded
-    own_ns = [row["own_ns"] for row in rows]
-    is_known = np.array([not row["first"] for row in rows])
-    counted = choose(own_ns, is_known, is_first=True).counted.tolist()
-    rows = [{**row, "counted": number in counted} for number, row in enumerate(rows)]
-    on_cpu = any(row["busy_ns"] is None for row in rows)
-    upgraded["account"] = {"per": STEP, "steps_by": NAMED, "rows": rows, "gpus": [], "on_cpu": on_cpu}
-    return upgraded
+def _rows(columns: Columns) -> Iterable[dict[str, Any]]:
+    return (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
 
 
 def _with_names(report: Report) -> Report:
@@ -352,21 +265,16 @@ def _with_names(report: Report) -> Report:
 
 
 def read_step_times(path: FilePath) -> StepTimes:
-    """Return the time of each row of kernels in each measured step; raises NotAReport as `read_groups` does."""
-    head, groups = read_groups(path, {"kernels": ["path", "phase", "kind", "kernel", "step_ns"]})
-    return {
-        (tuple(row["path"]), row["phase"], row["kind"], row["kernel"]): np.array(row["step_ns"], np.int64)
-        for _, extent, rows in groups
-        if extent == head.of
-        for row in rows.to_pylist()
-        if row["step_ns"] is not None
-    }
+    """Return the time of each row of kernels in each measured step; raises NotAReport as `read_tables` does."""
+    head, tables = read_tables(path, {"kernels": ["path", "phase", "kind", "kernel", "step_ns"]})
+    rows = zip(*tables["kernels", head.of].values(), strict=True)
+    return {tuple(place): np.array(step_ns, np.int64) for *place, step_ns in rows if step_ns is not None}
 
 
 def read_steps(path: FilePath) -> list[dict[str, Any]]:
-    """Return the rows STEPS of whole measured steps, in order; raises NotAReport as `read_groups` does."""
-    _, groups = read_groups(path, {"steps": list(STEPS)})
-    steps = [row for _, _, rows in groups for row in rows.to_pylist() if not row["phase"]]
+    """Return the rows STEPS of whole measured steps, in order; raises NotAReport as `read_tables` does."""
+    _, tables = read_tables(path, {"steps": STEPS})
+    steps = [row for row in _rows(tables["steps", ALL]) if not row["phase"]]
     if [row["step"] for row in steps] != [*range(len(steps))] or any(row["kernels"] is None for row in steps):
         raise NotAReport(f"{path} is not a whole summary (its steps); write it again with `summarize`.")
     return steps

@@ -2,27 +2,36 @@
 
 import json
 import random
+import shutil
+from dataclasses import is_dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvtx_kernels.analysis import compare, kernels, ranks
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.document import WHOLE
+from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.presenters import as_json
 from nvtx_kernels.analysis.ranks.document import ranks_document
-from nvtx_kernels.analysis.ranks.reduce import read_all, reduced
-from nvtx_kernels.analysis.readers import read
-from nvtx_kernels.analysis.summary.file import read_summary
+from nvtx_kernels.analysis.ranks.reduce import NUMBERS, TEXTS, read_all, reduced
+from nvtx_kernels.analysis.readers import expand, is_summary, read
+from nvtx_kernels.analysis.summary.file import (
+    read_step_times,
+    read_steps,
+    read_summary,
+    read_tables,
+    stored,
+)
+from nvtx_kernels.analysis.summary.tables import ALL
 from nvtx_kernels.analysis.summary.totals import summarize
 
 from nvtx_kernels.__main__ import main
 from tests.analysis.making import checks
 from tests.analysis.making.communicating import communicating
+from tests.analysis.making.old_summaries import OLD, as_old
 from tests.analysis.making.plain_sql import OURS
 from tests.analysis.making.rank_summaries import (
     GATHERED,
@@ -42,7 +51,7 @@ LABEL = " > ".join(GATHERED)
 
 
 def summary_of(report, folder, *words):
-    output = folder / f"{report.stem}.parquet"
+    output = folder / f"{report.stem}.summary.sqlite"
     assert main(["summarize", str(report), "-o", str(output), *words]) == 0
     return output
 
@@ -68,6 +77,60 @@ def test_a_summary_gives_back_every_row_and_sum_of_its_report(tmp_path, report):
         if part:
             assert (part.totals, part.phases, part.ranges) == (expected.totals, expected.phases, expected.ranges)
             assert (part.kernels, part.outside, part.busy) == (expected.kernels, expected.outside, expected.busy)
+
+
+@pytest.mark.parametrize("report", [*sorted(DATA.glob("*.sqlite")), *REPORTS], ids=lambda path: path.stem)
+def test_a_summary_and_one_of_an_earlier_version_give_equal_answers(tmp_path, report):
+    new = summary_of(report, tmp_path)
+    old = as_old(new, tmp_path / "old.parquet")
+    assert named(read_summary(new)) == named(read_summary(old))
+    assert read_steps(new) == read_steps(old)
+    times = read_step_times(new), read_step_times(old)
+    assert {place: ns.tolist() for place, ns in times[0].items()} == {
+        place: ns.tolist() for place, ns in times[1].items()
+    }
+    answers = [answer_of([path]).replace(path.name.partition(".")[0], "") for path in (new, old)]
+    assert answers[0] == answers[1]
+
+
+def named(answer):
+    return replace(answer, provenance=replace(answer.provenance, file="")) if is_dataclass(answer) else answer
+
+
+def test_a_summary_that_an_earlier_version_wrote_answers_as_its_report(tmp_path):
+    words = ("--rank", "3", "--host", "node001")
+    new = tmp_path / f"{OLD.stem}.sqlite"
+    assert main(["summarize", str(OURS), "-o", str(new), *words]) == 0
+    assert named(read_summary(OLD)) == named(read_summary(new)) == named(opened(OURS).whole)
+    assert answer_of([OLD]) == answer_of([new])
+
+
+@pytest.mark.parametrize("name", ["rank0.sqlite", "rank0.summary.sqlite", "rank0.parquet"])
+def test_a_summary_is_recognized_by_its_content(tmp_path, name):
+    summary = summary_of(OURS, tmp_path).rename(tmp_path / name)
+    assert is_summary(summary)
+    assert read_summary(summary).kernels
+    report = tmp_path / f"report.{name}"
+    shutil.copy(OURS, report)
+    assert not is_summary(report)
+    assert checks.said(kernels, str(report))[0] == 0
+
+
+@pytest.mark.parametrize("command", [["view", "idle"], ["scrub", "--check"]], ids=" ".join)
+def test_a_summary_is_refused_where_a_report_is_needed(tmp_path, capsys, command):
+    summary = summary_of(OURS, tmp_path)
+    capsys.readouterr()
+    assert main([*command, str(summary)]) == 1
+    assert f"{summary.name} is a summary: `rank`, `compare` and `page` read it." in capsys.readouterr().err
+
+
+def test_a_folder_of_old_and_new_summaries_is_compared(tmp_path):
+    for rank in range(3):
+        summary_of(OURS, tmp_path, "--rank", str(rank)).rename(tmp_path / f"rank{rank}.summary.sqlite")
+    before = answer_of(expand([tmp_path]))
+    as_old(tmp_path / "rank1.summary.sqlite", tmp_path / "rank1.summary.parquet")
+    (tmp_path / "rank1.summary.sqlite").unlink()
+    assert answer_of(expand([tmp_path])) == before
 
 
 def test_ranking_and_comparing_summaries_answers_as_their_reports_do(tmp_path):
@@ -113,8 +176,9 @@ def test_planted_stragglers_are_found_and_no_others(tmp_path, case):
 @pytest.mark.filterwarnings("error")
 def test_a_rank_without_steps_hides_no_slow_one(tmp_path):
     paths = made(tmp_path, 32, Planted(slow_rank=7))
-    table = pq.read_table(paths[3])
-    pq.write_table(table.filter(pc.not_equal(table["table"], "steps")), paths[3])
+    head, tables = read_tables(paths[3], {table: TEXTS[table] + NUMBERS[table] for table in TEXTS})
+    tables["steps", ALL] = {name: [] for name in tables["steps", ALL]}
+    paths[3].write_bytes(stored(head, tables))
     assert [row.values[0] for row in tables_of(paths)["stragglers"]] == ["rank00007"]
 
 
@@ -164,7 +228,7 @@ def test_of_256_ranks_the_late_one_is_found_though_some_are_missing_and_one_is_t
     text = " ".join(out.split())
     assert status == 0
     assert "4 of 256 ranks have no summary here (17, 18, 40, 99)." in text
-    assert text.count("rank00099.parquet is left out:") == 1
+    assert text.count("rank00099.summary.sqlite is left out:") == 1
     assert "Waiting is for the last of the ranks that are here: one that is not may have come later." in text
     late = tables_of(path for path in paths if path.exists() and path != paths[99])["late"]
     assert {row.values[0] for row in late} == {"rank00200"}
@@ -190,12 +254,12 @@ def test_missing_doubled_and_damaged_ranks_are_said(tmp_path):
     paths = made(tmp_path, 12)
     paths[2].unlink()
     paths[5].write_bytes(paths[5].read_bytes()[:5_000])
-    (tmp_path / "again.parquet").write_bytes(paths[7].read_bytes())
+    (tmp_path / "again.summary.sqlite").write_bytes(paths[7].read_bytes())
     status, out, _ = checks.said(kernels, str(tmp_path))
     text = " ".join(out.split())
     assert status == 0
     assert "2 of 12 ranks have no summary here (2, 5)." in text
-    assert "rank00005.parquet is left out:" in text
+    assert "rank00005.summary.sqlite is left out:" in text
     assert "Several summaries are of rank 7." in text
 
 

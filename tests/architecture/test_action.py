@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.analysis.making.old_summaries import OLD
+
 ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 INPUT = re.compile(r"\$\{\{ inputs\.(\w+) \}\}")
@@ -87,10 +89,20 @@ def test_a_slower_commit_violates_a_rule_and_a_faster_one_holds(repository):
     status, outputs, summary = at(repository, "HEAD", SLOW, rules="total > +5%\nphase:optimizer > +5%\n")
     verdicts = [rule["violated"] for rule in json.loads(Path(outputs["json"]).read_text())["rules"]]
     assert (status, outputs["verdict"], verdicts) == (3, "violated", [True, False])
-    assert Path(outputs["baseline"]).stem == git(repository, "rev-parse", "HEAD~1").strip()
+    first = git(repository, "rev-parse", "HEAD~1").strip()
+    assert Path(outputs["baseline"]).name == f"{first}.summary.sqlite"
     assert "VIOLATED" in summary
     status, outputs, _ = at(repository, "HEAD", FAST, baseline=str(SLOW))
     assert (status, outputs["verdict"]) == (0, "holds")
+
+
+def test_a_summary_that_an_earlier_version_stored_is_the_baseline(repository):
+    store = repository / ".nvtx-kernels"
+    store.mkdir()
+    first = git(repository, "rev-parse", "HEAD~1").strip()
+    shutil.copy(OLD, store / f"{first}.parquet")
+    status, outputs, _ = at(repository, "HEAD", FAST)
+    assert (status, Path(outputs["baseline"]).name) == (0, f"{first}.parquet")
 
 
 def test_a_report_that_cannot_be_read_fails_with_its_sentence(repository):
@@ -112,7 +124,11 @@ def test_a_baseline_is_found_in_a_clone_of_any_depth(repository, depth):
     first = git(repository, "rev-parse", "HEAD~1").strip()
     copy = clone(repository, *depth)
     status, outputs, _ = at(copy, "HEAD", SLOW, rules="total > +5%")
-    assert (status, outputs["verdict"], Path(outputs["baseline"]).stem) == (3, "violated", first)
+    assert (status, outputs["verdict"], Path(outputs["baseline"]).name) == (
+        3,
+        "violated",
+        f"{first}.summary.sqlite",
+    )
 
 
 def test_a_shallow_clone_without_its_origin_fails_and_says_what_to_do(repository):

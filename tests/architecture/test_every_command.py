@@ -19,7 +19,7 @@ READING = {
     "rank": "REPORT",
     "page": "REPORT -o OUT.html",
     "timeline": "REPORT -o OUT.json",
-    "summarize": "REPORT -o OUT.parquet",
+    "summarize": "REPORT -o OUT.summary.sqlite",
     "compare": "REPORT REPORT",
     "doctor": "REPORT",
     "join": "REPORT -o OUT.sqlite",
@@ -119,9 +119,9 @@ def test_an_agent_gets_an_answer_about_every_report(report_of, name):
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_a_summary_begins_with_the_answer_of_its_report(tmp_path, report_of, name):
-    said(report_of(name), tmp_path, ["summarize", "REPORT", "-o", "OUT.parquet"])
+    said(report_of(name), tmp_path, ["summarize", "REPORT", "-o", "OUT.summary.sqlite"])
     whole, summary = (
         said(path, tmp_path, ["rank", "REPORT"])[1].split("\n\n")[1].split()
-        for path in (report_of(name), tmp_path / "report.parquet")
+        for path in (report_of(name), tmp_path / "report.summary.sqlite")
     )
     assert whole[: len(summary)] == summary  # what to fix first, a summary does not know

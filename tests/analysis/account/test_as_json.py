@@ -1,18 +1,16 @@
 """The account as JSON, and as a summary file has it, also one of version 1."""
 
-import io
-import json
 from dataclasses import replace
 
-import pyarrow.parquet as pq
 import pytest
 from nvtx_kernels.analysis import compare, kernels
 from nvtx_kernels.analysis.report import as_object, per_step
-from nvtx_kernels.analysis.summary.file import KEY, as_parquet, read_summary
+from nvtx_kernels.analysis.summary.file import as_sqlite, read_summary
 
 from tests.analysis.account.test_on_cpu import STEPS, recorded
 from tests.analysis.account.test_steps import rows_of, stepping
 from tests.analysis.making.building import build
+from tests.analysis.making.old_summaries import as_old
 from tests.analysis.making.plain_sql import OURS
 from tests.analysis.making.subjects import attributed, opened
 
@@ -86,21 +84,21 @@ def test_no_key_of_earlier_answers_vanishes(table):
     assert {*KEPT[table].split()} <= {*(part if isinstance(part, dict) else part[0])}
 
 
-def summary_of_version_1(path, folder):
-    """Write a report's summary as 8c28c5a did: with times of steps, and without an account."""
-    whole = replace(opened(path).whole, counted=None)
-    new = pq.ParquetFile(io.BytesIO(as_parquet(attributed(path), whole, rank=0, host="a")))
-    head = json.loads(new.schema_arrow.metadata[KEY]) | {"version": 1}
+def of_version_1(head):
+    """Return the head of a summary as 8c28c5a wrote it: with times of steps, and without an account."""
     for about in head["reports"].values():
         rows = about.pop("account")["rows"]
         about["step_time"] = {"rows": [{key: row[key] for key in KEPT["steps"].split()} for row in rows]}
         about |= {"idle": None, "idle_on_cpu": None}
         del about["counted_steps"]
-    schema = new.schema_arrow.with_metadata({KEY: json.dumps(head)})
-    with pq.ParquetWriter(folder / "report.parquet", schema) as old:
-        for group in range(new.num_row_groups):
-            old.write_table(new.read_row_group(group).cast(schema))
-    return folder / "report.parquet"
+    return head | {"version": 1}
+
+
+def summary_of_version_1(path, folder):
+    whole = replace(opened(path).whole, counted=None)
+    new = folder / "report.summary.sqlite"
+    new.write_bytes(as_sqlite(attributed(path), whole, rank=0, host="a"))
+    return as_old(new, folder / "report.parquet", of_version_1)
 
 
 def test_a_summary_of_version_1_stays_readable(path, tmp_path):

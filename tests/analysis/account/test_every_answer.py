@@ -18,7 +18,7 @@ from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page.contents import contents
 from nvtx_kernels.analysis.presenters import as_table
 from nvtx_kernels.analysis.report import as_object
-from nvtx_kernels.analysis.summary.file import as_parquet, read_summary
+from nvtx_kernels.analysis.summary.file import as_sqlite, read_summary
 from nvtx_kernels.analysis.support.units import share_text, time_in_digits
 from nvtx_kernels.analysis.trace import MEMCPY, MEMSET
 from nvtx_kernels.analysis.views import headings
@@ -238,8 +238,8 @@ def of_compare(asked):
 
 def of_summary(asked, folder):
     """Return what a summary of the report says."""
-    path = folder / "report.parquet"
-    path.write_bytes(as_parquet(asked.opened.attribution, asked.opened.whole, rank=0, host="a"))
+    path = folder / "report.summary.sqlite"
+    path.write_bytes(as_sqlite(asked.opened.attribution, asked.opened.whole, rank=0, host="a"))
     read = read_summary(path)
     assert read.account == asked.opened.whole.account
     return {"step_ns": read.step_ns, "steps": read.counted_steps}

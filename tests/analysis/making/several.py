@@ -91,7 +91,7 @@ def _ranks(folder: Path) -> Iterator[list[str]]:
     options = ["rank", GIVEN, "--format", "json"]
     report = write_nsys(folder / REPORT, STEP)
     for rank in range(3):
-        summary = folder / GIVEN / f"rank{rank}.summary.parquet"
+        summary = folder / GIVEN / f"rank{rank}.summary.sqlite"
         assert checks.said(ranks, report, "-o", summary)[0] == 0
     yield options
     for rank in range(2):

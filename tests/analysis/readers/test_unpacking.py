@@ -11,11 +11,13 @@ from nvtx_kernels.analysis.errors import NotAReport
 from nvtx_kernels.analysis.ranks.reduce import read_one
 from nvtx_kernels.analysis.readers.safety import FLOOR_BYTES, MAX_SIZE
 from nvtx_kernels.analysis.summary import file as summaries
+from nvtx_kernels.analysis.summary.tables import ALL, COLUMNS
 from nvtx_kernels.analysis.summary.totals import summarize
 
 from nvtx_kernels import analysis
 from tests.analysis.making import hostile
 from tests.analysis.making.hostile import LAUNCHES
+from tests.analysis.making.old_summaries import as_old
 from tests.analysis.making.parquet_folders import as_parquet
 
 MANY = 3_000_000
@@ -44,14 +46,18 @@ def folder_with(table, count=MANY, **changed):
     return make
 
 
+def summary_of(folder):
+    attribution = attribute(analysis.read(hostile.report(folder)))
+    path = folder / "rank0.summary.sqlite"
+    path.write_bytes(summaries.as_sqlite(attribution, summarize(attribution), rank=0, host=""))
+    return path
+
+
 def summary_with(table, count=MANY, **changed):
-    """Return what makes a summary in which one table has many equal rows."""
+    """Return what makes a summary of an earlier version in which one table has many equal rows."""
 
     def make(folder):
-        attribution = attribute(analysis.read(hostile.report(folder)))
-        whole = pq.read_table(
-            pa.BufferReader(summaries.as_parquet(attribution, summarize(attribution), rank=0, host=""))
-        )
+        whole = pq.read_table(as_old(summary_of(folder), folder / "old.parquet"))
         row = next(number for number, name in enumerate(whole["table"].to_pylist()) if name == table)
         path = folder / "rank0.parquet"
         pq.write_table(
@@ -91,11 +97,22 @@ def test_a_small_file_that_unpacks_to_much_is_refused(tmp_path, what):
         read(path)
 
 
-def test_a_summary_that_is_trusted_is_read_whole(tmp_path, monkeypatch):
-    path = summary_with("steps", 20_000, phase="forward")(tmp_path)
+def saved_summary(folder):
+    """Write a summary whose table of steps has 20,000 rows."""
+    path = summary_of(folder)
+    head, tables = summaries.read_tables(path, COLUMNS, of_all=True)
+    steps = tables["steps", ALL]
+    tables["steps", ALL] = {name: ["forward" if name == "phase" else None] * 20_000 for name in steps}
+    path.write_bytes(summaries.stored(head, tables))
+    return path
+
+
+@pytest.mark.parametrize("make", [summary_with("steps", 20_000, phase="forward"), saved_summary])
+def test_a_summary_that_is_trusted_is_read_whole(tmp_path, monkeypatch, make):
+    path = make(tmp_path)
     monkeypatch.setenv(MAX_SIZE, "1M")
     with pytest.raises(NotAReport, match="unpacks to more than 1 MB"):
         summaries.read_steps(path)
     monkeypatch.setenv(MAX_SIZE, "1G")
     assert summaries.read_steps(path) == []
-    assert msgspec.json.encode(summaries.read_groups(path, {})[0])
+    assert msgspec.json.encode(summaries.read_tables(path, {})[0])
