@@ -2,9 +2,10 @@
 
 ```
 summary (what, value)          what is no table, as JSON: `Head`
-phases, ranges, kernels, …     a row a row of docs/json.md, over all work; lists are JSON
+phases, ranges, kernels, …     a row a row of docs/json.md, over all work; `step_ns` is JSON
 measured_phases, …             the same over the steps that count, where some work is in none
 steps, exchanges               a row for each measured step and phase, and for each kernel that communicates
+texts                          what columns of texts and paths are positions in; a path is JSON
 ```
 
 Earlier versions wrote Parquet, which `parquet.py` reads.
@@ -42,7 +43,7 @@ from ..support.small_numbers import distinct, summed
 from ..trace import KERNEL, Int64s
 from ..vocabulary import PHASES
 from .selection import naming_of
-from .tables import ALL, COLUMNS, EXCHANGES, MEASURED, STEPS, SUMS, Columns, Head, Tables
+from .tables import ALL, COLUMNS, EXCHANGES, MEASURED, STEPS, SUMS, TEXTS, Columns, Head, Tables
 
 VERSION = 3
 LAYOUT = Layout(SUMMARY_ID, "summary", VERSION)
@@ -77,10 +78,16 @@ def as_sqlite(attribution: Attribution, report: Report, *, rank: int, host: str)
 
 def stored(head: Head, tables: Tables) -> bytes:
     """Return the file of a head and of columns."""
+    number_of: dict[Any, int] = {}
     with closing(sqlite3.connect(":memory:")) as database:
         container = Container(database, LAYOUT)
         for (table, extent), columns in tables.items():
-            container.append(_stored_name(table, extent), columns)
+            numbered = dict(columns)
+            for name, values in columns.items():
+                if COLUMNS[table][name] in TEXTS:
+                    numbered[name] = [number_of.setdefault(text, len(number_of)) for text in values]
+            container.append(_stored_name(table, extent), numbered)
+        container.append("texts", {"value": list(number_of)})
         container.commit(msgspec.structs.asdict(head))
         return database.serialize()
 
@@ -179,25 +186,27 @@ def _read_sqlite(path: FilePath, columns: Mapping[str, Sequence[str]], of_all: b
     stored, counts = read_head(database, LAYOUT)
     head = msgspec.convert({field: stored[field] for field in Head.__struct_fields__}, Head)
     wanted = [(table, extent) for table in columns for extent in _extents(head, table, of_all)]
+    statements = {"texts": "SELECT value FROM texts ORDER BY row"}
     for table, extent in wanted:
-        if _stored_name(table, extent) not in counts:
-            raise ValueError(f"it has no table {_stored_name(table, extent)}")
-    results = database.bounded_rows(_statement(*place, columns[place[0]]) for place in wanted)
+        name = _stored_name(table, extent)
+        some = ", ".join(f'"{column}"' for column in columns[table])
+        statements[name] = f'SELECT {some} FROM "{name}" ORDER BY row'  # noqa: S608 - names of ours
+    if absent := [name for name in statements if name not in counts]:
+        raise ValueError(f"it has no table {absent[0]}")
+    results = dict(zip(statements, database.bounded_rows(statements.values()), strict=True))
+    if missing := [name for name, rows in results.items() if len(rows) != counts[name]]:
+        raise ValueError(f"rows of {missing[0]} are missing")
+    texts = [text for (text,) in results["texts"]]
     tables: Tables = {}
-    for (table, extent), rows in zip(wanted, results, strict=True):
-        if len(rows) != counts[_stored_name(table, extent)]:
-            raise ValueError(f"rows of {table} are missing")
+    for table, extent in wanted:
+        rows = results[_stored_name(table, extent)]
         of_columns = map(list, zip(*rows, strict=True)) if rows else ([] for _ in columns[table])
         tables[table, extent] = {}
         for name, values in zip(columns[table], of_columns, strict=True):
-            is_list = get_origin(COLUMNS[table][name]) is tuple
-            tables[table, extent][name] = _lists(values) if is_list else values
+            kind = COLUMNS[table][name]
+            of_kind = [texts[number] for number in values] if kind in TEXTS else values
+            tables[table, extent][name] = _lists(of_kind) if get_origin(kind) is tuple else of_kind
     return head, tables
-
-
-def _statement(table: str, extent: str, names: Iterable[str]) -> str:
-    some = ", ".join(f'"{name}"' for name in names)
-    return f'SELECT {some} FROM "{_stored_name(table, extent)}" ORDER BY row'  # noqa: S608 - names of ours
 
 
 def _lists(texts: Sequence[str | None]) -> list[Any]:

@@ -54,6 +54,8 @@ for of_table in COLUMNS.values():
     for column, hint in of_table.items():
         if isinstance(hint, UnionType):  # figures that may be means elsewhere are integers here
             of_table[column] = get_args(hint)[0]
+#: The types of columns of texts, of which many are equal: a text, and a path.
+TEXTS = (str, tuple[str, ...])
 ALL = "all"
 MEASURED = "measured"
 
