@@ -30,7 +30,7 @@ from typing import IO, NamedTuple
 from urllib.parse import quote
 
 import torch
-from nvtx_kernels.analysis.container import HEAD, RECORDING, RECORDS, TABLES, Container, Values
+from nvtx_kernels.analysis.container import HEAD, RECORDING, RECORDS, TABLES, VERSION, Container, Values
 from nvtx_kernels.analysis.support.files import Unfinished, standard_numbers_taken
 from nvtx_kernels.analysis.trace import Domain, Process, Provenance, Thread
 from nvtx_kernels.analysis.vocabulary.calls import kinds_of_calls
@@ -398,6 +398,7 @@ def provenance(*, on_gpu: bool) -> Provenance:
     return Provenance(
         file="",
         tool=f"{PRODUCT} {version}".strip(),
+        schema=str(VERSION),
         gpus=tuple(dict.fromkeys(torch.cuda.get_device_properties(index).name for index in seen)),
         unit_of_work="GPU" if on_gpu else "CPU",
     )

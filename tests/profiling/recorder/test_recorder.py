@@ -84,6 +84,7 @@ def test_every_kernel_has_one_launch_and_starts_no_earlier(recorded):
 def test_a_report_says_that_work_is_of_a_cpu(recorded):
     provenance = nk.read(recorded).provenance
     assert provenance.tool.startswith("nvtx-kernels recorder")
+    assert provenance.schema == "1"
     assert provenance.unit_of_work == "CPU"
     assert said_of(recorded)["interrupted_by"] == ""
 
