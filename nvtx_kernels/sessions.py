@@ -72,6 +72,7 @@ def read(path: Path, *, on_gpu: bool, spans_of: SpansOf | None = None) -> Seen:
         copies=assembly.copies(),
         messages=assembly.messages(work),
         calls=named_calls(columns.launches["call"], list(columns.calls)),
+        graph_node=assembly.graph_nodes(),
     )
     return Seen(trace, base_ns, blocks, _lost_from(assembly, base_ns))
 

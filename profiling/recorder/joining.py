@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from nvtx_kernels.analysis.container import MARKS, POSITIONS
 from nvtx_kernels.analysis.support.small_numbers import distinct
-from nvtx_kernels.analysis.trace import CATEGORIES, NO_CATEGORY, PUSH_POP, Columns, Int64s, Ranges, Spots
+from nvtx_kernels.analysis.trace import CATEGORIES, NO_CATEGORY, PUSH_POP, Columns, Int64s, Ranges, Spots, Trace
 from nvtx_kernels.analysis.vocabulary import without_suffixes
 
 from ..annotate.others import OPTIMIZER_BLOCKS, original_name
@@ -71,8 +71,18 @@ class Joining:
         if part.calls is not None:
             number = _numbered(part.calls.of_launch, part.calls.names, self._file.call_number)
             self._file.append("calls_of_launch", {"value": number.astype(np.uint16)})
+        self._add_graph_nodes(part, first_work)
         self.has_events |= part.has_events
         self._add_blocks(seen, texts, numberings["threads"], log)
+
+    def _add_graph_nodes(self, part: Trace, first_work: int) -> None:
+        """Append the graph's node of each piece of work, once a session has any; -1 for those before."""
+        known = self._file.count("graph_node")
+        if part.graph_node is None and not known:
+            return
+        before = np.full(first_work - known, -1, np.int64)
+        nodes = np.full(len(part.work), -1, np.int64) if part.graph_node is None else part.graph_node
+        self._file.append("graph_node", {"value": np.concatenate([before, nodes])})
 
     def _joined(
         self, name: str, table: Columns, shift_ns: int, numberings: dict[str | int, Numbering]

@@ -10,6 +10,7 @@ from nvtx_kernels.profiling.recorder.range_log import RangeLog
 
 import nvtx_kernels as nk
 from tests.analysis.making import simulated
+from tests.analysis.making.kineto import Block, Call, Program, Work, write_kineto
 from tests.analysis.making.simulated_kineto import kineto_recorded
 from tests.analysis.measures.test_replay import two_streams
 from tests.analysis.views.test_views_communication import kineto
@@ -44,6 +45,22 @@ def test_a_recording_has_the_messages_of_its_sessions_files(path, tmp_path):
     assert recorded.messages.sent_bytes.tolist() == expected.messages.sent_bytes.tolist() * 2
     named = [recorded.names[name] for name in recorded.messages.collective.tolist()]
     assert named == ["_allgather_base"] * 4
+
+
+def test_a_recording_has_the_graph_nodes_of_its_sessions_files(path, tmp_path):
+    blocks = [Block("step", 0, 90)]
+    calls = [Call(1, 5, 9, name="cudaGraphLaunch")]
+    node = (("graph node id", 12),)
+    bare, replayed = (
+        write_kineto(tmp_path / f"{name}.pt.trace.json", Program(blocks, calls, [Work(1, 30, 35, said=said)]))
+        for name, said in (("bare", ()), ("replayed", node))
+    )
+    with writing(path, on_gpu=True) as trace:
+        joining = Joining(trace, 0)
+        for saved in (bare, replayed, bare):
+            joining.add(nk.session_reader()(saved, on_gpu=True), RangeLog())
+    assert read(replayed).graph_node.tolist() == [12]
+    assert read(path).graph_node.tolist() == [-1, 12, -1]
 
 
 def test_a_session_of_a_gpu_asks_for_waits(monkeypatch):
