@@ -161,11 +161,11 @@ def read_tables(
 
     Raises NotAReport if the file is damaged, of a later version, or unpacks to more than it may.
     """
-    wanted = {table: list(names) for table, names in columns.items()}
+    names_of = {table: list(names) for table, names in columns.items()}
     try:
         with opened_file(path) as file:  # else it may be a pipe
             read = _read_sqlite if is_sqlite(file.read(100)) else _read_parquet
-        head, tables = read(path, wanted, of_all)
+        head, tables = read(path, names_of, of_all)
         if head.steps_of_a_rank < 0:
             raise ValueError("its number of steps is negative")
         for (table, _), of_table in tables.items():
@@ -185,9 +185,9 @@ def _read_sqlite(path: FilePath, columns: Mapping[str, Sequence[str]], of_all: b
     database = Database(path, AGAIN)
     stored, counts = read_head(database, LAYOUT)
     head = msgspec.convert({field: stored[field] for field in Head.__struct_fields__}, Head)
-    wanted = [(table, extent) for table in columns for extent in _extents(head, table, of_all)]
+    places = [(table, extent) for table in columns for extent in _extents(head, table, of_all)]
     statements = {"texts": "SELECT value FROM texts ORDER BY row"}
-    for table, extent in wanted:
+    for table, extent in places:
         name = _stored_name(table, extent)
         some = ", ".join(f'"{column}"' for column in columns[table])
         statements[name] = f'SELECT {some} FROM "{name}" ORDER BY row'  # noqa: S608 - names of ours
@@ -198,7 +198,7 @@ def _read_sqlite(path: FilePath, columns: Mapping[str, Sequence[str]], of_all: b
         raise ValueError(f"rows of {missing[0]} are missing")
     texts = [text for (text,) in results["texts"]]
     tables: Tables = {}
-    for table, extent in wanted:
+    for table, extent in places:
         rows = results[_stored_name(table, extent)]
         of_columns = map(list, zip(*rows, strict=True)) if rows else ([] for _ in columns[table])
         tables[table, extent] = {}

@@ -77,10 +77,10 @@ class Joining:
 
     def _add_graph_nodes(self, part: Trace, first_work: int) -> None:
         """Append the graph's node of each piece of work, once a session has any; -1 for those before."""
-        known = self._file.count("graph_node")
-        if part.graph_node is None and not known:
+        written = self._file.count("graph_node")
+        if part.graph_node is None and not written:
             return
-        before = np.full(first_work - known, -1, np.int64)
+        before = np.full(first_work - written, -1, np.int64)
         nodes = np.full(len(part.work), -1, np.int64) if part.graph_node is None else part.graph_node
         self._file.append("graph_node", {"value": np.concatenate([before, nodes])})
 
