@@ -195,7 +195,7 @@ def attention(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     uncounted = "" if least_ns else " (products not counted)"
     count = count_text(round(subject.per_step(scores)))
     sentence = f"Attention writes its scores and reads them {count} times: scaled_dot_product_attention{uncounted}"
-    short = f"scaled_dot_product_attention, not {count} kernels on scores"
+    short = f"Use scaled_dot_product_attention: {count} kernels compute attention scores"
     yield Found(change, sentence, short, scores, {"floor_ns": least_ns / subject.steps})
 
 

@@ -36,7 +36,7 @@ WATCHED = (
 )
 OTHER_WORK = "The timed steps did other work."
 OTHER_PACE = "The machine changed pace: a step took {} without recording, and {} while recorded."
-MORE_WORK = "A recorded step has {} of GPU work, and takes {} without recording, which slows the GPU, too."
+MORE_WORK = "Recording slows the GPU, too: a step has {} of GPU work with it, and takes {} without."
 OTHER_PAUSES = "The time without recording is unknown: the program waits longer in recorded steps than in warm-up."
 
 

@@ -71,7 +71,7 @@ def anomaly(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         f"Autograd checks each gradient for NaN and waits for {count} answers: "
         "no torch.autograd.set_detect_anomaly(True)"
     )
-    short = f"No torch.autograd.set_detect_anomaly(True): it waits {count} times a step"
+    short = f"Remove torch.autograd.set_detect_anomaly(True): it waits {count} times a step"
     yield Found(change, sentence, short, checks)
 
 

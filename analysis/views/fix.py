@@ -230,7 +230,8 @@ def first(advice: Fixes | None, named: Naming = tuple) -> list[Table]:
     for number, fix in enumerate(listed.fixes[:FIRST], 1):
         is_same = "(" in then(listed, number)
         saves = then(listed, number).strip("()") if is_same else in_short(listed, fix)
-        rows.append(Row((f"{number}.", saves, place(fix, named), fix.short)))
+        where = place(fix, named)
+        rows.append(Row((f"{number}.", saves, f"{where}:" if where else "", fix.short)))
     kinds: dict[str, Kind] = {"number": "text", "saves": "text", "where": "name", "change": "prose"}
     columns = tuple(Column(key, "", kind) for key, kind in kinds.items())
     title = IN_SHORT[advice.kind].format(_of_what(advice))

@@ -25,6 +25,8 @@ MUCH_OUTSIDE = MUCH_TAKEN_OUT = 0.1
 SMALL, SOME = 0.05, 0.02
 #: By how much a GPU's busy share without recording differs at least, if it is mentioned.
 BUSIER = 0.05
+#: With such a share, little idle time is left without recording.
+BUSY_ALONE = 0.9
 LONGEST_FUNCTION, LONGEST_PATH = 80, 48
 #: How a sentence says what a GPU does, where the word alone says too little.
 DOES = {COMMUNICATION: "communication that nothing hides", OPERATORS: "in operators"}
@@ -148,18 +150,33 @@ def _of_gpus(facts: Facts) -> Iterator[str]:
 def _unrecorded(facts: Facts) -> Iterator[str]:
     """Yield how busy a GPU is without recording where that differs."""
     cost = facts.recording
-    if cost is None or cost.alone_busy_share is None or cost.busy_ns is None:
+    if cost is None or not _is_busier_alone(facts):
         return
-    if cost.alone_busy_share - cost.busy_ns / facts.time_ns > BUSIER:
-        at_least = "at least " if cost.is_upper_limit else ""
-        gpu = "a GPU" if len(facts.gpus) > 1 else "the GPU"
-        yield f"Without recording, {gpu} works for {at_least}{_percent(cost.alone_busy_share, 1)} of the step."
+    at_least = "at least " if cost.is_upper_limit else ""
+    gpu = "a GPU" if len(facts.gpus) > 1 else "the GPU"
+    works = f"{gpu} works for {at_least}{_percent(cost.alone_busy_share or 0.0, 1)} of the step."
+    adds = "Recording adds most of the idle time: without it" if _adds_idle_time(facts) else "Without recording"
+    yield f"{adds}, {works}"
+
+
+def _is_busier_alone(facts: Facts) -> bool:
+    """Return whether a GPU works for more of the step without recording."""
+    cost = facts.recording
+    if cost is None or cost.alone_busy_share is None or cost.busy_ns is None:
+        return False
+    return cost.alone_busy_share - cost.busy_ns / facts.time_ns > BUSIER
+
+
+def _adds_idle_time(facts: Facts) -> bool:
+    """Return whether little of the idle time is left without recording, so that its cause is of no interest."""
+    cost = facts.recording
+    return _is_busier_alone(facts) and cost is not None and (cost.alone_busy_share or 0.0) >= BUSY_ALONE
 
 
 def _why_idle(facts: Facts, report: Report) -> Iterator[str]:
     """Yield the main cause of idle time of the GPU that has most of it."""
     gpu = facts.most_idle
-    if gpu.time_ns(IDLE) < SAID_FROM * facts.time_ns or not gpu.causes:
+    if gpu.time_ns(IDLE) < SAID_FROM * facts.time_ns or not gpu.causes or _adds_idle_time(facts):
         return
     if facts.on_cpu:
         yield _outside_operators(gpu, report)

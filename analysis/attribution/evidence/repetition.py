@@ -44,7 +44,7 @@ MOST = 0.5
 SPREAD = 0.02
 
 NOTHING = "nothing in the sequence of kernels repeats"
-LAYERS_ALONE = "the kernels repeat, but may be layers of a model: not each has a copy, a wait or an update"
+LAYERS_ALONE = "kernels repeat, but not each time with a copy, a wait or an update: these may be layers of a model"
 LITTLE = "only {:.0%} of all work repeats"
 TWO_UNLIKE = "only two stretches of the work are alike, and they differ too much"
 IN_ONE_CALL = "what repeats are parts of single calls of a model, or of a phase"

@@ -48,11 +48,11 @@ def rows_of(screen):
 
 #: What the first row of each says: the cause, how often a step, and what to do.
 SAYS = {
-    "to_cpu": "Do not copy 32 MiB a step to the CPU: use it on the GPU, or copy every N steps",
+    "to_cpu": "Do not copy 32 MiB a step to the CPU: use them on the GPU, or copy every N steps",
     "one_by_one": r"One call for all tensors \(torch._foreach_…\): a loop launches 160 kernels a step",
     "from_cpu": r"Make tensors on the GPU \(device=x.device\): 4 MiB a step are made on the CPU",
     "allocating": r"Remove torch.cuda.empty_cache\(\) from the loop: \d+ cudaMalloc, \d+ cudaFree a step",
-    "anomaly": r"No torch.autograd.set_detect_anomaly\(True\): it waits \d+ times a step",
+    "anomaly": r"Remove torch.autograd.set_detect_anomaly\(True\): it waits \d+ times a step",
     "device_sync": r"Remove torch.cuda.synchronize\(\) from the step \(\d+ a step\)",
     "compile": r"torch.compile\(model\): \d+ memory-bound kernels",
     "fp32": r'torch.set_float32_matmul_precision\("high"\): TF32 for \d+ GEMMs',
@@ -77,8 +77,8 @@ def test_a_row_says_the_cause_and_the_remedy_and_names_the_line(tmp_path, capsys
     assert max(len(line) for row in rows for line in row) <= width
     assert max(map(len, rows)) <= {60: 4, 80: 2, 140: 1}[width]
     text = " ".join(" ".join(rows[0]).split())
-    words = re.sub(r"( about| up to)? [\d.–]+ [µm]s train\.py:\d+", "", text)
-    assert re.match(r"1\. .*?[µm]s +train\.py:\d+ ", rows[0][0])
+    words = re.sub(r"( about| up to)? [\d.–]+ [µm]s train\.py:\d+:", "", text)
+    assert re.match(r"1\. .*?[µm]s +train\.py:\d+: ", rows[0][0])
     assert width < 140 or re.fullmatch(rf"1\. {SAYS[name]}", words)
 
 
@@ -150,7 +150,7 @@ def test_a_pause_is_named_by_what_is_around_it(tmp_path, capsys, monkeypatch, ar
     monkeypatch.setenv("COLUMNS", "140")
     assert main([str(recorded(tmp_path, partial(pausing, around=around)))]) == 0
     screen = capsys.readouterr().out
-    assert re.search(rf"1\. .* ms +{around or 'after backward'} +{re.escape(remedy)}", screen)
+    assert re.search(rf"1\. .* ms +{around or 'after backward'}: +{re.escape(remedy)}", screen)
     assert "another thread" not in screen
 
 
@@ -171,7 +171,7 @@ def test_reads_inside_of_forward_are_named_and_counted(tmp_path, capsys, monkeyp
 
 def test_without_lines_a_row_names_the_range_inside_the_step(tmp_path, capsys):
     assert main([str(recorded(tmp_path, partial(training, reads=True)))]) == 0
-    assert re.match(r"1\. .* ms forward ", rows_of(capsys.readouterr().out)[0][0])
+    assert re.match(r"1\. .* ms forward: ", rows_of(capsys.readouterr().out)[0][0])
 
 
 def test_the_list_with_reasons_says_the_line_first(tmp_path, capsys):

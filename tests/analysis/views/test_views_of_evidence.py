@@ -73,7 +73,7 @@ def test_a_call_is_the_unit_of_a_program_that_does_not_train(tmp_path, capsys):
 def test_a_refusal_says_what_was_tried_and_which_option_helps(tmp_path, capsys):
     path = report(tmp_path, ONE_PASS)
     screen = shown(capsys, path)
-    assert "No steps are known: the kernels repeat, but may be layers of a model" in screen
+    assert "No steps are known: kernels repeat, but not each time with a copy, a wait or an update" in screen
     assert "To count these ranges as steps: --step Forward." in screen
     assert "A step takes" in shown(capsys, path, "--step", "Forward")
 
