@@ -125,7 +125,16 @@ def sentences(job: Job) -> str:
     if job.waiting_ns >= MUCH_WAITING * job.step_ns:
         share = share_text(job.waiting_ns / job.step_ns, 0)
         return f"{takes}: each rank waits for others now and then, the longest for {longest_wait} ({share})."
-    return f"{takes}: no rank waits long for another, {longest_wait} at most."
+    return f"{takes}: no rank waits long for another, {longest_wait} at most.{_of_transfer(job)}"
+
+
+def _of_transfer(job: Job) -> str:
+    """Return how long communication takes that nothing hides, where that is much of the step, or ""."""
+    transfer_ns = max(rank.kind_ns(COMMUNICATION) - (rank.waiting_ns or 0.0) for rank in job.ranks)
+    if transfer_ns < MUCH_WAITING * job.step_ns:
+        return ""
+    part = f"{time_in_digits(transfer_ns)} ({share_text(transfer_ns / job.step_ns, 0)})"
+    return f" Transfer that nothing hides takes {part}."
 
 
 def _of_unknown(takes: str, job: Job) -> str:
