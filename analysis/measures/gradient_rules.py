@@ -51,7 +51,7 @@ def untrained(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
         sentence = f"{cause}, and its input needs none: requires_grad_(False), or torch.no_grad() around its call"
     else:
         sentence = f"{cause}: requires_grad_(False), or torch.no_grad() where its input needs none"
-    short = f"requires_grad_(False) for {name}: no optimizer updates it, backward computes gradients"
+    short = f"requires_grad_(False) for {name}: no optimizer uses its gradients"
     least = None if is_all_in_vain else _without_gradients_of_weights(subject, work, in_vain)
     yield Found(_without(work), sentence, short, work, least=least, lines=_calls(subject, work_of))
 

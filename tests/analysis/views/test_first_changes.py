@@ -61,7 +61,7 @@ SAYS = {
     "layout_copies": r"Keep tensors channels_last between convolutions: \d+ copies change the format",
     "left_in_tf32": r"bf16 for \d+ GEMMs or convolutions in TF32: autocast is off there",
     "dense_rows": r"Embedding\(sparse=True\) with Adagrad: all rows are updated, few are used",
-    "untrained": r"requires_grad_\(False\) for Net.teacher: no optimizer updates it, backward computes gradients",
+    "untrained": r"requires_grad_\(False\) for Net.teacher: no optimizer uses its gradients",
     "launching": r'torch.compile\(mode="reduce-overhead"\), CUDA graphs: \d+ small kernels a step',
 }
 
