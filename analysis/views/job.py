@@ -153,15 +153,16 @@ def _of_late(takes: str, job: Job, late: Late) -> str:
     wait = f"{others[0]} waits" if len(others) == 1 else f"the other {len(others)} ranks wait"
     share = share_text(late.waiting_ns / job.step_ns, 0)
     answer = f"{takes}: {wait} {time_in_digits(late.waiting_ns)} ({share}) for {late.rank.name}"
+    of_recording = _of_recording(job, late)
     if late.state is None or late.more_ns < EXPLAINS * late.waiting_ns:
-        return f"{answer}, whose report does not show why."
+        return f"{answer}, whose report does not show why.{of_recording}"
     kind = late.state[0]
     others_ns = statistics.median(rank.kind_ns(kind) for rank in job.ranks if rank is not late.rank)
     longer_ns = max(late.rank.kind_ns(kind) - others_ns, late.more_ns)
     answer += f", which {DOES.get(kind, kind)} {time_in_digits(longer_ns)} longer"
     cause = next((cause for cause in late.rank.causes if (IDLE, cause.cause) == late.state), None)
     place = _place(cause) if cause else ""
-    return f"{answer} (mostly {detail_of(late.state)}{place})."
+    return f"{answer} (mostly {detail_of(late.state)}{place}).{of_recording}"
 
 
 def _place(cause: Cause) -> str:
@@ -214,8 +215,6 @@ def table(job: Job) -> Table:
     )
     if left_out := len(job.ranks) - len(rows):
         caption += f" {left_out} ranks between these."
-    if job.late:
-        caption += _of_recording(job, job.late)
     return Table("job", "A step of each rank, {unit}", columns, tuple(rows), caption)
 
 
