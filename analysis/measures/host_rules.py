@@ -22,7 +22,7 @@ from .fix_subject import AT_ONCE_NS, FixSubject
 from .gpu_time import Floats
 from .symptoms import Found, HostTime, Unjudged
 from .timeline import PAUSE_NS, Timeline
-from .waste_rules import ALLOCATES
+from .waste_rules import ALLOCATES, autograd_checks
 
 #: What a launch takes where CUDA graphs or a compiler make most of them go away, ns.
 CHEAP_LAUNCH_NS = 300.0
@@ -149,7 +149,7 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
     if subject.trace.copies is None:
         yield Unjudged("the report does not say how many bytes are copied to the CPU")
         return
-    small &= copied.bytes <= READ_BYTES
+    small &= (copied.bytes <= READ_BYTES) & ~autograd_checks(subject)
     after = np.minimum(call + 1, len(subject.host.row) - 1)
     waits = np.where(subject.waiting[call], call, np.where(subject.waiting[after], after, -1))
     rows = subject.rows_in_most_steps(small & (waits >= 0))

@@ -50,13 +50,20 @@ def allocating(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     yield _of_calls(subject, calls, change, sentence, short)
 
 
+def autograd_checks(subject: FixSubject) -> Bools:
+    """Mark the reads by which autograd's anomaly mode learns whether a gradient is NaN; nothing if it is off."""
+    copied = subject.timeline.copied
+    reads = copied.to_cpu & (copied.bytes == 1) & subject.of_phase(BACKWARD)
+    is_on = subject.per_step(reads) >= CHECKS and subject.in_most_steps(subject.work.call[reads])
+    return reads & is_on
+
+
 def anomaly(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     """Find autograd's anomaly mode, which reads after each operation of backward whether a gradient is NaN."""
-    copied = subject.timeline.copied
     call = subject.work.call
     in_backward = subject.of_phase(BACKWARD)
-    reads = copied.to_cpu & (copied.bytes == 1) & in_backward
-    if subject.per_step(reads) < CHECKS or not subject.in_most_steps(call[reads]):
+    reads = autograd_checks(subject)
+    if not reads.any():
         return
     checks = in_backward & (subject.matching(CHECK_KERNELS) | reads)
     calls = marked(np.concatenate([call[checks], subject.waits_behind(reads)]), len(subject.host.row))

@@ -166,6 +166,9 @@ SILENT = {
     "host_pause: the GPU is busy for two thirds of it": ("host_pause", partial(beside_work, busy=2 * MS)),
     "host_pause: code is loaded": ("host_pause", slow_call),
     "host_pause: less than 1 ms": ("host_pause", partial(training, pause=900 * US, reads=True)),
+    "scalar_read: autograd's checks": (
+        "scalar_read", partial(trained, in_backward=partial(wasteful.checked, count=20), lasts=20 * US),
+    ),
     "scalar_read: the next copy waits as well": ("scalar_read", partial(training, reads=True, copied=1 << 20)),
     "scalar_read: the GPU is behind": ("scalar_read", partial(training, reads=True, gemms=80)),
     "scalar_read: more than 64 bytes": ("scalar_read", partial(reading, size=68)),
