@@ -85,9 +85,19 @@ def test_steps_are_of_one_kind_where_they_launch_as_much(a, b, kinds):
     assert found == kinds
 
 
+#: By how much changes usually differ from one repetition to the next.
+USUAL = 0.02
+
+
+def intervals_of(series, usual=USUAL):
+    """Return the intervals of changes, given by number or name, where nothing was measured without a change."""
+    changes = series if isinstance(series, dict) else {str(n): values for n, values in enumerate(series)}
+    return pooled_intervals(changes, [], dict.fromkeys(changes, usual))
+
+
 def test_an_interval_holds_the_change_in_998_of_1000_cases():
     runs = np.random.default_rng(5).normal(0.05, 0.02, (4000, 3, 4))
-    intervals = [pooled_intervals({str(n): values for n, values in enumerate(series)})["1"] for series in runs]
+    intervals = [intervals_of(series)["1"] for series in runs]
     assert np.mean([np.log1p(one.low) < 0.05 < np.log1p(one.high) for one in intervals]) > 0.996
 
 
@@ -97,16 +107,19 @@ def test_of_ten_changes_without_effect_none_seems_to_save_in_39_of_40_tries(nois
     drift = np.cumsum(rng.normal(0, 0.003, (1500, 40)), axis=1).reshape(size)
     values = {"normal": rng.normal(0, 0.02, size), "heavy tails": rng.standard_t(3, size) / 50}
     series = drift - drift.mean(axis=(1, 2), keepdims=True) if noise == "drift" else values[noise]
-    tries = [pooled_intervals({str(n): change for n, change in enumerate(one)}) for one in np.diff(series, axis=2)]
+    tries = [intervals_of(one) for one in np.diff(series, axis=2)]
     assert np.mean([any(interval.is_less for interval in one.values()) for one in tries]) <= 1 / 40
 
 
 def test_a_noisy_change_has_its_own_noise_and_leaves_the_others_theirs():
     calm = {str(n): [-0.1, -0.101, -0.099, -0.1] for n in range(5)}
-    intervals = pooled_intervals({**calm, "noisy": [-0.5, 0.3, -0.4, 0.2]})
+    intervals = intervals_of({**calm, "noisy": [-0.5, 0.3, -0.4, 0.2]})
     assert (intervals["0"].is_less, intervals["0"].is_within(0.11)) == (True, True)
     assert (intervals["noisy"].is_less, intervals["noisy"].is_more) == (False, False)
 
 
-def test_nothing_is_known_of_what_was_measured_once():
-    assert pooled_intervals({"once": [-0.5], "never": []})["once"].high == np.inf
+@pytest.mark.parametrize(("usual", "is_known"), [(0.02, True), (0.2, False)])
+def test_what_was_measured_once_is_as_noisy_as_is_usual(usual, is_known):
+    intervals = intervals_of({"once": [-0.5], "never": []}, usual)
+    assert [*intervals] == ["once"]
+    assert intervals["once"].is_less == is_known

@@ -61,7 +61,7 @@ def test_a_marked_step_is_told_without_recording(tmp_path):
     assert cost["phases"]["forward"]["busy_share"] == pytest.approx(18 * 0.602 / 12, abs=0.01)
     said = verdict(subject(path, per_step=True).report)
     assert said.startswith("A step takes 60.0 ms while recorded (40.0 ms without): 36.1 ms (60%) computing, ")
-    assert "Without recording, the GPU works for 90% of the step." in said
+    assert "without it, the GPU works for 90% of the step." in said
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_marked_step_is_told_without_recording(tmp_path):
         ({"shape": "fbAfb"}, MEASURED, {}, "The timed steps did other work."),
         ({"sizes": 70}, MEASURED, {}, "The timed steps did other work."),
         ({"allocations": [10, 1100]}, MEASURED, {}, "The timed steps did other work."),
-        ({"step_ns": [30 * MS]}, MEASURED, {}, "A recorded step has 36.1 ms of GPU work, and takes 30.0 ms"),
+        ({"step_ns": [30 * MS]}, MEASURED, {}, "Recording slows the GPU, too: a step has 36.1 ms of GPU work with it, and takes 30.0 ms"),
         ({"step_ns": [70 * MS]}, MEASURED, {}, "The machine changed pace: a step took 70.0 ms"),
     ],
     ids=["no mark", "watched", "shape", "sizes", "allocations", "more work", "pace"],
@@ -126,7 +126,7 @@ def test_a_time_next_to_a_profiler_limits_the_step_unless_the_gpu_sets_the_pace(
     at_most, at_least = ("at most ", "at least ") if cost.is_upper_limit else ("", "")
     said = verdict(report)
     assert said.startswith(f"A step takes 60.0 ms while recorded ({at_most}40.0 ms without): ")
-    assert f"Without recording, the GPU works for {at_least}{share} of the step." in said
+    assert f"the GPU works for {at_least}{share} of the step." in said
     steps = next(table for table in viewed("steps", path, per_step=True).tables if table.key == "steps")
     assert f"As recorded; without recording, a step takes {at_most}40.0 ms." in steps.caption
     assert f"A step takes 60.0 ms while recorded ({at_most}40.0 ms without)" in verdict(report)
