@@ -53,9 +53,10 @@ def allocating(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
 def autograd_checks(subject: FixSubject) -> Bools:
     """Mark the reads by which autograd's anomaly mode learns whether a gradient is NaN; nothing if it is off."""
     copied = subject.timeline.copied
-    reads = copied.to_cpu & (copied.bytes == 1) & subject.of_phase(BACKWARD)
-    is_on = subject.per_step(reads) >= CHECKS and subject.in_most_steps(subject.work.call[reads])
-    return reads & is_on
+    reads: Bools = copied.to_cpu & (copied.bytes == 1) & subject.of_phase(BACKWARD)
+    if subject.per_step(reads) < CHECKS or not subject.in_most_steps(subject.work.call[reads]):
+        return np.zeros_like(reads)
+    return reads
 
 
 def anomaly(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
