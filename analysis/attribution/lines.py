@@ -34,11 +34,12 @@ def with_lines(attribution: Attribution) -> Attribution:
     if trace.lines is None or len(trace.lines.begun_ns) < 2:
         return replace(attribution, lines=trace.lines)
     lines = trace.lines
-    kind = _kinds(attribution, lines.begun_ns)
-    like = _like_calls(trace, lines, kind)
+    order = _order(trace)
+    kind = _kinds(attribution, lines.begun_ns, order)
+    like = _like_calls(trace, lines, kind, order)
     is_like = like >= 0
     of_launch = np.where(is_like, lines.of_launch[like], lines.of_launch)
-    before_launch = np.where(is_like, lines.before_launch[_longest_pause(trace, like)], lines.before_launch)
+    before_launch = np.where(is_like, lines.before_launch[_longest_pause(trace, like, order)], lines.before_launch)
     lines = replace(lines, of_launch=of_launch, before_launch=before_launch)
     return replace(attribution, lines=lines)
 
@@ -70,7 +71,7 @@ def named_by_line(attribution: Attribution) -> Attribution:
     return replace(attribution, trace=replace(trace, work=work, names=number.all))
 
 
-def _kinds(attribution: Attribution, begun_ns: Int64s) -> Int64s:
+def _kinds(attribution: Attribution, begun_ns: Int64s, order: Int64s) -> Int64s:
     """Return the kind of each call, int64 (launches,); one without work has the range of the next with some.
 
     Behind the last of a thread's work, that is its first in the step.
@@ -85,7 +86,6 @@ def _kinds(attribution: Attribution, begun_ns: Int64s) -> Int64s:
     name[launch[rows]] = trace.work.name_id[rows]
     phase[launch[rows]] = attribution.phase[rows]
     path[launch[rows]] = path_of_node[attribution.node[rows]]
-    order = _order(trace)
     works = marked(launch, count)[order]
     following = next_marked(works)
     thread = launches.thread[order]
@@ -156,11 +156,10 @@ def _paths_in_steps(attribution: Attribution) -> Int64s:
     return number[:-1]
 
 
-def _like_calls(trace: Trace, lines: Lines, kind: Int64s) -> Int64s:
+def _like_calls(trace: Trace, lines: Lines, kind: Int64s, order: Int64s) -> Int64s:
     """Return the call of the traced step that each call is like, -1 where none is: int64 (launches,)."""
     launches = trace.launches
     like = np.full(len(kind), UNKNOWN, np.int64)
-    order = _order(trace)
     threads = np.flatnonzero(np.diff(launches.thread[order], append=-1)) + 1
     for of_thread in np.split(order, threads[:-1]):
         start_ns = launches.start_ns[of_thread]
@@ -175,7 +174,7 @@ def _like_calls(trace: Trace, lines: Lines, kind: Int64s) -> Int64s:
     return like
 
 
-def _longest_pause(trace: Trace, like: Int64s) -> Int64s:
+def _longest_pause(trace: Trace, like: Int64s, order: Int64s) -> Int64s:
     """Return the call of the traced step with the longest pause before it, since what the call before is like.
 
         traced step   read  .......  sync  launch      the launch of another step has the pause
@@ -184,7 +183,6 @@ def _longest_pause(trace: Trace, like: Int64s) -> Int64s:
     That is what the call itself is like, unless the traced step has calls between; -1 where none is.
     """
     launches = trace.launches
-    order = _order(trace)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     call = order[1:]

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..account.in_turn import has_workers
 from ..report.account import LineTime
-from ..support.small_numbers import last_marked, next_marked, rows_of_each
+from ..support.small_numbers import covered, last_marked, next_marked, rows_of_each
 from ..support.text import capitalized
 from ..trace import MODEL_FORWARD, NO_CATEGORY, Bools, Int64s, Path
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER
@@ -317,11 +317,8 @@ def _between_products(subject: CpuSubject) -> tuple[Bools, int]:
     before = last_marked(is_product)[softmax]
     after = next_marked(is_product)[softmax]
     fits = (before >= 0) & (after < count) & (after - before <= NEAR_SOFTMAX)
-    edges = np.zeros(count + 1, np.int64)
-    np.add.at(edges, before[fits] + 1, 1)
-    np.add.at(edges, after[fits], -1)
     between = np.zeros(count, np.bool_)
-    between[order] = np.cumsum(edges)[:-1] > 0
+    between[order] = covered(before[fits] + 1, after[fits], count)
     return between, int(fits.sum())
 
 

@@ -341,8 +341,12 @@ class _Weighed:
         enough = self.is_sure(spread_ns) | (is_likely & ~by_host)
         weight = [self.middle_ns[n] / (2 if each.rule.last else 1) for n, each in enumerate(self.symptoms)]
         places = [place for place in np.argsort(-np.array(weight), kind="stable").tolist() if enough[place]]
-        begun_with = {self.symptoms[place].finding.begins_with for place in places}
+        begun_with = self._begun_with(places)
         return [place for place in places if self.symptoms[place].rule.name not in begun_with]
+
+    def _begun_with(self, places: Sequence[int]) -> set[str]:
+        """Return the rules whose changes are the first parts of some changes."""
+        return {self.symptoms[place].finding.begins_with for place in places}
 
     @property
     def middle_ns(self) -> Floats:
@@ -355,7 +359,7 @@ class _Weighed:
 
     def silent(self, places: Sequence[int]) -> tuple[Silent, ...]:
         """Return the other symptoms, but those that a shown change begins with."""
-        begun_with = {self.symptoms[place].finding.begins_with for place in places}
+        begun_with = self._begun_with(places)
         return tuple(
             Silent(symptom.rule.name, symptom.rule.called, float(self.high_ns[place]), float(self.low_ns[place]))
             for place, symptom in enumerate(self.symptoms)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..kernel_names.arithmetic import arithmetic_of, is_fp32_convolution
-from ..support.small_numbers import distinct, last_marked, looked_up, next_marked, rows_of_each
+from ..support.small_numbers import covered, distinct, last_marked, looked_up, next_marked, rows_of_each
 from ..support.units import count_text, share_text
 from ..trace import Bools
 from ..vocabulary import BACKWARD, FORWARD, PHASES
@@ -234,11 +234,7 @@ def score_kernels(subject: GpuSubject) -> Bools:
     fits = (stretch[before] == stretch[softmax]) & (stretch[after] == stretch[softmax])
     fits &= (softmax - before <= NEAR_SOFTMAX + 1) & (after - softmax <= NEAR_SOFTMAX + 1)
     fits &= never_until[after] == never_until[before]
-    edges = np.zeros(count + 1, np.int64)
-    np.add.at(edges, before[fits] + 1, 1)
-    np.add.at(edges, after[fits], -1)
-    scores: Bools = np.cumsum(edges)[:-1] > 0
-    return scores
+    return covered(before[fits] + 1, after[fits], count)
 
 
 def recompute(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:

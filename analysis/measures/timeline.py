@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..attribution.causes import Attribution
-from ..support.small_numbers import medians, rows_of_each
+from ..support.small_numbers import covered, medians, rows_of_each
 from ..trace import Bools, Int8s, Int32s, Int64s, Trace, marked
 from .gpu_time import Floats, GpuTime
 from .host_line import RECORDS, STREAM_WAITS, SYNCHRONIZES, Window
@@ -133,10 +133,7 @@ class Timeline(GpuTime):
         calls = marked(launches[places], len(self.before_ns))
         is_next = (np.diff(places) == 1) & (np.diff(self.step_of_work[places]) == 0)
         begin, end = launches[places[:-1][is_next]], launches[places[1:][is_next]]
-        edges = np.zeros(len(calls) + 1, np.int64)
-        np.add.at(edges, begin, 1)
-        np.add.at(edges, end, -1)
-        return self.without_calls(calls | (np.cumsum(edges)[:-1] > 0), work)
+        return self.without_calls(calls | covered(begin, end, len(calls)), work)
 
     def without_calls(self, calls: Bools, work: Bools) -> Timeline:
         """Return the timeline without some calls, the host's time for them, and some work."""

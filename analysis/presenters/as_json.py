@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 
+from ..container import plain
 from ..document import Document, Table, records, seen_by
 
 
 def present(document: Document) -> str:
     """Write heading, tables, accounting and notes as one object, or the object that the document promises."""
     promised = document.promised() if document.promised else content(document)
-    encoded = msgspec.json.encode(promised, enc_hook=_plain)
+    encoded = msgspec.json.encode(promised, enc_hook=plain)
     return msgspec.json.format(encoded, indent=1).decode() + "\n"
 
 
@@ -38,8 +39,3 @@ def _table(table: Table) -> dict[str, Any]:
         ],
         "rows": records(table),
     }
-
-
-def _plain(value: Any) -> Any:
-    """Turn a text of a class of its own, or a numpy scalar, into what JSON has."""
-    return str(value) if isinstance(value, str) else value.item()

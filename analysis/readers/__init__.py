@@ -70,7 +70,12 @@ def is_sqlite(head: bytes) -> bool:
 
 def is_saved(head: bytes) -> bool:
     """Return whether a file that begins so is a report that nvtx-kernels saved."""
-    return is_sqlite(head) and head[ID_BYTES] == APPLICATION_ID.to_bytes(4, "big")
+    return _has_number(head, APPLICATION_ID)
+
+
+def _has_number(head: bytes, number: int) -> bool:
+    """Return whether a file that begins so is SQLite with an application's number."""
+    return is_sqlite(head) and head[ID_BYTES] == number.to_bytes(4, "big")
 
 
 def is_summary(path: Path) -> bool:
@@ -81,7 +86,7 @@ def is_summary(path: Path) -> bool:
             with path.open("rb") as file:
                 head = file.read(ID_BYTES.stop)
     if is_sqlite(head):
-        return head[ID_BYTES] == SUMMARY_ID.to_bytes(4, "big")
+        return _has_number(head, SUMMARY_ID)
     return path.name.endswith((SUMMARY, PARQUET))
 
 
@@ -168,7 +173,7 @@ def reader_of(path: Path) -> Reader:
         raise NotAReport(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError:  # a zero byte
         raise NotAReport(f"{path} is not a path: it contains a zero byte. Use the path of a report.") from None
-    if is_sqlite(head) and is_summary(path):
+    if _has_number(head, SUMMARY_ID):
         raise NotAReport(f"{path} is a summary: `rank`, `compare` and `page` read it. Use the report itself.")
     for reader in READERS:
         if reader.recognises(path, head):

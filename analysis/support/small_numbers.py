@@ -72,6 +72,15 @@ def next_marked(marks: NDArray[np.bool_]) -> NDArray[np.int64]:
     return following
 
 
+def covered(begin: NDArray[Any], end: NDArray[Any], count: int) -> NDArray[np.bool_]:
+    """Mark the places from each `begin` to before its `end`, of `count` places: bool (count,)."""
+    edges = np.zeros(count + 1, np.int64)
+    np.add.at(edges, begin, 1)
+    np.add.at(edges, end, -1)
+    marks: NDArray[np.bool_] = np.cumsum(edges)[:-1] > 0
+    return marks
+
+
 def medians(values: NDArray[Any]) -> NDArray[np.float64]:
     """Return the median of each row of numbers (…, n), float64 (…,); `np.median` alone loads `numpy.ma`."""
     values, count = np.sort(values), values.shape[-1]

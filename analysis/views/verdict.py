@@ -149,34 +149,30 @@ def _of_gpus(facts: Facts) -> Iterator[str]:
 
 def _unrecorded(facts: Facts) -> Iterator[str]:
     """Yield how busy a GPU is without recording where that differs."""
-    cost = facts.recording
-    if cost is None or not _is_busier_alone(facts):
+    share = _busier_alone(facts)
+    if share is None:
         return
-    at_least = "at least " if cost.is_upper_limit else ""
+    at_least = "at least " if facts.recording and facts.recording.is_upper_limit else ""
     gpu = "a GPU" if len(facts.gpus) > 1 else "the GPU"
-    works = f"{gpu} works for {at_least}{_percent(cost.alone_busy_share or 0.0, 1)} of the step."
-    adds = "Recording adds most of the idle time: without it" if _adds_idle_time(facts) else "Without recording"
-    yield f"{adds}, {works}"
+    adds = "Without recording" if share < BUSY_ALONE else "Recording adds most of the idle time: without it"
+    yield f"{adds}, {gpu} works for {at_least}{_percent(share, 1)} of the step."
 
 
-def _is_busier_alone(facts: Facts) -> bool:
-    """Return whether a GPU works for more of the step without recording."""
+def _busier_alone(facts: Facts) -> float | None:
+    """Return for which share of the step a GPU works without recording; None unless that is more than with it."""
     cost = facts.recording
     if cost is None or cost.alone_busy_share is None or cost.busy_ns is None:
-        return False
-    return cost.alone_busy_share - cost.busy_ns / facts.time_ns > BUSIER
-
-
-def _adds_idle_time(facts: Facts) -> bool:
-    """Return whether little of the idle time is left without recording, so that its cause is of no interest."""
-    cost = facts.recording
-    return _is_busier_alone(facts) and cost is not None and (cost.alone_busy_share or 0.0) >= BUSY_ALONE
+        return None
+    is_busier = cost.alone_busy_share - cost.busy_ns / facts.time_ns > BUSIER
+    return cost.alone_busy_share if is_busier else None
 
 
 def _why_idle(facts: Facts, report: Report) -> Iterator[str]:
     """Yield the main cause of idle time of the GPU that has most of it."""
     gpu = facts.most_idle
-    if gpu.time_ns(IDLE) < SAID_FROM * facts.time_ns or not gpu.causes or _adds_idle_time(facts):
+    if gpu.time_ns(IDLE) < SAID_FROM * facts.time_ns or not gpu.causes:
+        return
+    if (_busier_alone(facts) or 0.0) >= BUSY_ALONE:  # recording adds most of it
         return
     if facts.on_cpu:
         yield _outside_operators(gpu, report)
