@@ -11,7 +11,18 @@ from numpy.typing import NDArray
 
 from ..readers.columns import Interner
 from ..report import account as data
-from ..report.account import Cause, Difference, GpuAccount, LineTime, Outlying, Part, Pause, Rhythm, StepRow
+from ..report.account import (
+    Cause,
+    Difference,
+    GpuAccount,
+    LineTime,
+    Outlying,
+    Part,
+    Pause,
+    Rhythm,
+    StepRow,
+    Varying,
+)
 from ..support.small_numbers import each_row, grouped_rows, summed
 from ..trace import Int64s, Path, marked
 from ..vocabulary import PHASES
@@ -49,7 +60,7 @@ def summed_up(partition: Partition, naming: Naming, rank: int | None = None) -> 
         outlying=tuple(_outlying(partition)) if partition.has_steps else (),
         rhythm=_rhythm(partition, main),
         dropped=partition.steps.dropped,
-        varies=main.period == 0,
+        varying=_varying(partition, main),
         pause=None if partition.has_steps or partition.on_cpu else _pause(partition),
         on_cpu=partition.on_cpu,
         evidence=partition.evidence,
@@ -302,6 +313,16 @@ def _rhythm(partition: Partition, choice: Choice) -> Rhythm | None:
     mean_other_ns = float(own_ns[~is_apart].mean())
     difference = _difference(partition, apart, others)
     return Rhythm(choice.period, mean_apart_ns, mean_other_ns, difference)
+
+
+def _varying(partition: Partition, choice: Choice) -> Varying | None:
+    """Return how the longer steps of a loop differ from the shorter ones; None where one is usual."""
+    if choice.period or not partition.has_steps:
+        return None
+    own_ns = partition.table.own_ns[choice.counted]
+    is_long = 2 * own_ns > own_ns.min() + own_ns.max()
+    more = _difference(partition, choice.counted[is_long], choice.counted[~is_long])
+    return Varying(int(is_long.sum()), more)
 
 
 def _difference(partition: Partition, some: Int64s, others: Int64s) -> Difference:

@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .batch_rules import micro_batches
 from .copy_rules import from_cpu, to_cpu
 from .fix_list import Fix
 from .gpu_rules import alignment, attention, chains, fp32, fp64, layouts, recompute
 from .gpu_subject import GpuSubject
 from .gpu_time import Floats
-from .gradient_rules import untrained
+from .gradient_rules import frozen, untrained
 from .host_rules import forward_read, host_pause, launching, pageable_copy, scalar_read
 from .loop_rules import in_parts, one_by_one
 from .mixed_rules import layout_copies, left_in_tf32
 from .optimizer_rules import dense_rows, optimizer
+from .size_rules import new_sizes
 from .symptoms import Found, Unjudged
 from .waste_rules import allocating, anomaly, device_sync
 
@@ -34,7 +36,8 @@ class Rule:
     `find` takes a subject, and the host's factors. With `needs_host` the subject is a FixSubject, and the rule is
     judged by a replay alone; else any GpuSubject will do. `up_to` says that its figure is a most, `about` that it
     can be less or more. `unrecorded` says that the host's time without recording decides it. What comes `last` is
-    judged by what the causes, whose changes matter, leave of the step.
+    judged by what the causes, whose changes matter, leave of the step. One that is `conditional` helps on a
+    condition that no report shows.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Rule:
     about: bool = False
     unrecorded: bool = False
     last: bool = False
+    conditional: bool = False
 
 
 def row_of(rule: Rule, symptom: Found, subject: GpuSubject) -> Fix:
@@ -87,6 +91,7 @@ MEASURED: Mapping[str, tuple[int, int, int]] = {
 #: In the order in which rows of equal figures are shown.
 RULES = (
     Rule("host_pause", "pauses of the program", host_pause, needs_host=True, up_to=False),
+    Rule("new_sizes", "new sizes", new_sizes, needs_host=True),
     Rule("scalar_read", "reading single numbers", scalar_read, needs_host=True, up_to=False, unrecorded=True),
     Rule("forward_read", "reads in forward", forward_read, needs_host=True, unrecorded=True),
     Rule("fp32", "TF32", fp32),
@@ -96,6 +101,7 @@ RULES = (
     Rule("dense_rows", "sparse embeddings", dense_rows),
     Rule("one_by_one", "loops over tensors", one_by_one, needs_host=True, unrecorded=True),
     Rule("in_parts", "calls on parts", in_parts, needs_host=True, up_to=False, about=True, unrecorded=True),
+    Rule("micro_batches", "larger micro-batches", micro_batches, needs_host=True, unrecorded=True),
     Rule("attention", "fused attention", attention),
     Rule("to_cpu", "copies to the CPU", to_cpu, needs_host=True, up_to=False),
     Rule("from_cpu", "tensors made on the CPU", from_cpu, needs_host=True, up_to=False),
@@ -105,6 +111,7 @@ RULES = (
     Rule("launching", "launching", launching, needs_host=True, unrecorded=True, last=True),
     Rule("recompute", "checkpointing", recompute),
     Rule("untrained", "gradients of what is not trained", untrained, up_to=False, about=True),
+    Rule("frozen", "outputs of frozen modules", frozen, conditional=True),
     Rule("alignment", "alignment", alignment),
     Rule("fp64", "double precision", fp64),
     Rule("layouts", "channels-last", layouts, up_to=False, about=True),

@@ -43,9 +43,9 @@ FACTORS, NEAR_STEP = (0.2, 1.0), 0.03
 HOST_FACTORS, NEAR_HOST = (0.05, 1.0), 0.15
 #: In how many places a range of factors is computed, and in how many it is looked for.
 PLACES, SEARCHED = 5, 49
-NO_FACTOR = (
-    "no cost of recording gives a step of the time without recording: what depends on the host's time is not "
-    "judged, and the other figures are the lowest at any cost"
+OTHER_KIND = (
+    "no cost of recording gives a step of the time without recording, which may be of another kind: figures are "
+    "of recorded steps"
 )
 
 
@@ -113,15 +113,15 @@ def _by_replay(
     unjudged = [answer.reason for _, answer in answers if isinstance(answer, Unjudged)]
     symptoms = [_Symptom(rule, answer) for rule, answer in answers if isinstance(answer, Found)]
     if not tried.fits:
-        unjudged.append(NO_FACTOR)
-        symptoms = [symptom for symptom in symptoms if not symptom.rule.unrecorded]
+        unjudged.append(OTHER_KIND)
+        unrecorded_step_ns = None
     spread_ns = _spread(timeline.window.steps_ns)
     step = _step_of(subject, unrecorded_step_ns)
     causes = [symptom for symptom in symptoms if not symptom.rule.last]
     weighed = _Weighed(subject, base, causes, tried, step)
     left = base
     for place in weighed.shown(spread_ns):
-        if weighed.is_sure(spread_ns)[place]:
+        if weighed.is_sure(spread_ns)[place] and not causes[place].rule.conditional:
             left = causes[place].finding.change(left)
     last = _one_remedy([symptom for symptom in symptoms if symptom.rule.last])
     if last:
@@ -216,7 +216,7 @@ def _factors(
     least_ns: float,
     host_ns: Mapping[str, float],
 ) -> _Factors:
-    """Return the factors that give the step without recording, or where it is not known, those that were seen.
+    """Return the factors that give the step without recording; those seen so far, if it is unknown or none does.
 
     If that step is an upper limit, they give all steps from `least_ns` on, with the host's time made shorter alike
     in all phases.
@@ -237,7 +237,7 @@ def _factors(
     fine = np.linspace(*FACTORS, 16 * SEARCHED)
     near = _is_near(np.interp(fine, tried, steps), least_ns, unrecorded_ns)
     if not near.any():
-        return _Factors(np.linspace(*FACTORS, PLACES), False, error)
+        return _Factors(np.linspace(*UNKNOWN_FACTORS, PLACES), fits=False)
     return _Factors(np.linspace(float(fine[near].min()), float(fine[near].max()), PLACES), True, error)
 
 
@@ -275,8 +275,8 @@ def _range(saved: Floats, at_least: Floats, ranged: Sequence[int]) -> tuple[Floa
 class _Weighed:
     """All symptoms, replayed without them one at a time, at all factors.
 
-    `share` is what they save of the step. Where no factor gives the step, it is that of each replayed one. What
-    comes last is replayed on the timeline that is `left`, and launching saves `launching_ns` at most.
+    `share` is what they save of the step. What comes last is replayed on the timeline that is `left`, and
+    launching saves `launching_ns` at most.
     """
 
     def __init__(
@@ -295,7 +295,6 @@ class _Weighed:
         self.symptoms = symptoms
         self.step = step
         factors = tried.values
-        fits = tried.fits
         self.inside_ns = step.ns - step.outside_ns
         self.usual_ns = step.most_ns - step.outside_ns
         starts = [left if symptom.rule.last and left is not None else base for symptom in symptoms]
@@ -317,16 +316,12 @@ class _Weighed:
             if symptom.rule.name == "launching":
                 saved[place] = np.minimum(saved[place], launching_ns)
         share = saved / self.base_ns * (self.inside_ns / step.ns)
-        saved = np.minimum(saved * (step.scale if fits else step.ns / self.base_ns), step.most_ns)
+        saved = np.minimum(saved * step.scale, step.most_ns)
         more = saved[count + len(ranged) :]
-        self.more_ns = more.max(axis=1, initial=0.0) if fits else more.min(axis=1, initial=np.inf)
+        self.more_ns = more.max(axis=1, initial=0.0)
         self.share = share[:count]
-        low, high = _range(share[:count], share[count:], ranged)
-        self.low_share = low
-        self.high_share = high if fits else low
-        low, high = _range(saved[:count], saved[count:], ranged)
-        self.low_ns = low
-        self.high_ns = high if fits else low
+        self.low_share, self.high_share = _range(share[:count], share[count:], ranged)
+        self.low_ns, self.high_ns = _range(saved[:count], saved[count:], ranged)
         self.nearest = int(np.abs(self.base_ns - self.inside_ns).argmin())
         self.factor = factors[self.nearest : self.nearest + 1]
 
@@ -339,8 +334,9 @@ class _Weighed:
         middle_share = (self.low_share + self.high_share) / 2
         is_likely = (middle_share >= LIKELY_SHARE) & (self.middle_ns > spread_ns)
         enough = self.is_sure(spread_ns) | (is_likely & ~by_host)
-        weight = [self.middle_ns[n] / (2 if each.rule.last else 1) for n, each in enumerate(self.symptoms)]
-        places = [place for place in np.argsort(-np.array(weight), kind="stable").tolist() if enough[place]]
+        later = [each.rule.last or each.rule.conditional for each in self.symptoms]
+        weight = np.where(later, self.middle_ns / 2, self.middle_ns)
+        places = [place for place in np.argsort(-weight, kind="stable").tolist() if enough[place]]
         begun_with = self._begun_with(places)
         return [place for place in places if self.symptoms[place].rule.name not in begun_with]
 

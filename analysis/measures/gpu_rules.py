@@ -11,7 +11,7 @@ import numpy as np
 from ..kernel_names.arithmetic import arithmetic_of, is_fp32_convolution
 from ..support.small_numbers import covered, distinct, last_marked, looked_up, next_marked, rows_of_each
 from ..support.units import count_text, share_text
-from ..trace import Bools
+from ..trace import Bools, Path
 from ..vocabulary import BACKWARD, FORWARD, PHASES
 from .gpu_peaks import Peak
 from .gpu_subject import MOVES_MEMORY, GpuSubject
@@ -40,13 +40,14 @@ OF_LOSS = r"log_?softmax|nll_loss|cross_?entropy"
 #: How the names of CUTLASS's products say how many elements they load at a time, where 16 bytes are possible.
 LOADS_FEW = re.compile(r"_align(1|2)(?!\d)")
 FULL_LOAD_BYTES, ELEMENT_BYTES = 16, 2
+#: Kernels that factorize matrices and solve triangular systems, which fp32 often cannot.
+FACTORIZES = r"potr|trs[mv]|getr[fs]|geqr|orgqr|ormqr|syev|gesvd|laswp|sytr"
 #: Kernels that move numbers of 8 bytes, and the share of their time that those of 4 bytes take.
 DOUBLE, HALF = r"[<(]double\b", 0.5
 #: Memory has room if less of it than this share would be used.
 FULL, GIB = 0.9, 1 << 30
-#: Kernels that a compiler or a library has fused; programs of whose products convolutions have more than this
-#: share gained nothing from compiling.
-FUSED_ALREADY, MOST_CONVOLUTION = r"^triton_|multi_tensor", 0.3
+#: Kernels that a compiler or a library has fused.
+FUSED_ALREADY = r"^triton_|multi_tensor"
 
 
 def fp32(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -304,7 +305,7 @@ def fp64(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     products = subject.products & subject.of_arithmetic("fp64")
     others = subject.matching(DOUBLE) & ~subject.products & subject.kernel
     work = products | others
-    if not work.any():
+    if not work.any() or (subject.matching(FACTORIZES) & subject.kernel).any():
         return
     half = np.where(others, HALF, 1.0)
     in_fp32, in_tf32 = (_share_of_fp64(subject.peak, is_tf32=is_tf32) for is_tf32 in (False, True))
@@ -349,16 +350,13 @@ def layouts(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
 def chains(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     """Find runs of kernels between products that only move memory: a compiler makes one kernel of each run.
 
-    Kernels of a compiler's own are left, and programs of convolutions, where compiling gained nothing. A program
+    Kernels of a compiler's own are left, and those beside convolutions, where compiling gained nothing. A program
     that is compiled already is left as it is.
     """
     if subject.is_compiled:
         return
     dropped, work = _in_chains(subject)
-    convolutions = subject.of_category("convolution")
-    products = subject.products
-    of_convolutions = subject.time_ns(convolutions)
-    if not dropped.any() or of_convolutions > MOST_CONVOLUTION * (of_convolutions + subject.time_ns(products)):
+    if not dropped.any():
         return
     count = count_text(round(subject.per_step(work)))
     sentence = (
@@ -368,10 +366,29 @@ def chains(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     yield Found(dropping(dropped), sentence, short, work)
 
 
+def _inside_models(subject: GpuSubject) -> Bools:
+    """Mark the work of annotated models, as these can be compiled; all work where none is annotated."""
+    models = subject.trace.provenance.models
+    return subject.in_places(lambda path: not models or any(name in models for name in path))
+
+
+def _beside_convolutions(subject: GpuSubject) -> Bools:
+    """Mark the work of convolutions' layers, of the blocks around these, and of the other layers in the blocks."""
+    convolutions = subject.of_category("convolution")
+    layers = {subject.path(node) for node in distinct(subject.node[convolutions]).tolist()}
+    blocks = {layer[:-1] for layer in layers}
+    with_parts = {subject.path(node)[:-1] for node in distinct(subject.node).tolist()}
+
+    def is_beside(path: Path) -> bool:
+        return path in layers or path in blocks or (path[:-1] in blocks and path not in with_parts)
+
+    return subject.in_places(is_beside)
+
+
 def _in_chains(subject: GpuSubject) -> tuple[Bools, Bools]:
     """Mark the kernels that fusing each run leaves away, which are all but its longest, and all of the runs."""
     fits = subject.of_category(*MOVES_MEMORY) & ~subject.products & ~subject.matching(FUSED_ALREADY)
-    fits &= subject.of_phase(FORWARD, BACKWARD)
+    fits &= subject.of_phase(FORWARD, BACKWARD) & _inside_models(subject) & ~_beside_convolutions(subject)
     if not fits.any():
         return fits, fits
     phase = subject.timeline.work_phase

@@ -1,4 +1,6 @@
-"""The rule on modules that no optimizer trains, though backward computes gradients of their parameters.
+"""The rules on modules that are not trained.
+
+Of `untrained` ones backward computes gradients, though no optimizer updates them:
 
     the module's input needs     backward of the module     what goes away
     no gradient (a teacher)      all of it is in vain       all of it: torch.no_grad() around the call
@@ -6,7 +8,8 @@
 
 All is surely in vain if backward ends with such modules, in a convolution or an embedding that computes gradients
 of weights alone. Else the figure is from the second to the first. Which modules no optimizer trains, the run
-writes (`profiling.annotate.untrained`).
+writes (`profiling.annotate.untrained`), as it does which are `frozen`: of the same inputs, these compute the same
+in each step.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ OF_BOTH = rf"{NO_PRODUCT}|ReduceSplitK|init_device_workspace"
 
 def untrained(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     """Find backward of modules whose parameters no optimizer has."""
-    work_of = _backward_of(subject, subject.run.get("untrained") or ())
+    work_of = _of_modules(subject, BACKWARD, subject.run.get("untrained") or ())
     if not work_of:
         return
     work = np.logical_or.reduce([*work_of.values()])
@@ -56,19 +59,38 @@ def untrained(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     yield Found(_without(work), sentence, short, work, least=least, lines=_calls(subject, work_of))
 
 
-def _backward_of(subject: GpuSubject, places: Sequence[str]) -> dict[Path, Bools]:
-    """Return the work of backward by the module that it is in, of the modules at some places.
+def frozen(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find frozen modules that no gradient passes: what they compute depends on their inputs alone."""
+    places = subject.run.get("frozen") or ()
+    work_of = _of_modules(subject, FORWARD, places)
+    passed = _of_modules(subject, BACKWARD, places)
+    work_of = {module: work for module, work in work_of.items() if module not in passed}
+    if not work_of:
+        return
+    work = np.logical_or.reduce([*work_of.values()])
+    name = _called(subject, work_of)
+    count = count_text(round(subject.per_step(work)))
+    sentence = (
+        f"The outputs of the frozen {name} are computed in each step ({count} kernels): "
+        "compute them once, if the same inputs come again (no augmentation)"
+    )
+    short = f"Compute outputs of the frozen {name} once, if inputs come again"
+    yield Found(_without(work), sentence, short, work, lines=_calls(subject, work_of))
+
+
+def _of_modules(subject: GpuSubject, phase: str, places: Sequence[str]) -> dict[Path, Bools]:
+    """Return the work of a phase by the module that it is in, of the modules at some places.
 
     A place is a path that begins with a model's name, joined by `/`.
     """
     if not places:
         return {}
-    in_backward = subject.of_phase(BACKWARD)
+    in_phase = subject.of_phase(phase)
     nodes_of = defaultdict[Path, list[int]](list)
-    for node in np.unique(subject.node[in_backward]).tolist():
+    for node in np.unique(subject.node[in_phase]).tolist():
         if module := _module_around(subject, node, frozenset(places)):
             nodes_of[module].append(node)
-    return {module: in_backward & np.isin(subject.node, nodes) for module, nodes in nodes_of.items()}
+    return {module: in_phase & np.isin(subject.node, nodes) for module, nodes in nodes_of.items()}
 
 
 def _module_around(subject: GpuSubject, node: int, places: frozenset[str]) -> Path:
@@ -121,7 +143,7 @@ def _dotted(path: Path) -> str:
 
 
 def _without(work: Bools) -> GpuChange:
-    """Return the change after which a part of backward is gone."""
+    """Return the change after which a part of a step is gone."""
 
     def change(time: Time, /) -> Time:
         return time.without_part(work)

@@ -107,8 +107,8 @@ class GpuWork:
 class Window:
     """The steps that are replayed: consecutive measured ones of one process, and its work on one GPU.
 
-    `begin` and `end` are positions in the host's calls: a step's first, and that behind its last. `steps_ns`
-    are the own times of the steps that count.
+    `begin` and `end` are positions in the host's calls: a step's first, and that behind its last. `counts` says
+    which of these steps count, `steps_ns` are the own times of all that count.
     """
 
     host: Host
@@ -116,6 +116,7 @@ class Window:
     begin: Int64s
     end: Int64s
     ends_ns: Int64s  # when the work of each of these steps had ended
+    counts: Bools
     steps_ns: Int64s
     earlier: GpuWork  # of the process and the GPU, launched before; its `call` has no meaning
 
@@ -150,7 +151,8 @@ def window_of(partition: Partition) -> Window:
     _require_streams(trace, work, host)
     if not trace.has_events:
         host = _with_likely_events(trace, host, work)
-    steps_ns = table.own_ns[partition.choices[partition.main_loop].counted]
+    that_count = partition.choices[partition.main_loop].counted
+    steps_ns = table.own_ns[that_count]
     if last == first:
         host = replace(host, begin_ns=int(from_ns))
     begins_at_ns = ends_ns[0] if last > first else host.begin_ns
@@ -159,7 +161,8 @@ def window_of(partition: Partition) -> Window:
     first_call, behind = _bounds(partition, of_window, host.start_ns)
     before = rows[max(first_row - CALLS, 0) : first_row]
     earlier = GpuWork(before, before, *(getattr(trace.work, name)[before] for name in _OF_WORK))
-    return Window(host, work, first_call, behind, ends_ns, steps_ns, earlier)
+    counts = np.isin(of_window, that_count)
+    return Window(host, work, first_call, behind, ends_ns, counts, steps_ns, earlier)
 
 
 def _require_calls(partition: Partition) -> None:

@@ -20,6 +20,7 @@ from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PATH_SEPARATOR, PH
 from .copy_rules import COPIED_BYTES, READ_BYTES, copied_results, following_calls
 from .fix_subject import AT_ONCE_NS, FixSubject
 from .gpu_time import Floats
+from .size_rules import set_ups
 from .symptoms import Found, HostTime, Unjudged
 from .timeline import PAUSE_NS, Timeline
 from .waste_rules import ALLOCATES, autograd_checks
@@ -49,6 +50,7 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     long = np.flatnonzero(timeline.before_ns > PAUSE_NS)
     long = long[~subject.opening_backward[long]]
     long = np.setdiff1d(long, following_calls(subject, copied_results(subject)))  # `to_cpu` has those
+    long = np.setdiff1d(long, set_ups(subject))  # and `new_sizes` these
     long = np.array([call for call in long.tolist() if subject.idle_before(call) > 0.5], np.int64)
     if not len(long):
         return

@@ -46,6 +46,8 @@ FP32_BYTES = 4
 def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     """Find an optimizer that launches kernels for single operations, or fused ones for single tensors."""
     in_update = subject.of_phase(OPTIMIZER)
+    if (in_update & subject.products).any():
+        return  # as Muon and Shampoo do, which have no fused=True
     fused = in_update & subject.matching(FUSED)
     work = in_update & ~fused
     if subject.time_ns(fused) > subject.time_ns(work):

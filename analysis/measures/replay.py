@@ -27,9 +27,6 @@ from .timeline import BEGIN, EMPTY, END, PAUSE_NS, ROOM, RUN, WAIT, Timeline, fi
 
 #: A lag between a launch call and the start of its work above which it is not the host's, ns.
 LONGEST_LAG_NS = 50_000
-#: A step is the mean of the replayed ones; the median, where the recorded ones differ by more than this share
-#: of it.
-STEADY = 0.2
 #: The replay of the unchanged report must give the recorded step within this share of it.
 LARGEST_ERROR = 0.02
 MISSES = "the replay of the unchanged report misses its step by {}"
@@ -168,11 +165,10 @@ def _followed(
 
 
 def _step(ends_ns: Floats, timeline: Timeline) -> Floats:
-    """Return the step that the ends of steps give, by replay; of a single one, since the window's begin."""
+    """Return the mean of the steps that count, by replay, as steps end then; of a single one, since its begin."""
     if len(ends_ns) == 1:
         return np.asarray(ends_ns[0], np.float64)
-    recorded_ns = np.diff(timeline.window.ends_ns)
     steps_ns = np.diff(ends_ns, axis=0)
-    if len(recorded_ns) > 1 and np.ptp(recorded_ns) > STEADY * medians(recorded_ns):
-        return medians(steps_ns.T)
-    return np.asarray(steps_ns.mean(axis=0), np.float64)
+    counts = timeline.window.counts[1:]
+    counted_ns = steps_ns[counts] if counts.any() else steps_ns
+    return np.asarray(counted_ns.mean(axis=0), np.float64)

@@ -135,7 +135,7 @@ _RUN_FACTS: tuple[tuple[Any, str], ...] = (
     (MaybeCount, "memory_peak_bytes memory_reserved_bytes memory_retries"),
     (Annotated[list[LoaderFacts], Meta(max_length=64)] | UnsetType, "loaders"),
     (dict[Text, Annotated[list[Count], Meta(max_length=8)]] | UnsetType, "odd_sizes"),
-    (Annotated[list[Text], Meta(max_length=64)] | UnsetType, "untrained"),
+    (Annotated[list[Text], Meta(max_length=64)] | UnsetType, "untrained frozen"),
     (MaybeText, "watched_by flops_convention"),
     (dict[Text, Amount] | UnsetType, "flops bytes"),
 )

@@ -188,6 +188,14 @@ class Rhythm:
 
 
 @dataclass(frozen=True, slots=True)
+class Varying:
+    """Steps of which none is usual: how many are longer than the middle, and what these have more of."""
+
+    longer: int
+    more: Difference
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """One gap that holds most of the idle time of a report without steps, and what remains without it, ns."""
 
@@ -217,7 +225,7 @@ class Account:
     rhythm: Rhythm | None = None
     dropped: int = 0
     pause: Pause | None = None
-    varies: bool = False  # whether the steps differ so much that none is usual, and all count
+    varying: Varying | None = None
     on_cpu: bool = False
     phases: tuple[str, ...] = ()
     evidence: StepEvidence = BY_NAMES
@@ -350,7 +358,7 @@ def merged_accounts(accounts: Iterable[Account | None]) -> Account | None:
         gpus=tuple(gpus),
         outlying=tuple(row for account in present for row in account.outlying),
         dropped=sum(account.dropped for account in present),
-        varies=any(account.varies for account in present),
+        varying=next((account.varying for account in present if account.varying), None),
         rhythm=present[0].rhythm if len(present) == 1 else None,
         pause=present[0].pause if len(present) == 1 else None,
     )

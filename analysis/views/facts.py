@@ -18,6 +18,7 @@ from ..report.account import (
     Part,
     Pause,
     Rhythm,
+    Varying,
 )
 from ..report.recording import Recording
 from . import evidence
@@ -68,7 +69,7 @@ class Facts:
     low_ns: int
     high_ns: int
     all_step_ns: float
-    varies: bool
+    varying: Varying | None
     outlying: tuple[Outlying, ...]
     rhythm: Rhythm | None
     dropped: int
@@ -104,7 +105,7 @@ def facts_of(report: Report) -> Facts | None:
         low_ns=min(own_ns),
         high_ns=max(own_ns),
         all_step_ns=account.all_step_ns or 0.0,
-        varies=account.varies and account.has_steps,
+        varying=account.varying,
         outlying=_of_one_loop(account),
         rhythm=account.rhythm,
         dropped=account.dropped,

@@ -219,11 +219,11 @@ def _about_steps(facts: Facts) -> Iterator[str]:
             f"Every {ordinal(rhythm.every)} of {facts.counted} steps takes {apart} ({_more(rhythm.more)}), the "
             f"others {others}: figures are means of whole periods."
         )
-    elif facts.varies and facts.counted > 1:
+    elif facts.varying:
         low, high = time_in_digits(facts.low_ns), time_in_digits(facts.high_ns)
         yield (
-            f"The {facts.counted} steps take {low} to {high}: figures are means. Record more steps, or on a quiet "
-            "machine."
+            f"The {facts.counted} steps take {low} to {high}, the {counted(facts.varying.longer, 'longer one')} "
+            f"{_more(facts.varying.more)}: figures are means. Record more steps, or on a quiet machine."
         )
     elif facts.outlying:
         them = "it" if len(facts.outlying) == 1 else "them"

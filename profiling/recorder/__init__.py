@@ -37,6 +37,7 @@ import torch
 
 from .. import annotate
 from ..annotate import others
+from ..annotate.frozen import frozen
 from ..annotate.interrupts import Held, Surely, entering
 from ..annotate.replacing import replaced
 from ..annotate.untrained import untrained
@@ -283,7 +284,8 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         count, log = self._count, recording.ranges
         if not log.says_run:
             settings = {**pytorch_settings(), **costly_settings(), **memory_facts()}
-            facts = {**(count.facts if count else {}), **settings, **self._versions, **(untrained() or {})}
+            of_modules = {**(untrained() or {}), **(frozen() or {})}
+            facts = {**(count.facts if count else {}), **settings, **self._versions, **of_modules}
             log.note_mark(recording.began_ns, f"{MARK} {json_text(facts)}")
         if count is not None:
             count.note(log, recording.began_ns)

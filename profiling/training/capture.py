@@ -14,6 +14,7 @@ import torch
 from .. import annotate
 from ..annotate import range_stack
 from ..annotate.counting import Counting
+from ..annotate.frozen import frozen
 from ..annotate.range_stack import OpenRange, label
 from ..annotate.untrained import untrained
 from ..costly_settings import Loaders, memory_facts
@@ -112,7 +113,8 @@ class Capture:
                 self.counting.send()
             self.allocations.tell_clock()
             yield
-            if facts := {**memory_facts(), **self.loaders.facts, **(untrained() or {})}:
+            of_modules = {**(untrained() or {}), **(frozen() or {})}
+            if facts := {**memory_facts(), **self.loaders.facts, **of_modules}:
                 annotate.mark(f"{MARK} {json_text(facts)}")
             self.allocations.send()
         if is_captured:
