@@ -43,8 +43,11 @@ FACTORS, NEAR_STEP = (0.2, 1.0), 0.03
 HOST_FACTORS, NEAR_HOST = (0.05, 1.0), 0.15
 #: In how many places a range of factors is computed, and in how many it is looked for.
 PLACES, SEARCHED = 5, 49
-OTHER_KIND = (
-    "no cost of recording gives a step of the time without recording, which may be of another kind: figures are "
+NO_FACTOR = "no cost of recording gives a step of the time without recording: the host's time is not judged"
+#: A step is of another kind than those without recording from this multiple of their time on, at any cost.
+OTHER_KIND = 2.0
+IS_OTHER_KIND = (
+    "the steps without recording are of another kind: no cost of recording makes a step so short, and figures are "
     "of recorded steps"
 )
 
@@ -108,13 +111,17 @@ def _by_replay(
     """
     timeline = subject.timeline
     base = _without_annotation(subject)
+    unjudged = []
+    if unrecorded_step_ns and step_ns([base], np.full(1, FACTORS[0]))[0] > OTHER_KIND * unrecorded_step_ns:
+        unrecorded_step_ns = None
+        unjudged.append(IS_OTHER_KIND)
     tried = _factors(subject, base, unrecorded_step_ns, least_ns or unrecorded_step_ns or 0.0, host_ns)
     answers = [(rule, answer) for rule in RULES for answer in rule.find(subject, tried.values)]
-    unjudged = [answer.reason for _, answer in answers if isinstance(answer, Unjudged)]
+    unjudged += [answer.reason for _, answer in answers if isinstance(answer, Unjudged)]
     symptoms = [_Symptom(rule, answer) for rule, answer in answers if isinstance(answer, Found)]
     if not tried.fits:
-        unjudged.append(OTHER_KIND)
-        unrecorded_step_ns = None
+        unjudged.append(NO_FACTOR)
+        symptoms = [symptom for symptom in symptoms if not symptom.rule.unrecorded]
     spread_ns = _spread(timeline.window.steps_ns)
     step = _step_of(subject, unrecorded_step_ns)
     causes = [symptom for symptom in symptoms if not symptom.rule.last]
@@ -169,25 +176,26 @@ def _spread(steps_ns: Int64s) -> float:
 class _Step(NamedTuple):
     """The step that figures are of: its time, which part of that is not replayed, and what figures are scaled by.
 
+    Without such a scale, a figure is the same share of the step as of the replayed one.
     A single step is replayed from its range's begin on; the time before that stays as it is. Where few steps take
-    much longer than others, a step's time is a mean that no step has: replayed steps stand for `most_ns`, the time
-    of a usual step, and no change saves more.
+    much longer than others, a step's time is a mean that no step has: no change saves more than `most_ns`, the
+    time of a usual step.
     """
 
     ns: float
     outside_ns: float
-    scale: float
+    scale: float | None
     most_ns: float
 
 
 def _step_of(subject: FixSubject, unrecorded_ns: float | None) -> _Step:
     """Return the step without recording if that is known, else the recorded one, for which replayed ones stand."""
     if unrecorded_ns:
-        return _Step(unrecorded_ns, 0.0, 1.0, unrecorded_ns)
+        return _Step(unrecorded_ns, 0.0, None, unrecorded_ns)
     replayed_ns = float(step_ns([subject.timeline], np.ones(1))[0])
     most_ns = min(float(np.median(subject.window.steps_ns)), subject.step_ns)
     outside_ns = max(most_ns - replayed_ns, 0.0) if subject.steps == 1 else 0.0
-    return _Step(subject.step_ns, outside_ns, (most_ns - outside_ns) / replayed_ns, most_ns)
+    return _Step(subject.step_ns, outside_ns, (subject.step_ns - outside_ns) / replayed_ns, most_ns)
 
 
 def _without_annotation(subject: FixSubject) -> Timeline:
@@ -216,7 +224,7 @@ def _factors(
     least_ns: float,
     host_ns: Mapping[str, float],
 ) -> _Factors:
-    """Return the factors that give the step without recording; those seen so far, if it is unknown or none does.
+    """Return the factors that give the step without recording, or where it is not known, those that were seen.
 
     If that step is an upper limit, they give all steps from `least_ns` on, with the host's time made shorter alike
     in all phases.
@@ -237,7 +245,7 @@ def _factors(
     fine = np.linspace(*FACTORS, 16 * SEARCHED)
     near = _is_near(np.interp(fine, tried, steps), least_ns, unrecorded_ns)
     if not near.any():
-        return _Factors(np.linspace(*UNKNOWN_FACTORS, PLACES), fits=False)
+        return _Factors(np.linspace(*FACTORS, PLACES), False, error)
     return _Factors(np.linspace(float(fine[near].min()), float(fine[near].max()), PLACES), True, error)
 
 
@@ -316,7 +324,8 @@ class _Weighed:
             if symptom.rule.name == "launching":
                 saved[place] = np.minimum(saved[place], launching_ns)
         share = saved / self.base_ns * (self.inside_ns / step.ns)
-        saved = np.minimum(saved * step.scale, step.most_ns)
+        scale = step.ns / self.base_ns if step.scale is None else step.scale
+        saved = np.minimum(saved * scale, step.most_ns)
         more = saved[count + len(ranged) :]
         self.more_ns = more.max(axis=1, initial=0.0)
         self.share = share[:count]
@@ -411,7 +420,7 @@ class _Weighed:
                 timeline = self.symptoms[place].finding.change(timeline)
             timelines.append(timeline)
         after = step_ns(timelines, np.concatenate([self.factor] * len(sets)))
-        saved_ns = (1 - after / self.base_ns[self.nearest]) * self.usual_ns
+        saved_ns = np.minimum((1 - after / self.base_ns[self.nearest]) * self.inside_ns, self.usual_ns)
         return [self.step.ns - float(ns) for ns in saved_ns]
 
     def _same(self, places: Sequence[int]) -> dict[int, tuple[str, ...]]:
