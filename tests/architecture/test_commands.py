@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from importlib.util import find_spec
 
 import pytest
@@ -11,6 +10,7 @@ import nvtx_kernels.__main__
 from nvtx_kernels.commands import COMMANDS, GROUPS
 from tests.analysis.making import checks
 from tests.analysis.making.subjects import DATA
+from tests.profiling.making import forked
 
 REPORT = str(DATA / "h200_train_fp32.sqlite")
 
@@ -102,8 +102,7 @@ def test_an_option_of_record_after_the_program_is_the_programs_and_said_so(tmp_p
     pytest.importorskip("torch")
     program = tmp_path / "train.py"
     program.write_text("import sys; print(sys.argv[1:])\n")
-    command = [sys.executable, "-m", "nvtx_kernels", "record", str(program), "-o", "mine.txt"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    done = forked.run("-m", "nvtx_kernels", "record", program, "-o", "mine.txt", cwd=tmp_path)
     assert "['-o', 'mine.txt']" in done.stdout
     assert f"record: -o mine.txt is given to {program}" in done.stderr
 

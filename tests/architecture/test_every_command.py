@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 from nvtx_kernels.analysis.agent.answers import QUESTIONS, Reports
@@ -13,6 +11,7 @@ import nvtx_kernels.__main__
 from nvtx_kernels.commands import COMMANDS
 from tests.analysis.making import checks
 from tests.analysis.making.bundled import OURS, unpacked
+from tests.profiling.making import forked
 
 #: The words of each command that reads a report: REPORT is the report, and OUT a file to write.
 READING = {
@@ -72,8 +71,8 @@ def report_of(tmp_path_factory):
 def recorded(folder):
     pytest.importorskip("torch")
     (folder / "train.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "nvtx_kernels", "record", "--modules", "-o", "report.sqlite", "train.py"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    command = ("-m", "nvtx_kernels", "record", "--modules", "-o", "report.sqlite", "train.py")
+    forked.run(*command, cwd=folder, check=True)
     return folder / "report.sqlite"
 
 

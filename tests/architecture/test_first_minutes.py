@@ -1,16 +1,14 @@
 """docs/first_minutes.md under test: its program, its commands after the installation, and what they answer."""
 
 import contextlib
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import nvtx_kernels.__main__
 from tests.analysis.making import checks
+from tests.profiling.making import forked
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "first_minutes.md").read_text()
@@ -29,9 +27,7 @@ def ran(tmp_path_factory):
     folder = tmp_path_factory.mktemp("first")
     (folder / "train.py").write_text(PROGRAM)
     record, *others = [line.split()[1:] for line in COMMANDS if line.startswith("nvtx-kernels")]
-    command = [sys.executable, "-m", "nvtx_kernels", *record]
-    there = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=folder, env=there, capture_output=True, text=True)
+    done = forked.run("-m", "nvtx_kernels", *record, cwd=folder)
     with contextlib.chdir(folder):
         said = {words[0]: checks.said(nvtx_kernels.__main__, *words) for words in others}
     return {record[0]: (done.returncode, done.stdout, done.stderr), **said}

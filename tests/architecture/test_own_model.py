@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 
 import nvtx_kernels.__main__
 from tests.analysis.making import checks
-from tests.profiling.making.recordings import REPOSITORY
+from tests.profiling.making import forked
 
 PAGE = (
     Path(__file__)
@@ -62,10 +60,7 @@ with nk.profile(attention, path="report.sqlite", warmup=0):
 
 def own_process(folder, *words):
     """Run Python with these words in a folder, as what it runs is the main program; return what it wrote."""
-    run = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
-    done = subprocess.run(
-        [sys.executable, "-c", run + words[0], *words[1:]], cwd=folder, capture_output=True, text=True
-    )
+    done = forked.run(*words, cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -75,13 +70,12 @@ def ran(tmp_path_factory):
     """What every command of the page prints, by its first words and, of views, as JSON."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "train.py").write_text(PROGRAM)
-    command = "from nvtx_kernels.__main__ import main; sys.exit(main())"
     said = {}
     for line in COMMANDS.splitlines():
         _, *words = re.findall(r"'[^']*'|\S+", line.partition("#")[0])
         words = [str(folder / word) if word == "report.sqlite" else word.strip("'") for word in words]
         if words[0] in ("benchmark", "record"):
-            said[words[0]] = own_process(folder, command, *words)
+            said[words[0]] = own_process(folder, "-m", "nvtx_kernels", *words)
         else:
             status, out, err = checks.said(nvtx_kernels.__main__, *words, "--format", "json")
             assert status == 0, err
@@ -109,7 +103,7 @@ def test_a_region_has_flops_in_forward_and_in_backward(ran):
 
 
 def test_attention_in_one_call_is_said_to_have_no_parts(tmp_path):
-    own_process(tmp_path, IN_ONE_CALL)
+    own_process(tmp_path, "-c", IN_ONE_CALL)
     status, out, err = checks.said(
         nvtx_kernels.__main__, "ask", str(tmp_path / "report.sqlite"), "--questions", "e"
     )

@@ -2,11 +2,11 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.profiling.making import forked
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
@@ -33,8 +33,7 @@ def run(command, folder):
     if words[0] == "try":
         words[1:1] = SHORTER
     here = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80"}
-    line = [sys.executable, "-m", "nvtx_kernels", *words]
-    done = subprocess.run(line, cwd=folder, env=here, capture_output=True, text=True)
+    done = forked.run("-m", "nvtx_kernels", *words, cwd=folder, env=here)
     return done.returncode, " ".join((done.stdout + done.stderr).split())
 
 

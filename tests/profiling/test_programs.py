@@ -17,7 +17,7 @@ from unittest.mock import patch
 import pytest
 
 from nvtx_kernels.__main__ import main
-from tests.profiling.making.recordings import python
+from tests.profiling.making import forked
 
 HERE = Path(__file__).parent / "programs"
 PROGRAMS = ("accumulation", "gan", "trainer", "compiled", "ppo")
@@ -38,7 +38,7 @@ def recorded(program, folder):
     """Record a program by the command; return the report and the last line that the command prints."""
     report = folder / "report.sqlite"
     command = ("-W", "ignore", "-m", "nvtx_kernels", "record", "--modules", "-o", report)
-    done = python(*command, HERE / f"{program}.py")
+    done = forked.run(*command, HERE / f"{program}.py")
     assert done.returncode == 0, done.stderr
     return report, done.stderr.strip().splitlines()[-1].replace(str(report), "report.sqlite")
 

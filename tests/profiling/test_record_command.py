@@ -17,7 +17,8 @@ import nvtx_kernels as nk
 import nvtx_kernels.__main__ as nvtx_kernels_command
 from nvtx_kernels.__main__ import main
 from tests.analysis.making.checks import said as answered
-from tests.profiling.making.recordings import REPOSITORY, python, range_names
+from tests.profiling.making import forked
+from tests.profiling.making.recordings import REPOSITORY, range_names
 
 PROGRAM = """
 import sys, torch
@@ -35,10 +36,7 @@ if __name__ == "__main__":
 
 def record(folder, *words):
     (folder / "train.py").write_text(PROGRAM)
-    run = "from nvtx_kernels.__main__ import main; sys.exit(main())"
-    code = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); {run}"
-    command = [sys.executable, "-c", code, "record", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    return forked.run("-m", "nvtx_kernels", "record", *words, cwd=folder)
 
 
 @pytest.mark.parametrize("program", [("train.py",), pytest.param(("-m", "train"), marks=pytest.mark.slow)])
@@ -53,13 +51,8 @@ def test_a_program_is_recorded_as_it_is(tmp_path, program):
 
 
 def test_a_program_that_ends_by_an_error_before_its_first_step_is_told_that_alone(tmp_path, monkeypatch):
-    run = subprocess.run(
-        [sys.executable, "-m", "nvtx_kernels", "record", "train.py"],
-        cwd=_with_program(tmp_path, "import torch\nimport no_such_module\n"),
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-    )
+    folder = _with_program(tmp_path, "import torch\nimport no_such_module\n")
+    run = forked.run("-m", "nvtx_kernels", "record", "train.py", cwd=folder)
     first, *traceback = run.stderr.splitlines()
     ended = "the program ended with ModuleNotFoundError before its first step"
     assert first.endswith(f" no work: {ended}. Next: record again once it trains")
@@ -206,7 +199,7 @@ if __name__ == "__main__":
 @pytest.mark.slow
 def test_processes_that_the_program_starts_are_not_recorded_and_that_is_said(tmp_path):
     (tmp_path / "train.py").write_text(SPAWNS)
-    ran = python("-m", "profiling.record", "-o", tmp_path / "r.sqlite", tmp_path / "train.py")
+    ran = forked.run("-m", "profiling.record", "-o", tmp_path / "r.sqlite", tmp_path / "train.py")
     assert ran.returncode == 0
     assert "record: 2 processes that the program started were not recorded" in ran.stderr
 

@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.analysis.making import forked
 from tests.analysis.making.building import MAIN, Range, alter, build, launched
 
 REPOSITORY = Path(__file__).parents[3]
@@ -23,25 +24,30 @@ STEP = [Range("step", 0, 1000), Range("layer 0", 5, 900)]
 
 @dataclass(frozen=True)
 class Said:
-    """What a command said and how it ended."""
+    """What a command said, how it ended, and processor time that it took, s."""
 
     status: int
     out: str
     err: str
+    cpu_s: float = 0.0
 
 
 def run(*words, module="analysis.kernels", memory=MEMORY_BYTES, under=()):
     """Run a command of ours with bounded memory and time, under another command where one is named."""
 
-    def limit():
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    limits = {"RLIMIT_AS": memory, "RLIMIT_CPU": CPU_SECONDS}
+    words, how = ("-m", module, *words), {"env": os.environ | {"COLUMNS": "100"}, "timeout": WALL_SECONDS}
+    if not under and memory >= MEMORY_BYTES:  # less is not enough for all that is imported already
+        done = forked.run(*words, limits=limits, **how)
+        return Said(done.returncode, done.stdout, done.stderr, done.cpu_s)
 
-    done = subprocess.run(
-        [*under, sys.executable, "-m", module, *words], capture_output=True, timeout=WALL_SECONDS, check=False,
-        cwd=REPOSITORY, env=os.environ | {"COLUMNS": "100"}, preexec_fn=limit,
-    )  # fmt: skip
-    return Said(done.returncode, done.stdout.decode(), done.stderr.decode())
+    def limit():
+        for name, value in limits.items():
+            resource.setrlimit(getattr(resource, name), (value, value))
+
+    command = [*under, sys.executable, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, preexec_fn=limit, **how)
+    return Said(done.returncode, done.stdout, done.stderr)
 
 
 def report(folder, *statements, **rows):

@@ -1,16 +1,12 @@
 """Every reader, given each shape of much: an answer, or a refusal in one sentence, in ten seconds and 512 MiB."""
 
 import gzip
-import json
 import shutil
-import subprocess
-import sys
 from random import Random
 
 import pytest
 
-from tests.analysis.making import rocpd_database
-from tests.analysis.making.hostile import REPOSITORY
+from tests.analysis.making import forked, rocpd_database
 from tests.analysis.making.kineto import (
     AUTOGRAD,
     MAIN,
@@ -86,38 +82,21 @@ READERS = {
 }
 
 
-# A process begins with the peak of the one that forked it: a small one stands between this and the command.
-MEASURED = """
-import json, resource, subprocess, sys
-status = subprocess.run([sys.executable, "-m", "nvtx_kernels", "rank", sys.argv[1], "--top", "3"]).returncode
-used = resource.getrusage(resource.RUSAGE_CHILDREN)
-open(sys.argv[2], "w").write(json.dumps([status, used.ru_utime + used.ru_stime, used.ru_maxrss << 10]))
-"""
-
-
-def ranked(path, folder):
-    """Rank a report in a process of its own; return what it said, its status, seconds and bytes."""
-    measured = folder / "measured.json"
-    command = [sys.executable, "-c", MEASURED, str(path), str(measured)]
-    said = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, check=True)
-    return said.stdout, said.stderr, *json.loads(measured.read_text())
-
-
-def status_in_bounds(path, folder):
+def status_in_bounds(path):
     """Return the status of a command that answers or says one sentence, and stays within the bounds."""
-    out, err, status, seconds, peak_bytes = ranked(path, folder)
-    assert (status, err.count("\n")) in ((0, 0), (1, 1)), err[-500:]
-    assert not {"\x1b", "\u202e", "\x07", "\r"} & {*out, *err}
-    assert seconds < SECONDS
-    assert peak_bytes < MEMORY_BYTES
-    return status
+    done = forked.run("-m", "nvtx_kernels", "rank", path, "--top", "3")
+    assert (done.returncode, done.stderr.count("\n")) in ((0, 0), (1, 1)), done.stderr[-500:]
+    assert not {"\x1b", "\u202e", "\x07", "\r"} & {*done.stdout, *done.stderr}
+    assert done.cpu_s < SECONDS
+    assert done.peak_bytes < MEMORY_BYTES
+    return done.returncode
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("reader", [name for name in READERS if "gzipped" not in name])
 def test_much_of_a_shape_is_answered_or_refused(tmp_path, reader, shape):
-    assert status_in_bounds(READERS[reader](tmp_path, SHAPES[shape]()), tmp_path) in (0, 1)
+    assert status_in_bounds(READERS[reader](tmp_path, SHAPES[shape]())) in (0, 1)
 
 
 @pytest.mark.slow
@@ -128,7 +107,7 @@ def test_a_file_that_breaks_off_is_answered_or_refused(tmp_path, reader, kept):
     for file in path.iterdir() if path.is_dir() else [path]:
         content = file.read_bytes()
         file.write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
-    assert status_in_bounds(path, tmp_path) == 1
+    assert status_in_bounds(path) == 1
 
 
 @pytest.mark.slow
@@ -137,7 +116,7 @@ def test_a_link_to_nothing_or_to_itself_is_refused(tmp_path, reader):
     path = READERS[reader](tmp_path, SHAPES["nothing"]())
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     path.symlink_to(path.name)
-    assert status_in_bounds(path, tmp_path) == 1
+    assert status_in_bounds(path) == 1
     path.unlink()
     path.symlink_to("nowhere")
-    assert status_in_bounds(path, tmp_path) == 1
+    assert status_in_bounds(path) == 1

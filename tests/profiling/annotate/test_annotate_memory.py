@@ -2,7 +2,6 @@
 
 import gc
 import json
-import subprocess
 import sys
 import weakref
 from pathlib import Path
@@ -14,8 +13,8 @@ from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.annotate import places, range_stack
 from torch import nn
 
+from tests.profiling.making import forked
 from tests.profiling.making.hearing import Heard
-from tests.profiling.making.recordings import REPOSITORY
 from tests.profiling.making.strangers.table import Model, x_of
 
 STEPS, WARM = 20_000, 5_000  # until the allocator has what it wants
@@ -180,10 +179,7 @@ def test_forward_keeps_no_graph_that_the_program_does_not():
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_memory_is_flat_over_twenty_thousand_steps(name):
     # In a process of its own: what other tests freed would be used first, or not.
-    process = subprocess.run(
-        [sys.executable, "-m", "tests.profiling.annotate.test_annotate_memory", name],
-        cwd=REPOSITORY, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    process = forked.run("-m", "tests.profiling.annotate.test_annotate_memory", name)
     assert process.returncode == 0, process.stderr
     objects, blocks, resident, still_open, deepest = json.loads(process.stdout.splitlines()[-1])
     # A range, a hook or a node for each step would be tens of thousands; of the latest parts, some hundreds more

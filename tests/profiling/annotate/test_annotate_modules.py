@@ -3,7 +3,6 @@ import gc
 import io
 import json
 import signal
-import subprocess
 import sys
 import weakref
 from collections import OrderedDict
@@ -16,8 +15,8 @@ from nvtx_kernels.profiling.annotate.interrupts import ENDING_SIGNALS
 from nvtx_kernels.profiling.annotate.modules import named_modules
 from torch import nn
 
+from tests.profiling.making import forked
 from tests.profiling.making.hearing import Heard, heard_from, in_threads, leaf
-from tests.profiling.making.recordings import REPOSITORY
 
 
 class Block(nn.Module):
@@ -320,7 +319,7 @@ def test_model_that_is_freed_while_it_is_annotated_leaves_nothing():
 def test_ctrl_c_while_a_model_is_annotated_or_freed_of_it_leaves_none_of_it(phase):
     # In a process of its own: what is interrupted inside the interpreter's code may stay so for later tests.
     program = f"from {__name__} import interrupted_everywhere; interrupted_everywhere({phase!r})"
-    subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=True)
+    forked.run("-c", program, check=True)
 
 
 def interrupted_everywhere(phase):

@@ -2,15 +2,13 @@
 
 import gc
 import importlib.util
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.annotate import range_stack
 from torch import nn
 
+from tests.profiling.making import forked
 from tests.profiling.making.hearing import Heard
 from tests.profiling.making.strangers import PROGRAMS
 from tests.profiling.making.strangers.harness import Operators, installed, left_alive, outcome, profiled
@@ -74,8 +72,7 @@ def operators_of(program, *, annotated):
 
 @pytest.mark.slow
 def test_training_in_two_processes_is_the_same():
-    command = [sys.executable, "-m", "tests.profiling.making.strangers.two_processes"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[3])
+    done = forked.run("-m", "tests.profiling.making.strangers.two_processes", timeout=300)
     assert done.stdout.split("\n") == ["data_parallel same", "fully_sharded same", ""], done.stderr
 
 

@@ -1,8 +1,6 @@
 """Which modules a run names that no optimizer trains: teachers, networks of a loss, what is below a new head."""
 
 import copy
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -14,6 +12,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 from nvtx_kernels import profile
+from tests.profiling.making import forked
 
 SIZE, STEPS, WARMUP = 8, 2, 3
 
@@ -278,5 +277,5 @@ assert dict(counters["frames"]) == frames, counters["frames"]
 
 def test_compiled_code_is_compiled_once(tmp_path):
     report = tmp_path / "report.sqlite"
-    subprocess.run([sys.executable, "-c", COMPILED, str(report)], check=True)
+    forked.run("-c", COMPILED, report, check=True)
     assert read(report).provenance.run["untrained"] == ["Linear"]

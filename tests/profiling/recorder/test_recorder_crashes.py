@@ -1,7 +1,5 @@
 import resource
 import signal
-import subprocess
-import sys
 from collections import Counter
 from contextlib import ExitStack
 
@@ -14,14 +12,13 @@ from nvtx_kernels.profiling.recorder.joining import Joining
 from nvtx_kernels.profiling.recorder.trace_file import TraceFile, TraceFileError
 from torch.profiler import record_function
 
+from tests.profiling.making import forked
 from tests.profiling.making.hearing import in_threads
 from tests.profiling.making.recordings import (
     RANGES,
-    REPOSITORY,
     block_names,
     kernels,
     launched_in,
-    python,
     range_names,
     recorded_before,
     rows,
@@ -73,9 +70,7 @@ def test_ranges_left_open_are_closed_at_the_end(path):
     ],
 )
 def test_a_signal_leaves_a_readable_report_of_what_ran(path, number, statuses, interrupted_by):
-    command = [sys.executable, "-c", WAITING, str(path)]
-    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
-        assert program.stdout is not None
+    with forked.start("-c", WAITING, path) as program:
         assert program.stdout.readline() == b"recording\n"
         program.send_signal(number)
         assert program.wait(timeout=30) in statuses
@@ -168,7 +163,7 @@ def test_a_disk_that_fills_is_said_when_the_program_is_done_and_leaves_the_old_r
 def run_program(code, *arguments):
     """Run a program in a process of its own; return its status, and the last line of a traceback."""
     prelude = "import os, sys, threading, torch\nfrom nvtx_kernels.profiling import annotate, recorder\n"
-    done = python("-c", prelude + code, *arguments, timeout=120)
+    done = forked.run("-c", prelude + code, *arguments)
     return done.returncode, done.stderr.splitlines()[-1] if "Traceback" in done.stderr else ""
 
 
@@ -289,7 +284,7 @@ with recorder.record(sys.argv[1], device="cpu", operators=True, steps=None), ann
 @pytest.mark.slow
 @pytest.mark.parametrize("mebibytes", [0, 4, 32, 48, 64])
 def test_a_recording_that_runs_out_of_memory_while_it_is_written_leaves_the_reason(path, mebibytes):
-    done = python("-c", OUT_OF_MEMORY, path, mebibytes)
+    done = forked.run("-c", OUT_OF_MEMORY, path, mebibytes)
     if done.returncode == 0:  # there was enough
         assert range_names(path) == ["step"]
         return
@@ -346,8 +341,7 @@ except BaseException as error:
     [(signal.SIGINT, 0, ["KeyboardInterrupt"]), (signal.SIGTERM, -signal.SIGTERM, [])],
 )
 def test_a_signal_while_the_report_is_written_in_a_pause_reaches_the_program(path, number, status, raised):
-    words = [sys.executable, "-c", SIGNALLED, path, str(int(number))]
-    done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=100)
+    done = forked.run("-c", SIGNALLED, path, int(number))
     assert (done.returncode, done.stdout.split()) == (status, raised)
     assert path.exists()
 

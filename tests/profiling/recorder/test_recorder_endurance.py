@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -22,10 +21,9 @@ from torch import nn
 
 import nvtx_kernels as nk
 from tests.conftest import VARIABLE
+from tests.profiling.making import forked
 from tests.profiling.making.recordings import (
-    REPOSITORY,
     kernels,
-    python,
     range_names,
     recorded_before,
     said_of,
@@ -33,7 +31,7 @@ from tests.profiling.making.recordings import (
     train_on,
 )
 
-INTERRUPTS = int(os.environ.get("NVTX_KERNELS_INTERRUPTS", "40"))
+INTERRUPTS = int(os.environ.get("NVTX_KERNELS_INTERRUPTS", "15"))
 COMPILING = """
 import sys, time, torch
 from torch import nn
@@ -187,7 +185,7 @@ with recorder.record(sys.argv[1], device="cpu", steps=None):
 @pytest.mark.slow
 def test_a_kill_in_the_measured_steps_loses_them_and_leaves_the_reason(path):
     path.write_bytes(OLD)
-    assert python("-c", KILLED, path, 1 << 40).returncode == -signal.SIGKILL
+    assert forked.run("-c", KILLED, path, 1 << 40).returncode == -signal.SIGKILL
     assert path.read_bytes() == OLD
     (left,) = path.parent.glob("report.sqlite.unfinished-*")
     with pytest.raises(NoGpuWork, match="the program was killed"):
@@ -197,7 +195,7 @@ def test_a_kill_in_the_measured_steps_loses_them_and_leaves_the_reason(path):
 @pytest.mark.slow
 def test_a_killed_run_leaves_a_report_of_what_was_saved(path):
     path.write_bytes(OLD)
-    assert python("-c", KILLED, path, -(1 << 40)).returncode == -signal.SIGKILL
+    assert forked.run("-c", KILLED, path, -(1 << 40)).returncode == -signal.SIGKILL
     assert path.read_bytes() == OLD
     (left,) = (name for name in path.parent.glob("report.sqlite.unfinished-*") if name.is_file())
     ranking = nk.rank(left, per_step=True)
@@ -229,7 +227,7 @@ def test_a_kill_while_a_mark_is_added_leaves_the_report_as_it_was(path):
     with recorder.record(path, device="cpu"):
         train(steps=2)
     before = path.read_bytes()
-    assert python("-c", KILLED_WHILE_ADDING, path).returncode == -signal.SIGKILL
+    assert forked.run("-c", KILLED_WHILE_ADDING, path).returncode == -signal.SIGKILL
     assert path.read_bytes() == before
     assert nk.rank(path).report.kernels
     with recorder.record(path, device="cpu"):
@@ -349,7 +347,7 @@ def is_readable(path):
 @pytest.mark.parametrize("way", ["record", "profile"])
 def test_ctrl_c_at_any_call_of_entering_and_leaving_takes_the_recording_off(path, way):
     program = f"from {__name__} import interrupted_everywhere; interrupted_everywhere({str(path)!r}, {way!r})"
-    subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=True, capture_output=True)
+    forked.run("-c", program, check=True)
 
 
 def interrupted_everywhere(path, way):
@@ -393,7 +391,7 @@ def test_a_recording_works_after_interrupts_at_random_moments(path, monkeypatch)
     in_finalizers = []  # from where Python raises nothing
     monkeypatch.setattr(sys, "unraisablehook", lambda ignored: in_finalizers.append(ignored.exc_type))
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
-    optimizer, chance = torch.optim.SGD(model.parameters(), lr=0.01), random.Random(7)
+    optimizer, chance = torch.optim.SGD(model.parameters(), lr=0.01), random.Random(int(os.environ[VARIABLE]))
     train_on(torch.ones(4, 8), model, optimizer)
     before, durations, interrupts = state_of(model), [], 0
     main_thread = threading.main_thread().ident

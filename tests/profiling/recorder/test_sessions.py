@@ -25,6 +25,7 @@ from torch.autograd import DeviceType
 from torch.profiler import record_function
 
 import nvtx_kernels as nk
+from tests.profiling.making import forked
 from tests.profiling.making.recordings import (
     block_names,
     kernels,
@@ -161,7 +162,7 @@ with recorder.record(sys.argv[1], device="cpu", steps=None):
 
 
 def test_operators_of_other_threads_stay_where_a_loader_waits(path):
-    assert python("-c", LOADING, path).returncode == 0
+    assert forked.run("-c", LOADING, path).returncode == 0
     assert [name for name, _ in kernels(path)].count("aten::prod") == 3
     assert len(rows(path, "SELECT 1 FROM pauses")) == 3
 

@@ -1,8 +1,6 @@
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,7 +11,8 @@ from nvtx_kernels.profiling import recorder
 from nvtx_kernels.profiling.recorder.trace_file import TraceFile, TraceFileError
 
 from tests.analysis.making import nodes
-from tests.profiling.making.recordings import REPOSITORY, recorded_before, rows, train, writing
+from tests.profiling.making import forked
+from tests.profiling.making.recordings import recorded_before, rows, train, writing
 
 CALL = Launches(np.array([1]), np.array([2]), np.array([0], np.int32)).columns()
 COUNT = "SELECT count(*) FROM launches"
@@ -123,10 +122,8 @@ def test_a_report_is_readable_by_whom_the_umask_lets(tmp_path):
 def test_a_kill_while_writing_leaves_the_old_report(tmp_path):
     path = tmp_path / "r.sqlite"
     old = recorded_before(path)
-    command = [sys.executable, "-c", WRITE_FOREVER, str(path)]
-    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout is not None
-        assert [writer.stdout.readline() for _ in range(5)] == ["0\n", "1\n", "2\n", "3\n", "4\n"]
+    with forked.start("-c", WRITE_FOREVER, path) as writer:
+        assert [writer.stdout.readline() for _ in range(5)] == [b"0\n", b"1\n", b"2\n", b"3\n", b"4\n"]
         writer.send_signal(signal.SIGKILL)
     assert path.read_bytes() == old
 
@@ -151,8 +148,8 @@ os.kill(os.getpid(), 9)
 
 
 def test_a_kill_in_a_later_part_leaves_the_parts_before(tmp_path):
-    command = [sys.executable, "-c", KILLED_IN_A_LATER_PART, str(tmp_path / "r.sqlite")]
-    assert subprocess.run(command, cwd=REPOSITORY, check=False).returncode == -signal.SIGKILL
+    done = forked.run("-c", KILLED_IN_A_LATER_PART, tmp_path / "r.sqlite")
+    assert done.returncode == -signal.SIGKILL
     (left,) = tmp_path.iterdir()
     assert left.stat().st_size > 1 << 20  # some of the later part's pages are written
     trace = read(left)

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,7 +11,8 @@ from nvtx_kernels.analysis.errors import NotAReport
 from nvtx_kernels.profiling.recorder.trace_file import TraceFileError
 
 import nvtx_kernels as nk
-from tests.profiling.making.recordings import REPOSITORY, train_on
+from tests.profiling.making import forked
+from tests.profiling.making.recordings import train_on
 
 TRAINS = """
 import sys, torch
@@ -39,9 +38,7 @@ LESS = {
 def record(folder, program, *words, arguments=()):
     """Record a program by the command, and return what it said."""
     (folder / "train.py").write_text(program)
-    there = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    command = [sys.executable, "-m", "nvtx_kernels", "record", *words, "train.py", *arguments]
-    return subprocess.run(command, cwd=folder, env=there, capture_output=True, text=True).stderr
+    return forked.run("-m", "nvtx_kernels", "record", *words, "train.py", *arguments, cwd=folder).stderr
 
 
 @pytest.fixture(scope="module")
@@ -201,9 +198,7 @@ time.sleep(60)
 def test_a_recording_that_is_terminated_in_warm_up_leaves_the_report(tmp_path, complete):
     (tmp_path / "report.sqlite").write_bytes(complete)
     (tmp_path / "train.py").write_text(STOPS)
-    there = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    command = [sys.executable, "-m", "nvtx_kernels", "record", "train.py"]
-    with subprocess.Popen(command, cwd=tmp_path, env=there, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+    with forked.start("-m", "nvtx_kernels", "record", "train.py", cwd=tmp_path) as run:
         assert run.stdout.readline() == b"training\n"
         time.sleep(0.2)
         run.send_signal(signal.SIGTERM)

@@ -15,7 +15,7 @@ from nvtx_kernels.profiling.study.settings import SettingsError
 from nvtx_kernels.profiling.study.table import document, table
 
 from tests.analysis.making.checks import said
-from tests.profiling.making.recordings import python
+from tests.profiling.making import forked
 from tests.profiling.making.shown_tables import shown
 
 CASE = Case(d=16, length=64, kind="reference", dtype="fp32", batch_size=2, warmup=1, steps=2, device="cpu")
@@ -84,7 +84,7 @@ def test_command_resumes_and_shows(tmp_path, capsys):
 def test_lack_of_memory_is_a_line_and_the_grid_goes_on(tmp_path):
     lengths = ["--kinds", "reference", "--lengths", "4096,32", "--memory-fraction", "0.03"]
     options = [*GRID, *lengths, "--into", str(tmp_path / "rows.jsonl"), "--format", "csv"]
-    done = python("-m", "profiling.attention", *options, check=True)
+    done = forked.run("-m", "profiling.attention", *options, check=True)
     lines = pd.read_csv(io.StringIO(done.stdout)).drop_duplicates("length").set_index("length")
     assert lines["status"].to_dict() == {4096: "oom", 32: "ok"}
     assert lines["phase"][4096] in ("forward", "backward")
