@@ -170,8 +170,10 @@ def of_view_steps(asked):
 
 
 def of_view_fix(asked):
-    """Return the step that what to fix is measured by, which is one process's."""
+    """Return the step that what to fix is measured by, which is one process's; no change takes more off it."""
     fixes = asked.opened.fixes
+    assert (fixes.kind == REPLAY) is not bool(fixes.reason)
+    assert all(0 < fix.alone_ns <= fixes.step_ns * 1.000001 for fix in fixes.fixes)
     is_alone = len(asked.partition.choices) == 1
     return {"step_ns": fixes.recorded_step_ns} if fixes.kind == REPLAY and is_alone else {}
 

@@ -14,7 +14,7 @@ from tests.analysis.making.fragments import REPORTS, fragments, of_report
 from tests.analysis.making.mutations import MARKS, Change, changed
 from tests.analysis.making.several import KINDS, Several, answer, bases
 from tests.analysis.making.ways import Way
-from tests.conftest import VARIABLE
+from tests.conftest import VARIABLE, slice_of
 from tests.fuzzing import fuzz, run
 
 ROOT = Path(__file__).parents[3]
@@ -101,15 +101,13 @@ FOUND = {
 }
 
 
-#: Of each command and of each rule one check; CI makes the others too.
+#: Of each command and of each rule one check, and some of the others.
 OF_EACH = {each: one for one in reversed(CHECKS) for each in (one[0], one[2])}
-EVERY_CHECK = [
-    pytest.param(one, id=one[1], marks=[pytest.mark.slow] * (one not in OF_EACH.values()))
-    for one in dict.fromkeys(CHECKS)
-]
+OTHERS = [one for one in dict.fromkeys(CHECKS) if one not in OF_EACH.values()]
+MADE = [pytest.param(one, id=one[1]) for one in (*dict.fromkeys(OF_EACH.values()), *slice_of(OTHERS, 5))]
 
 
-@pytest.mark.parametrize("command_and_rule", EVERY_CHECK)
+@pytest.mark.parametrize("command_and_rule", MADE)
 @pytest.mark.parametrize("case", FOUND)
 def test_what_fuzzing_found_stays_mended(tmp_path, case, command_and_rule):
     which, changes = FOUND[case]
@@ -123,7 +121,7 @@ def test_a_text_that_is_in_no_dictionary_is_refused(tmp_path):
     assert not run((14, [Change("a value", 0, 0, 0, 0, 0)], way), tmp_path)
 
 
-@pytest.mark.parametrize("command_and_rule", EVERY_CHECK)
+@pytest.mark.parametrize("command_and_rule", MADE)
 def test_no_reason_for_a_refusal_can_drive_a_terminal(tmp_path, command_and_rule):
     report = fragments()[0]
     damaged = report.replace(b'TABLE "TARGET_INFO_GPU"(', b'TABLE "TARGET_INFO_GPU"\x1b')

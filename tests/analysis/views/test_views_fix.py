@@ -7,20 +7,14 @@ from functools import partial
 import pytest
 from nvtx_kernels.analysis import kernels, view
 from nvtx_kernels.analysis.doctor.checks import examine
-from nvtx_kernels.analysis.errors import AnalysisError
-from nvtx_kernels.analysis.measures.fix_list import CPU, GPU_TIME, REPLAY, Fix, Fixes, Silent
+from nvtx_kernels.analysis.measures.fix_list import Fix, Fixes, Silent
 from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page.contents import contents
 from nvtx_kernels.analysis.views.fix import first, fix_table, silent, without_changes
 
 from nvtx_kernels import __main__ as first_screen
 from tests.analysis.making.building import alter
-from tests.analysis.making.bundled import SHARED, unpacked
 from tests.analysis.making.simulated import FP32_GEMM, MS, TF32_GEMM, US, recorded, step_ns
-
-FOLDERS = ("h200", "corpus", "gains", "idle", "ranks", "failing/traces")
-REPORTS = [path for folder in FOLDERS for path in sorted(SHARED.glob(f"{folder}/*.sqlite*"))]
-REPORTS += sorted(SHARED.glob("failing/traces/*.json*"))
 
 
 def program(machine, *, gemm=FP32_GEMM, pause=6 * MS):
@@ -190,15 +184,3 @@ def test_the_doctor_says_by_what_changes_are_judged(tmp_path):
     (finding,) = (finding for finding in examine(without_steps(tmp_path)) if "view fix has" in finding.what)
     assert "no replay: the report has no measured steps: kernels repeat" in finding.what
     assert finding.fix.startswith("push a range named step")
-
-
-@pytest.mark.parametrize("report", REPORTS, ids=lambda path: path.name.split(".")[0])
-def test_every_report_gets_an_answer_with_no_figure_above_what_it_is_of(report, tmp_path):
-    path = unpacked(str(report.relative_to(SHARED)), tmp_path) if report.suffix == ".xz" else report
-    try:
-        found = opened(path).fixes
-    except AnalysisError as error:
-        pytest.skip(f"it has no work: {error}")
-    assert found.kind in (REPLAY, GPU_TIME, CPU)
-    assert (found.kind == REPLAY) is not bool(found.reason)
-    assert all(0 < fix.alone_ns <= found.step_ns * 1.000001 for fix in found.fixes)
