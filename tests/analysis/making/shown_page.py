@@ -1,6 +1,7 @@
 """A page of reports in the browser, with what tests do to it, and a page's data as numbers."""
 
 import base64
+from functools import cache
 
 import numpy as np
 from nvtx_kernels.analysis.opened import opened
@@ -12,8 +13,9 @@ from tests.analysis.making.browsing import Shown
 TYPES = {"1": "<u1", "2": "<u2", "4": "<u4", "8": "<f8"}
 
 
+@cache
 def drawn(path):
-    """Return what a page has of a report."""
+    """Return what a page has of a report, which is made once."""
     return contents([opened(path)]).reports[0]
 
 

@@ -66,11 +66,19 @@ SAYS = {
 }
 
 
+@pytest.fixture(scope="module", params=PROGRAMS)
+def named_report(request, tmp_path_factory):
+    """The name of a program and its report."""
+    program = PROGRAMS[request.param]
+    folder = tmp_path_factory.mktemp("report")
+    return request.param, recorded(folder, program, run=wasteful.OF_TABLE | wasteful.UNTRAINED)
+
+
 @pytest.mark.parametrize("width", [60, 80, 140])
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_row_says_the_cause_and_the_remedy_and_names_the_line(tmp_path, capsys, monkeypatch, name, width):
+def test_a_row_says_the_cause_and_the_remedy_and_names_the_line(named_report, capsys, monkeypatch, width):
+    name, report = named_report
     monkeypatch.setenv("COLUMNS", str(width))
-    assert main([str(recorded(tmp_path, PROGRAMS[name], run=wasteful.OF_TABLE | wasteful.UNTRAINED))]) == 0
+    assert main([str(report)]) == 0
     screen = capsys.readouterr().out
     rows = rows_of(screen)
     assert len(screen.splitlines()) <= 25
