@@ -41,6 +41,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     # PyTorch's threads wait for each other in loops, which takes all of a core from the other workers' tests.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Inductor would compile ten programs to find out what the CPU can, in each folder of what it compiles: 15 s.
+    os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
     # Workers of pytest-xdist inherit it, for they must agree on what is tested.
     os.environ.setdefault(VARIABLE, str(int(time.time()) if os.environ.get("CI") else USUAL))
 

@@ -6,8 +6,6 @@ What has no GPU in it: names, nesting, phases of paths, and that the program sta
 import ast
 import os
 import re
-import subprocess
-import sys
 import textwrap
 from collections import OrderedDict
 
@@ -21,8 +19,8 @@ from torch._dynamo.utils import counters
 from torch._inductor.utils import run_and_get_code
 from torch.utils.checkpoint import checkpoint
 
+from tests.profiling.making import forked
 from tests.profiling.making.hearing import Heard, heard_from
-from tests.profiling.making.recordings import REPOSITORY
 
 LACKING = not hasattr(torch.fx.traceback, "annotate")
 pytestmark = [
@@ -271,7 +269,8 @@ def code_of(model):
     torch.compiler.reset()
     model.zero_grad()
     call = torch.compile(model)
-    with torch._inductor.config.patch(force_disable_caches=True):
+    graphs = torch._functorch.config.patch(enable_autograd_cache=False)
+    with torch._inductor.config.patch(fx_graph_cache=False), graphs:  # its C++ may be compiled already
         result, codes = run_and_get_code(lambda: (out := call(data()), out.sum().backward())[0])
     return result, [parameter.grad.clone() for parameter in model.parameters()], codes
 
@@ -380,11 +379,8 @@ SECOND_PROCESS = """
 
 def test_a_second_process_takes_code_with_its_ranges_from_the_cache(tmp_path):
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(SECOND_PROCESS)]
-    first, second = (
-        subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
-        for _ in range(2)
-    )
+    program = ("-W", "ignore", "-c", textwrap.dedent(SECOND_PROCESS))
+    first, second = (forked.run(*program, env=environment, check=True).stdout for _ in range(2))
     assert re.findall("Net/layer 1/down", second)
     assert first.splitlines()[0] == second.splitlines()[0]
     assert second.splitlines()[1] == "1 0"
