@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 REPOSITORY = Path(__file__).parents[3]
 #: A program that goes on for so long hangs.
@@ -204,13 +204,13 @@ def _become(words: list[str], folder: str, environment: Mapping[str, str], limit
             is_module = words[0] == "-m"
             program.run(words[is_module:], is_module=is_module)
     except SystemExit as ending:
-        _end_now(program.status(ending))
+        end_now(program.status(ending))
     except BaseException as error:
         program.end_with(error)
-    _end_now(0)
+    end_now(0)
 
 
-def _end_now(status: int) -> None:
+def end_now(status: int) -> NoReturn:
     """End as Python does, but leave all objects to the system: to free those of PyTorch takes half a second."""
     threading._shutdown()
     atexit._run_exitfuncs()

@@ -3,7 +3,8 @@
     python -m tests.profiling.making.zygote
     {"folder": "/tmp/…", "words": ["train.py"], "recorded": true}      a line of JSON for each program
 
-The child becomes the program, writes what the process is like at its end to `state.json`, and ends as Python does.
+The child becomes the program, writes what the process is like at its end to `state.json`, and ends as Python does,
+or `soon`: without freeing PyTorch, which takes most of a small program's time.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from nvtx_kernels.profiling import program, training  # noqa: F401 - what record
 from nvtx_kernels.profiling.record import main as record
 
 from nvtx_kernels import sessions  # noqa: F401 - what recording imports
+from tests.analysis.making.forking import end_now
 from tests.profiling.making.strangers import PROGRAMS  # noqa: F401 - what most programs import
 
 #: Where patches would be; all of PyTorch, and what of Python a recording touches.
@@ -51,9 +53,10 @@ class Zygote:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self._process = subprocess.Popen(words, cwd=repository, **pipes)
 
-    def run(self, folder: Path, words: list[str], *, recorded: bool) -> int:
+    def run(self, folder: Path, words: list[str], *, recorded: bool, soon: bool = False) -> int:
         """Run a program in a folder and return its status, negative for a signal."""
-        self._process.stdin.write(json.dumps({"folder": str(folder), "words": words, "recorded": recorded}) + "\n")
+        request = {"folder": str(folder), "words": words, "recorded": recorded, "soon": soon}
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         return os.waitstatus_to_exitcode(int(self._process.stdout.readline()))
 
@@ -158,7 +161,7 @@ def places() -> Iterator[Place]:
                         yield Place(f"{name}.{attribute}.{member}", vars(value), member, id(method))
 
 
-def run(folder: str, words: list[str], watched: Sequence[Place], *, recorded: bool) -> None:
+def run(folder: str, words: list[str], watched: Sequence[Place], *, recorded: bool, soon: bool) -> None:
     """Become the program, and note what it leaves, and which of the places it leaves patched."""
     os.chdir(folder)
     for number, name in ((1, "stdout.txt"), (2, "stderr.txt")):
@@ -178,6 +181,8 @@ def run(folder: str, words: list[str], watched: Sequence[Place], *, recorded: bo
         if raised is not None and not isinstance(raised, SystemExit):  # which is reported by a hook
             left["hooks"]["of sys"], left["patched"] = [], [name for name in patched if name != "sys.excepthook"]
         Path(folder, "state.json").write_text(json.dumps(left, default=str))
+    if soon and (raised is None or isinstance(raised, SystemExit)):
+        end_now(program.status(raised) if raised else 0)
     if raised is not None:
         if not recorded:
             program.end_with(raised)
