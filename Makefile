@@ -21,7 +21,7 @@ demo: $(INSTALLED)  ## rank a report of an H200, make a page of it, then record 
 	@printf '\nTo type these yourself: . $(VENV)/bin/activate\n'
 
 # Where a worker is lost, the run ends and names its test; with another in its place, pytest-xdist waits for ever.
-PYTEST := $(PY) -m pytest -q -n auto --dist loadfile --max-worker-restart=0
+PYTEST := $(PY) -m pytest -q -n auto --dist loadfile --max-worker-restart=0 --durations=20 --durations-min=1
 
 # Tests marked slow run in `make test-all`, and where CI is set.
 QUICK = $(if $(CI),,-m 'not slow')
