@@ -8,9 +8,10 @@ from nvtx_kernels.model.transformer import TransformerLM
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.annotate.counting import Counting
 
+from tests.conftest import slice_of
+
 NEAR = 0.01
-OUR_SIZES = [name for name in CONFIGS if name != "tiny"]
-QUICK = ("small", "medium")
+SMALLEST, *LARGER = (name for name in CONFIGS if name != "tiny")
 #: Multiply-adds of one image in torchvision's tables of ResNet50_Weights and ViT_B_16_Weights.
 RESNET_50, VIT_B_16 = 4.09e9, 17.56e9
 
@@ -42,7 +43,7 @@ def meta(make):
 
 
 @pytest.mark.parametrize(
-    "size", [pytest.param(size, marks=[pytest.mark.slow] if size not in QUICK else []) for size in OUR_SIZES]
+    "size", [SMALLEST, *(pytest.param(size, marks=pytest.mark.slow) for size in slice_of(LARGER, len(LARGER)))]
 )
 def test_our_sizes_are_palms_formula_and_our_own(size):
     config, tokens = CONFIGS[size], 512
