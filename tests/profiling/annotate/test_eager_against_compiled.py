@@ -12,7 +12,7 @@ from torch import nn
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 # Wide enough that what is planted outlasts whatever else keeps a processor from the program.
-STEPS, WIDTH, SLOW = 3, 256, 300
+STEPS, WIDTH, SLOW = 3, 512, 75
 
 
 class Mixer(nn.Module):
