@@ -178,12 +178,25 @@ def test_every_command_is_used_here():
     assert USES.keys() == COMMANDS.keys()
 
 
+def files_of(python):
+    """Return the content of all that is installed of us, by its path."""
+    (folder,) = python.parents[1].glob("lib/python*/site-packages/nvtx_kernels")
+    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("python", ["installed", "from_sdist"])
+def test_an_sdist_installs_what_the_wheel_does(python_of):
+    of_wheel, of_sdist = (files_of(python_of(name)) for name in ("installed", "from_sdist"))
+    assert len(of_wheel) > 100
+    assert of_sdist == of_wheel
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("command", USES)
-def test_every_command_works_where_it_is_installed(python, command, crowded, python_of):
+def test_every_command_works_where_it_is_installed(command, crowded, python_of):
     prepare(crowded)
-    assert trouble_of(python_of(python).with_name("nvtx-kernels"), command, crowded) == ""
+    assert trouble_of(python_of("installed").with_name("nvtx-kernels"), command, crowded) == ""
 
 
 PROGRAM = """
