@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ..report.account import IDLE, Account, Cause, State
-from .changes import Change, Comparison
+from .change import Change, by_size
+from .sides import Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,32 +22,21 @@ class StateChange(Change):
     cause: Cause | None = None
 
 
-def states(comparison: Comparison) -> list[StateChange]:
-    """Return the difference of both accounts by state, the largest first; [] if they are not of the same.
+def in_order(steps: Steps, accounts: tuple[Account, Account]) -> list[StateChange]:
+    """Return the difference of both accounts by state, the largest first.
 
     The times are means of a GPU in the steps that count, as `rank` shows them, and add up to the step time.
     """
-    accounts = comparable(comparison)
-    if accounts is None:
-        return []
-    sums = [states_ns(account) for account in accounts]
+    sums_a, sums_b = map(states_ns, accounts)
     causes = [_causes(account) for account in accounts]
     changes = []
-    for state in dict.fromkeys([*sums[0], *sums[1]]):
-        a_ns, b_ns = (float(side.get(state, 0)) for side in sums)
-        verdict, spreads_ns = comparison.steps.of_states([state])
+    for state in sums_a | sums_b:
+        a_ns = float(sums_a.get(state, 0))
+        b_ns = float(sums_b.get(state, 0))
+        verdict, spreads_ns = steps.of_states([state])
         cause = causes[b_ns > a_ns].get(state)
         changes.append(StateChange(state, a_ns, b_ns, 1, 1, *spreads_ns, verdict, cause=cause))
-    changes.sort(key=lambda row: (-abs(row.delta_ns), -row.a_ns, row.key))
-    return changes
-
-
-def comparable(comparison: Comparison) -> tuple[Account, Account] | None:
-    """Return both accounts, of a step or both of all that was recorded; None where one lacks its parts."""
-    a, b = comparison.a.account, comparison.b.account
-    if a is None or b is None or not (a.gpus and b.gpus) or a.has_steps != b.has_steps:
-        return None
-    return (a, b) if comparison.per_step == a.has_steps else None
+    return by_size(changes)
 
 
 def states_ns(account: Account) -> dict[State, Fraction]:

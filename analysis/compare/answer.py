@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from ..support import noise
 from ..support.units import digits_text, time_in_digits, time_unit
 from ..views.account import state_name
-from .accounts import states
-from .changes import Change, Comparison
+from .change import Change
+from .changes import Comparison
 
 #: From this ratio of both times on, the sentence gives a multiple: "1.96 times as fast", "1.96 times as long".
 MANIFOLD = 1.25
@@ -39,9 +39,9 @@ class Answer(NamedTuple):
 
 def answer(comparison: Comparison) -> Answer:
     """Return the answer: by step time where both reports have it, else by what is compared."""
-    step = comparison.step_time()
+    step = comparison.step_time
     if step is None:
-        total = comparison.total()
+        total = comparison.total
         work = comparison.whole.removeprefix("all ")
         takes = "takes" if work == "work" else "take"
         per = "per step" if comparison.per_step else "in all"
@@ -77,7 +77,7 @@ def _sentence(comparison: Comparison, change: Change, subject: str) -> str:
 def _within(comparison: Comparison, change: Change) -> float:
     """Return by which share B differs from A at most, as its steps tell."""
     steps = comparison.steps
-    bounds = [noise.bounds(a, b, level=steps.level) for a, b in steps.step_times()]
+    bounds = [noise.bounds(a, b, level=steps.level) for a, b in steps.step_times]
     widest = max((max(-low, high) for low, high in bounds), default=noise.SAME_WITHIN)
     return max(min(widest, noise.SAME_WITHIN), abs(change.change or 0), 0.001)
 
@@ -87,7 +87,7 @@ def _reason(comparison: Comparison, change: Change) -> str:
     steps = comparison.steps
     if not steps.are_known:
         return NO_COMMON_STEPS
-    of_kinds = steps.step_times()
+    of_kinds = steps.step_times
     fewest = min(sum(map(len, side)) for kind in of_kinds for side in kind)
     if fewest < noise.SOME_STEPS:
         each = " of each kind" if len(of_kinds) > 1 else ""
@@ -105,7 +105,7 @@ def _reason(comparison: Comparison, change: Change) -> str:
 
 def _mostly(comparison: Comparison) -> str:
     """Name the one or two states whose changes are at least half of the difference of the accounts; else none."""
-    changes = states(comparison)
+    changes = comparison.account
     delta_ns = sum(row.delta_ns for row in changes)
     largest = [row for row in changes[:2] if row.delta_ns * delta_ns > 0]
     for most in (largest[:1], largest):

@@ -6,28 +6,31 @@ Every axis divides the same rows, so the differences along any of them sum to th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal
+from functools import cache, cached_property
+from pathlib import Path as FilePath
+from typing import Literal, get_args
 
 import numpy as np
 
 from .. import report as reports
 from ..errors import ReportError
 from ..opened import is_per_step
-from ..report import KernelRow, Number, Report
+from ..report import KernelRow, Path, Report
+from ..report.account import Account
 from ..report.evidence import HOW, REPETITION
-from ..summary.selection import naming_of, renamed
+from ..summary.selection import naming_of
 from ..support import noise
 from ..views.rows import count_of, time_of
 from ..vocabulary import PHASES, fused_parts, some_of
 from ..vocabulary.modules import Naming
 from . import sides as steps_of_sides
-from .sides import Measure, Measured, Place, Side, Steps, moved, only_step, paired, place, spelled
+from .accounts import StateChange, in_order
+from .change import Change, Key, by_size
+from .sides import Measure, OfKind, Side, Steps, only_step, paired, place, spelled
 
 Axis = Literal["phase", "category", "range", "kernel"]
-Key = tuple[str, ...]
 #: Launches that both sides have at least of all, where steps that were found by repetition are compared.
 COMMON_WORK = 0.75
 
@@ -39,64 +42,7 @@ AXES: dict[Axis, Callable[[KernelRow], Key]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One thing in both reports, ns and launches; in a range, what was launched directly in it.
-
-    `inside` is what was launched in a range at any depth, None on other axes. The spreads are by how much the
-    slowest step of a report exceeds its fastest, None where it has fewer than two. `judged` says whether the steps
-    of B differ from those of A (docs/compare.md, "When B differs").
-    """
-
-    key: Key
-    a_ns: Number = 0
-    b_ns: Number = 0
-    a_count: Number = 0
-    b_count: Number = 0
-    a_spread_ns: int | None = None
-    b_spread_ns: int | None = None
-    judged: noise.Verdict = "not known"
-    inside: Change | None = None
-
-    def figures(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return some figures by their names."""
-        return {name: getattr(self, name) for name in names}
-
-    @property
-    def delta_ns(self) -> Number:
-        """How much longer it took in B, ns."""
-        return self.b_ns - self.a_ns
-
-    @property
-    def change(self) -> float | None:
-        """The difference as a fraction of A's time; None where A has none."""
-        return self.delta_ns / self.a_ns if self.a_ns else None
-
-    @property
-    def verdict(self) -> noise.Verdict:
-        """Whether B differs; what only one of the reports has does."""
-        return "differs" if self.state else self.judged
-
-    @property
-    def within_spread(self) -> bool | None:
-        """Whether the steps cannot tell B from A; None where that is not known, or only one of them has it."""
-        within = {"same": True, "differs": False, "not known": None}
-        return within[self.judged] if self.a_count and self.b_count else None
-
-    @property
-    def state(self) -> str:
-        """`new` for what only B has, `gone` for what only A has, otherwise empty."""
-        if not self.whole.b_count:
-            return "gone"
-        return "" if self.whole.a_count else "new"
-
-    @property
-    def whole(self) -> Change:
-        """What was launched in a range at any depth; anywhere else, itself."""
-        return self.inside or self
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Comparison:
     """Two comparable reports: both per step, or both as recorded; kernels only, or all work.
 
@@ -149,8 +95,8 @@ class Comparison:
         common = paths_a & paths_b
         return frozenset(common & divided_a - divided_b), frozenset(common & divided_b - divided_a)
 
-    def in_ranges(self, naming: Naming) -> Comparison:
-        """Return the comparison with all work in named ranges, the deepest that both reports have.
+    def path_in_both(self, naming: Naming) -> Callable[[Path], Path]:
+        """Return where work in a range counts: in the deepest range that both reports have, under its name.
 
         Work in ranges that only one of them has stays there, but for those inside a range that the other does not
         divide, or inside what a compiler fused: its kernels do the work of several ranges.
@@ -158,17 +104,12 @@ class Comparison:
         fused = {row.path for report in self.reports for row in report.ranges if fused_parts(row.path[-1])}
         leaves = frozenset.union(*self.undivided, fused)
 
-        def of_report(report: Report) -> Report:
-            kernels = tuple(replace(row, path=_cut(row.path, leaves)) for row in report.kernels)
-            return renamed(replace(report, kernels=kernels) if leaves else report, naming)
+        @cache
+        def named(path: Path) -> Path:
+            depths = range(1, len(path))
+            return naming(next((path[:depth] for depth in depths if path[:depth] in leaves), path))
 
-        def of_place(place: Place) -> Place:
-            path, phase, kind, kernel = place
-            return naming(_cut(path, leaves)), phase, kind, kernel
-
-        side_a, side_b = (moved(side, of_place) for side in self.steps.sides)
-        steps = replace(self.steps, sides=(side_a, side_b))
-        return replace(self, a=of_report(self.a), b=of_report(self.b), steps=steps)
+        return named
 
     def change(self, key: Key, rows_a: Sequence[KernelRow], rows_b: Sequence[KernelRow]) -> Change:
         """Return the change from some rows of A to some of B."""
@@ -177,17 +118,37 @@ class Comparison:
         judged, spreads_ns = self.steps.of_places([set(map(place, rows)) for rows in (rows_a, rows_b)])
         return Change(key, *times, *counts, *spreads_ns, judged)
 
+    @cached_property
     def total(self) -> Change:
-        """Return everything compared, as one change."""
+        """Everything compared, as one change."""
         return self.change((), self.rows(self.a), self.rows(self.b))
 
-    def measured(self, measure: Measure) -> list[Measured]:
+    @cached_property
+    def by(self) -> dict[Axis, list[Change]]:
+        """What changed along each axis, with the names of the reports."""
+        return {axis: changes(self, axis) for axis in get_args(Axis)}
+
+    @cached_property
+    def account(self) -> list[StateChange]:
+        """What changed in the account, the largest changes first; [] if the accounts are not of the same."""
+        return in_order(self.steps, self.accounts) if self.accounts else []
+
+    @property
+    def accounts(self) -> tuple[Account, Account] | None:
+        """Both accounts, of a step or both of all that was recorded; None where one lacks its parts."""
+        a, b = self.a.account, self.b.account
+        if a is None or b is None or not (a.gpus and b.gpus):
+            return None
+        return (a, b) if self.per_step == a.has_steps == b.has_steps else None
+
+    def measured(self, measure: Measure) -> list[OfKind]:
         """Return a measure of whole steps by kind of steps; [] where a side lacks it."""
         places = [list(map(place, self.rows(report))) for report in self.reports]
         return self.steps.measured(measure, places)
 
+    @cached_property
     def step_time(self) -> Change | None:
-        """Return the step time as one change, its counts those of the steps; None where a side lacks it.
+        """The step time as one change, its counts those of the steps; None where a side lacks it.
 
         It is what `rank` shows of each side: a mean of the recorded steps, or a median of steps without recording.
         B does not differ where mean and median say different things, as one slow step can make a mean of any size.
@@ -197,11 +158,11 @@ class Comparison:
         if not kinds:
             return None
         a_ns, b_ns = map(self._step_ns, self.reports, self.steps.sides)
-        counts = sum(kind.a_steps for kind in kinds), sum(kind.b_steps for kind in kinds)
-        change = Change((), a_ns, b_ns, *counts, judged=noise.worst([kind.verdict for kind in kinds]))
+        counts = sum(kind.a_count for kind in kinds), sum(kind.b_count for kind in kinds)
+        change = Change((), a_ns, b_ns, *counts, judged=noise.worst([kind.judged for kind in kinds]))
         share = change.change or 0.0
         if change.judged == "differs":
-            goes_along = any(kind.verdict == "differs" and (kind.change or 0) * share > 0 for kind in kinds)
+            goes_along = any(kind.judged == "differs" and (kind.change or 0) * share > 0 for kind in kinds)
             is_sure = goes_along and not self.is_doubtful(change)
         else:
             is_sure = change.judged == "same" and abs(share) <= noise.SAME_WITHIN
@@ -293,7 +254,7 @@ def common_work(a: Report, b: Report) -> float:
     return (counts[0] & counts[1]).total() / either if either else 1.0
 
 
-def named_apart(reports: Sequence[Report], paths: Sequence[Path]) -> list[Report]:
+def named_apart(reports: Sequence[Report], paths: Sequence[FilePath]) -> list[Report]:
     """Return the reports; two different files of the same name are shown with their full paths."""
     names = [report.provenance.file for report in reports]
     if len(set(names)) == len(set(paths)):
@@ -311,17 +272,25 @@ def changes(comparison: Comparison, axis: Axis, naming: Naming = tuple) -> list[
     Ranges to which `naming` gives one name are merged.
     """
     if axis == "range":
-        comparison = comparison.in_ranges(naming)
-        by_key = comparison.filed(lambda row: [row.path])
-        inside = comparison.filed(lambda row: [row.path[: n + 1] for n in range(max(len(row.path), 1))])
-        for key, change in inside.items():
-            directly = by_key.get(key) or comparison.change(key, (), ())
-            by_key[key] = replace(directly, inside=change)
-    else:
-        by_key = comparison.filed(lambda row: [AXES[axis](row)])
+        return by_size(_by_range(comparison, comparison.path_in_both(naming)))
+    by_key = comparison.filed(lambda row: [AXES[axis](row)])
     if axis == "phase":
         return [by_key[phase,] for phase in PHASES if (phase,) in by_key]
-    return by_size(by_key)
+    return by_size(by_key.values())
+
+
+def _by_range(comparison: Comparison, named: Callable[[Path], Path]) -> Iterator[Change]:
+    """Yield what changed directly in each range, with what did inside it at any depth."""
+    directly = comparison.filed(lambda row: [named(row.path)])
+    inside = comparison.filed(lambda row: _around(named(row.path)))
+    for path, change in inside.items():
+        own = directly.get(path) or comparison.change(path, (), ())
+        yield replace(own, inside=change)
+
+
+def _around(path: Path) -> list[Path]:
+    """Return a path and those around it, the outermost first; of work outside all ranges, its empty one."""
+    return [path[:depth] for depth in range(1, len(path) + 1)] or [path]
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
@@ -364,20 +333,6 @@ def _not_per_step(a: Report, b: Report) -> Iterator[str]:
     lacks = "work in measured steps" if some_empty else "measured step ranges"
     yield f"Not per step: {have} no {lacks}. The totals are compared: A {_over(a)}, B {_over(b)}."
     yield from dict.fromkeys(report.no_steps for report in (a, b) if report.no_steps)
-
-
-def _cut(path: Key, leaves: Collection[Key]) -> Key:
-    """Return a path down to the first undivided range."""
-    return next((path[:depth] for depth in range(1, len(path)) if path[:depth] in leaves), path)
-
-
-def by_size(by_key: Mapping[Key, Change]) -> list[Change]:
-    """Sort changes by the size of their difference, the largest first."""
-
-    def size(change: Change) -> tuple[Number, Number, Key]:
-        return -abs(change.delta_ns), -max(change.a_ns, change.b_ns), change.key
-
-    return sorted(by_key.values(), key=size)
 
 
 def _over(report: Report) -> str:

@@ -8,9 +8,9 @@ from typing import Any, get_args
 from ..document import Row, Table, headed
 from ..report import as_object as report_object
 from ..views.rows import label
-from .accounts import states
 from .answer import answer
-from .changes import Axis, Change, Comparison, changes, notes
+from .change import Change
+from .changes import Axis, Comparison, notes
 from .rules import Verdict
 from .sides import Measure
 
@@ -40,7 +40,7 @@ def as_object(comparison: Comparison, verdicts: Sequence[Verdict] = ()) -> dict[
         "steps": _steps(comparison),
         "account": account(comparison),
         "notes": list(notes(comparison)),
-        "total": comparison.total().figures(JSON_NUMBERS),
+        "total": comparison.total.figures(JSON_NUMBERS),
         "by": {axis: list(_of_axis(comparison, axis)) for axis in get_args(Axis)},
         "rules": _rules(verdicts, JSON_TIMES),
     }
@@ -59,7 +59,7 @@ def tables(comparison: Comparison, verdicts: Sequence[Verdict], by: str | None) 
 def account(comparison: Comparison) -> list[dict[str, Any]]:
     """Return the rows of the account with their places; times in ns per step, or of all that was recorded."""
     rows = []
-    for row in states(comparison):
+    for row in comparison.account:
         kind, detail = row.key
         cause = row.cause
         rows.append(
@@ -77,15 +77,27 @@ def account(comparison: Comparison) -> list[dict[str, Any]]:
 
 def _steps(comparison: Comparison) -> list[dict[str, Any]]:
     """Return the measures of whole steps by kind."""
-    rows: list[dict[str, Any]] = []
+    rows = []
     for measure in get_args(Measure):
-        rows += ({"measure": measure, **of_kind._asdict()} for of_kind in comparison.measured(measure))
+        for row in comparison.measured(measure):
+            a_launches, b_launches = row.launches
+            rows.append(
+                {
+                    "measure": measure,
+                    "a_launches": a_launches,
+                    "b_launches": b_launches,
+                    **row.figures(TIMES),
+                    "a_steps": row.a_count,
+                    "b_steps": row.b_count,
+                    **row.figures(("spread_share", "verdict")),
+                }
+            )
     return rows
 
 
 def _of_axis(comparison: Comparison, axis: Axis) -> Iterator[dict[str, Any]]:
     """Yield the changes along an axis; a range's also with the times inside it."""
-    for row in changes(comparison, axis):
+    for row in comparison.by[axis]:
         if row.inside:
             inside = {"a_inside_ns": row.inside.a_ns, "b_inside_ns": row.inside.b_ns}
             yield {"path": list(row.key), **row.figures(JSON_NUMBERS), **inside}
@@ -96,7 +108,7 @@ def _of_axis(comparison: Comparison, axis: Axis) -> Iterator[dict[str, Any]]:
 def _axis_table(comparison: Comparison, axis: Axis) -> Table:
     """Return the changes along an axis as a table."""
     rows = []
-    for row in changes(comparison, axis):
+    for row in comparison.by[axis]:
         inside = row.inside.figures((*TIMES, *COUNTS)).values() if row.inside else ()
         rows.append(_names(axis, row) | row.figures(IN_TABLES) | dict(zip(INSIDE, inside, strict=False)))
     category = ("category",) if axis == "kernel" else ()

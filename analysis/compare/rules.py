@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..account.cells import COPIES
 from ..account.cpu import CPU_CAUSES
 from ..account.idle import CAUSES
 from ..errors import ReportError, UsageError
 from ..kernel_names.spelling import canonical_spelling
-from ..report import TO_HAVE_STEPS, KernelRow, Report
+from ..report import TO_HAVE_STEPS, KernelRow, Path, Report
 from ..report.account import COMMUNICATION, COMPUTE, COPY, IDLE, State
-from ..summary.selection import of_ranges
+from ..summary.selection import naming_of, path_matcher
 from ..support import limits, noise
 from ..views.account import CALLED
 from ..views.rows import label
 from ..vocabulary import collapsed
-from .accounts import comparable
-from .accounts import states as changed_states
-from .changes import Change, Comparison, unlike
+from .change import Change
+from .changes import Comparison, unlike
 
 ACCOUNT = "account"
 KINDS = ("range", "phase", "category", ACCOUNT)  # what a bare name may name; the first that knows it is taken
@@ -108,11 +107,11 @@ def _measured(rule: Rule, comparison: Comparison) -> tuple[str, Change, str]:
         return limits.STEP_TIME, _of_step(rule, comparison), ""
     if rule.name == "total" and not rule.kind:
         _require_kernels(comparison)
-        return comparison.whole, comparison.total(), ""
+        return comparison.whole, comparison.total, ""
     for kind in (rule.kind,) if rule.kind else KINDS:
         if kind == ACCOUNT:
-            if rule.name.lower() in _names_of_states(comparison):
-                return f"account {rule.name}", _of_account(rule, comparison), ""
+            if states := _states(rule.name, comparison):
+                return f"account {rule.name}", _of_account(rule, comparison, states), ""
         elif any(parts := _parts(kind, rule.name, comparison)):
             _require_kernels(comparison)
             only_in = "" if all(parts) else "A" if parts[0] else "B"
@@ -122,36 +121,36 @@ def _measured(rule: Rule, comparison: Comparison) -> tuple[str, Change, str]:
 
 def _of_step(rule: Rule, comparison: Comparison) -> Change:
     """Return the step time; raises ReportError where it is not known."""
-    if change := comparison.step_time():
-        return change
+    if comparison.step_time:
+        return comparison.step_time
     raise ReportError(
         f"The rule {rule.text!r} needs the step time of both reports, which two or more measured steps have "
         f"(a summary of version 1 lacks it: write it again). Use `total`, or: {TO_HAVE_STEPS}."
     )
 
 
-def _names_of_states(comparison: Comparison) -> dict[str, list[State]]:
-    """Return the states of a step by the names that rules may use, also of those that neither report has."""
-    states = [*itertools.product((COPY,), COPIES), *itertools.product((IDLE,), (*CAUSES, *CPU_CAUSES))]
-    states += [change.key for change in changed_states(comparison)]
-    names: dict[str, list[State]] = {CALLED[kind]: [] for kind in (COMPUTE, COMMUNICATION)}
-    for kind, detail in dict.fromkeys(states):
-        for name in (CALLED[kind], detail, f"{CALLED[kind]} {detail}"):
-            names.setdefault(name.lower(), []).append((kind, detail))
-    return names
+def _states(name: str, comparison: Comparison) -> set[State]:
+    """Return the states of a step that a name means, also of those that neither report has."""
+    states = {*itertools.product((COPY,), COPIES), *itertools.product((IDLE,), (*CAUSES, *CPU_CAUSES))}
+    states |= {(COMPUTE, ""), (COMMUNICATION, ""), *(change.key for change in comparison.account)}
+    return {(kind, detail) for kind, detail in states if name.lower() in _names(kind, detail)}
 
 
-def _of_account(rule: Rule, comparison: Comparison) -> Change:
-    """Return the change of the states that a rule names; raises ReportError where accounts are not known."""
-    if comparable(comparison) is None:
+def _names(kind: str, detail: str) -> tuple[str, ...]:
+    """Return the names of a state, in small letters."""
+    return CALLED[kind].lower(), detail.lower(), f"{CALLED[kind]} {detail}".lower()
+
+
+def _of_account(rule: Rule, comparison: Comparison, states: set[State]) -> Change:
+    """Return the change of some states together; raises ReportError where accounts are not known."""
+    if comparison.accounts is None:
         raise ReportError(
             f"The rule {rule.text!r} needs the account of a step on both sides; a summary of version 1 lacks it "
             "(write it again), and --totals has none."
         )
-    named = _names_of_states(comparison)[rule.name.lower()]
-    changes = [change for change in changed_states(comparison) if change.key in named]
+    changes = [change for change in comparison.account if change.key in states]
     a_ns, b_ns = sum(change.a_ns for change in changes), sum(change.b_ns for change in changes)
-    verdict, spreads_ns = comparison.steps.of_states(named)
+    verdict, spreads_ns = comparison.steps.of_states(states)
     return Change((), a_ns, b_ns, 1, 1, *spreads_ns, verdict)
 
 
@@ -174,8 +173,6 @@ def _not_known(rule: Rule, comparison: Comparison) -> ReportError:
 
 def _parts(kind: str, name: str, comparison: Comparison) -> list[list[KernelRow]]:
     """Return the rows of each report that a kind of name means."""
-    if kind == "range":
-        return [comparison.rows(_matching(report, name)) for report in comparison.reports]
 
     def spelled(text: str) -> str:
         return (canonical_spelling(text) if kind == "kernel" else text).lower()
@@ -183,8 +180,18 @@ def _parts(kind: str, name: str, comparison: Comparison) -> list[list[KernelRow]
     parts = []
     for report in comparison.reports:
         rows = comparison.rows(report)
-        parts.append([row for row in rows if spelled(getattr(row, kind)) == spelled(name)])
+        if kind == "range":
+            paths = _paths(name, report)
+            parts.append([row for row in rows if row.path in paths])
+        else:
+            parts.append([row for row in rows if spelled(getattr(row, kind)) == spelled(name)])
     return parts
+
+
+def _paths(name: str, report: Report) -> set[Path]:
+    """Return the ranges of a report that match a name, and what is inside them."""
+    matches = path_matcher(name, naming_of(report, every_index=True))
+    return {row.path for row in report.ranges if matches(row.path)}
 
 
 def _nothing_of(rule: Rule, comparison: Comparison) -> UsageError:
@@ -203,19 +210,11 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(distinct[:12]) + (", …" if len(distinct) > 12 else "") if distinct else "none"
 
 
-def _matching(report: Report, name: str) -> Report:
-    """Return a report's rows of a range; empty if it has no such range."""
-    try:
-        return of_ranges(report, name)
-    except ReportError:
-        return replace(report, ranges=(), kernels=())
-
-
 def _described(kind: str, name: str, comparison: Comparison) -> str:
     """Describe what was compared; for a pattern, the ranges that it matched."""
     if kind != "range":
         return f"{kind} {name}"
-    paths = {row.path for report in comparison.reports for row in _matching(report, name).ranges}
+    paths = set.union(*(_paths(name, report) for report in comparison.reports))
     naming = comparison.naming()
     outermost = sorted(label(naming(path)[-1:]) for path in paths if path[:-1] not in paths)
     return f"range {_listed(outermost)}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, compress
+from operator import attrgetter
 from pathlib import Path as FilePath
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -20,6 +22,7 @@ from ..report.limits import LAUNCH_BOUND, STEP
 from ..summary.file import read_step_times, read_steps, read_summary
 from ..support import noise
 from ..trace import Int64s, Path
+from .change import Change
 
 Values: TypeAlias = NDArray[np.float64]
 #: Where a row of kernels is: its path, phase, kind and kernel.
@@ -86,26 +89,21 @@ class Kind(NamedTuple):
         return chosen
 
 
-class Measured(NamedTuple):
-    """One measure of one kind of steps, as JSON has it: medians of both sides, and the steps that have it.
-
-    `change` is a share of A's median, None where that is 0. `spread_share` is of the side that varies more: its
-    longest less its shortest step, as a share of the median.
-    """
-
-    a_launches: float
-    b_launches: float
-    a_ns: float
-    b_ns: float
-    delta_ns: float
-    change: float | None
-    a_steps: int
-    b_steps: int
-    spread_share: float
-    verdict: noise.Verdict
-
-
 @dataclass(frozen=True, slots=True)
+class OfKind(Change):
+    """One measure of one kind of steps: medians of both sides, and as counts the steps that have it."""
+
+    launches: tuple[float, float] = (0, 0)
+
+    @property
+    def spread_share(self) -> float:
+        """The longest step less the shortest as a share of the median, of the side that varies more."""
+        a = (self.a_spread_ns or 0) / (self.a_ns or 1)
+        b = (self.b_spread_ns or 0) / (self.b_ns or 1)
+        return max(a, b)
+
+
+@dataclass(frozen=True)
 class Steps:
     """The steps of A and of B, by recording, and the kinds of steps that are compared."""
 
@@ -123,7 +121,7 @@ class Steps:
         are_limited = [any(recording.is_limited for recording in side) for side in self.sides]
         return tuple(compress("AB", are_limited))
 
-    @property
+    @cached_property
     def are_alone(self) -> bool:
         """Whether steps of one kind are compared that all recordings timed, in the same way, without recording.
 
@@ -136,7 +134,7 @@ class Steps:
         if len({recording.alone_limit for recording in recordings}) > 1:
             return False
         are_timed = all(len(recording.alone_ns) for recording in recordings)
-        return are_timed and noise.judged(*self._each("alone_ns")) != "not known"
+        return are_timed and noise.judged(*self._each(attrgetter("alone_ns"))) != "not known"
 
     @property
     def are_limits(self) -> bool:
@@ -153,63 +151,61 @@ class Steps:
         """The level of a test of one kind of steps, so that those of all kinds together have noise.LEVEL."""
         return noise.LEVEL / max(len(self.kinds), 1)
 
-    def of_places(self, places: Sequence[Collection[Place]]) -> Judged:
+    def of_places(self, places: Sequence[Iterable[Place]]) -> Judged:
         """Return whether the time of some rows of A and some of B differs, with the spreads."""
         return self._judged(self._work(places))
 
-    def of_states(self, states: Sequence[State]) -> Judged:
+    def of_states(self, states: Iterable[State]) -> Judged:
         """Return whether the time in some states differs, with the spreads."""
-        return self._judged([[recording.of_states(states) for recording in side] for side in self.sides])
+        return self._judged(self._each(lambda recording: recording.of_states(states)))
 
     def _judged(self, sides: Sequence[Series]) -> Judged:
         """Return whether B differs in any kind of steps, and the spread of each side's values."""
-        verdict: noise.Verdict = "not known"
-        if self.are_known:
-            of_kinds = [kind.of(sides) for kind in self.kinds]
-            verdict = noise.worst([noise.judged(*of_kind, level=self.level) for of_kind in of_kinds])
+        of_kinds = [kind.of(sides) for kind in self.kinds]
+        verdict = noise.worst([noise.judged(*of_kind, level=self.level) for of_kind in of_kinds])
         spread_a_ns, spread_b_ns = map(_spread_ns, sides)
         return verdict, (spread_a_ns, spread_b_ns)
 
-    def _work(self, places: Sequence[Collection[Place]]) -> list[list[Values]]:
+    def _work(self, places: Sequence[Iterable[Place]]) -> list[list[Values]]:
         """Return the time of some rows of each side in each step, by recording, ns."""
         series = []
         for side, of_side in zip(self.sides, places, strict=True):
             series.append([recording.of_places(of_side) for recording in side])
         return series
 
-    def _each(self, figure: str) -> list[list[Values]]:
-        """Return a figure of each recording of both sides, such as `step_ns`."""
-        return [[getattr(recording, figure) for recording in side] for side in self.sides]
+    def _each(self, figure: Callable[[Recording], Values]) -> list[list[Values]]:
+        """Return a figure of each recording of both sides."""
+        return [list(map(figure, side)) for side in self.sides]
 
+    @cached_property
     def step_times(self) -> list[list[list[Values]]]:
-        """Return the times of whole steps of both sides by recording, ns, for each kind of steps.
+        """The times of whole steps of both sides by recording, ns, for each kind of steps.
 
         They are without recording where all recordings know these.
         """
         if self.are_alone:
-            return [self._each("alone_ns")]
-        return [kind.of(self._each("step_ns")) for kind in self.kinds]
+            return [self._each(attrgetter("alone_ns"))]
+        step_ns = self._each(attrgetter("step_ns"))
+        return [kind.of(step_ns) for kind in self.kinds]
 
-    def measured(self, measure: Measure, places: Sequence[Collection[Place]] = ((), ())) -> list[Measured]:
+    def measured(self, measure: Measure, places: Sequence[Iterable[Place]] = ((), ())) -> list[OfKind]:
         """Return a measure by kind of steps; [] if a side lacks it. `work_ns` is of the rows at these places."""
         if measure == "step_ns":
-            of_kinds = self.step_times()
+            of_kinds = self.step_times
         else:
-            sides = self._work(places) if measure == "work_ns" else self._each(measure)
+            sides = self._work(places) if measure == "work_ns" else self._each(attrgetter(measure))
             of_kinds = [kind.of(sides) for kind in self.kinds]
         if not all(any(map(len, side)) for of_kind in of_kinds for side in of_kind):
             return []
         return [self._measured(*of_kind) for of_kind in zip(self.kinds, of_kinds, strict=True)]
 
-    def _measured(self, kind: Kind, sides: Sequence[Series]) -> Measured:
+    def _measured(self, kind: Kind, sides: Sequence[Series]) -> OfKind:
         """Compare the values of steps of one kind, by recording; each side has some."""
         a, b = map(np.concatenate, sides)
-        a_ns, b_ns = float(np.median(a)), float(np.median(b))
-        delta_ns = b_ns - a_ns
-        change = delta_ns / a_ns if a_ns else None
-        spread = max(_spread_share(a), _spread_share(b))
+        medians_ns = float(np.median(a)), float(np.median(b))
+        spreads_ns = map(_spread_ns, sides)
         verdict = noise.judged(*sides, level=self.level)
-        return Measured(*kind.launches, a_ns, b_ns, delta_ns, change, len(a), len(b), spread, verdict)
+        return OfKind((), *medians_ns, len(a), len(b), *spreads_ns, verdict, launches=kind.launches)
 
 
 def place(row: KernelRow) -> Place:
@@ -217,29 +213,18 @@ def place(row: KernelRow) -> Place:
     return row.path, row.phase, row.kind, row.kernel
 
 
-def moved(side: Side, place_of: Callable[[Place], Place]) -> Side:
-    """Return a side with its rows at other places; rows of one place are added up."""
-    recordings = []
-    for recording in side:
-        times: dict[Place, Int64s] = {}
-        for place, ns in recording.times.items():
-            to = place_of(place)
-            times[to] = times.get(to, 0) + ns
-        recordings.append(replace(recording, times=times))
-    return tuple(recordings)
-
-
 def spelled(side: Side, report: Report, like_first: Report) -> Side:
     """Return the side of `report` with kernels named as `like_first` names them."""
     kernels = {}
     for row, respelled in zip(report.kernels, like_first.kernels, strict=True):
         kernels[row.kernel] = respelled.kernel
-
-    def respelled_place(place: Place) -> Place:
-        path, phase, kind, kernel = place
-        return path, phase, kind, kernels.get(kernel, kernel)
-
-    return moved(side, respelled_place)
+    recordings = []
+    for recording in side:
+        times = {}
+        for (path, phase, kind, kernel), ns in recording.times.items():
+            times[path, phase, kind, kernels.get(kernel, kernel)] = ns
+        recordings.append(replace(recording, times=times))
+    return tuple(recordings)
 
 
 def paired(sides: tuple[Side, Side]) -> Steps:
@@ -262,16 +247,13 @@ def _is_frequent(rows: tuple[Int64s, Int64s], launches: Sequence[Int64s]) -> boo
 
 def _kind(rows: tuple[Int64s, Int64s], launches: Sequence[Int64s], sides: tuple[Side, ...]) -> Kind:
     """Return a kind of steps, with those of each side divided by recording."""
-    a, b = (float(np.median(of_side[steps])) for of_side, steps in zip(launches, rows, strict=True))
-    steps_a, steps_b = map(_by_recording, rows, sides)
-    return Kind((a, b), (steps_a, steps_b))
-
-
-def _by_recording(rows: Int64s, side: Side) -> list[NDArray[np.bool_]]:
-    """Return which steps of each recording these are, of positions in all steps of a side."""
-    lengths = [len(recording.launches) for recording in side]
-    are_of_kind = np.isin(np.arange(sum(lengths)), rows)
-    return np.split(are_of_kind, np.cumsum(lengths)[:-1])
+    medians, steps = [], []
+    for of_kind, of_side, side in zip(rows, launches, sides, strict=True):
+        ends = np.cumsum([len(recording.launches) for recording in side])
+        are_of_kind = np.isin(np.arange(len(of_side)), of_kind)
+        medians.append(float(np.median(of_side[of_kind])))
+        steps.append(np.split(are_of_kind, ends[:-1]))
+    return Kind((medians[0], medians[1]), (steps[0], steps[1]))
 
 
 def recorded(opened: Opened) -> Side:
@@ -381,11 +363,5 @@ def notes(steps: Steps) -> Iterator[str]:
 
 
 def _spread_ns(series: Series) -> int | None:
-    values = np.concatenate(series) if series else np.zeros(0)
+    values = noise.known(np.concatenate([np.zeros(0), *series]))
     return int(np.ptp(values)) if len(values) > 1 else None
-
-
-def _spread_share(values: Values) -> float:
-    """Return the longest less the shortest, as a share of the median; 0 where the median is."""
-    median = float(np.median(values))
-    return float(np.ptp(values)) / median if median else 0.0

@@ -18,9 +18,10 @@ from ..views import headings
 from ..views.account import CALLED, OUTSIDE, detail_of
 from ..views.rows import NOWHERE, common_length, count_of, label
 from . import for_programs
-from .accounts import StateChange, states
+from .accounts import StateChange
 from .answer import answer
-from .changes import Axis, Change, Comparison, changes, notes
+from .change import Change
+from .changes import Axis, Comparison, changes, notes
 from .rules import Verdict
 
 By = Literal["account", "phase", "category", "range", "kernel"]
@@ -137,7 +138,7 @@ class _Drawing:
 
     def account(self) -> list[Table]:
         """Show what a step spends more or less time on, the largest changes first, which add up; [] if unknown."""
-        changes = states(self.comparison)
+        changes = self.comparison.account
         if not changes:
             return []
         all_ns = sum(abs(row.delta_ns) for row in changes)
@@ -169,7 +170,7 @@ class _Drawing:
         lines = list(zip(self.names(axis, changed, top), changed, strict=False))
         if cut := changed[top:]:
             lines.append((f"… {len(cut)} more: --top {len(changed)}", _added(cut)))
-        lines.append((self.comparison.whole, self.comparison.total()))
+        lines.append((self.comparison.whole, self.comparison.total))
         rows = [Row((name, *_numbers(row), MARKS[row.verdict])) for name, row in lines]
         columns = (Column(axis, axis, "name"), *NUMBERS, MARK)
         states = [row.state for row in changed]
@@ -194,7 +195,7 @@ class _Drawing:
         in_ranges = sorted((row for row in changed if row.key), key=lambda row: order(row.key))
         lines = [(row.key[-1], row, len(row.key) - 1) for row in in_ranges]
         lines += [(NOWHERE, row, 0) for row in changed if not row.key]
-        lines.append((self.comparison.whole, self.comparison.total(), 0))
+        lines.append((self.comparison.whole, self.comparison.total, 0))
         rows = []
         for name, row, indent in lines:
             numbers = _numbers(row.whole)

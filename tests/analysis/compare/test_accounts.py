@@ -4,7 +4,6 @@ import json
 
 import pytest
 from nvtx_kernels.analysis import compare as command
-from nvtx_kernels.analysis.compare.accounts import states
 from nvtx_kernels.analysis.compare.changes import compare
 from nvtx_kernels.analysis.compare.sides import recorded
 from nvtx_kernels.analysis.errors import NoGpuWork
@@ -25,7 +24,7 @@ def test_the_states_add_up_to_the_difference_of_the_step_times_as_rank_tells_the
     step_ns = [side.whole.account.step_ns for side in sides]
     per_step = None not in step_ns
     comparison = compare(*(side.whole for side in sides), per_step=per_step, sides=tuple(map(recorded, sides)))
-    sums = [sum(row.a_ns for row in states(comparison)), sum(row.b_ns for row in states(comparison))]
+    sums = [sum(row.a_ns for row in comparison.account), sum(row.b_ns for row in comparison.account)]
     assert sums == ([0, 0] if None in step_ns else pytest.approx(step_ns, abs=0.5))
 
 

@@ -53,7 +53,7 @@ AFTER = report_of(
 @given(REPORTS, REPORTS, st.booleans(), st.booleans(), st.sampled_from([None, False]))
 def test_differences_along_every_axis_sum_to_the_total_difference(a, b, all_work, collapse, per_step):
     comparison = compare(a, b, per_step=per_step, all_work=all_work)
-    total = comparison.total()
+    total = comparison.total
     for axis in AXES:
         rows = changes(comparison, axis, comparison.naming(every_index=not collapse))
         assert sum(row.a_ns for row in rows) == pytest.approx(total.a_ns)
@@ -82,7 +82,7 @@ def test_what_only_one_report_has_is_new_or_gone():
 
 
 def test_each_report_is_divided_by_its_own_steps():
-    total = compare(BEFORE, AFTER).total()
+    total = compare(BEFORE, AFTER).total
     assert (total.a_ns, total.b_ns, total.a_count) == (6_200_000, 6_300_000, 4.5)
 
 
@@ -196,7 +196,7 @@ def test_a_rule_that_names_nothing_is_wrong_usage_and_lists_what_there_is(text):
 
 def test_totals_are_compared_with_both_denominators_named_where_one_report_has_no_steps():
     comparison = compare(BEFORE, replace(AFTER, steps=0, counted_steps=0))
-    assert comparison.total().a_ns == 12_400_000
+    assert comparison.total.a_ns == 12_400_000
     assert list(notes(comparison)) == [
         "Not per step: B has no measured step ranges. The totals are compared: A over 2 steps, B total."
     ]
@@ -547,7 +547,7 @@ def test_one_recording_that_the_cpu_decides_cannot_tell_a_small_difference(
     reports = [report_of(row("k", 40, "step"), steps=8)] * 2
     a, b = (of_steps(times, recordings, is_limited=is_limited and times == slower) for times in (1.0, slower))
     comparison = compare(*reports, sides=(a, b))
-    assert comparison.step_time().judged == verdict
+    assert comparison.step_time.judged == verdict
     assert ("The CPU limits B" in answer(comparison).sentence) == (is_limited and recordings == 1 and slower > 1)
 
 
