@@ -51,7 +51,7 @@ def answer(comparison: Comparison) -> Answer:
         subject += " while recorded"
     sentences = [_sentence(comparison, step, subject)]
     if step.verdict == "differs":
-        sentences += [_mostly(comparison), _of_one_run(comparison)]
+        sentences += [_mostly(comparison, step), _of_one_run(comparison)]
     return Answer("step_ns", step, " ".join(filter(None, sentences)))
 
 
@@ -103,10 +103,15 @@ def _reason(comparison: Comparison, change: Change) -> str:
     return f"Steps vary by {spread:.0%}: record {more_steps}{RUNS}."
 
 
-def _mostly(comparison: Comparison) -> str:
-    """Name the one or two states whose changes are at least half of the difference of the accounts; else none."""
+def _mostly(comparison: Comparison, step: Change) -> str:
+    """Name the one or two states whose changes are at least half of the difference of the accounts; else none.
+
+    Where steps without recording are compared, recorded ones may say the opposite: then it says this instead.
+    """
     changes = comparison.account
     delta_ns = sum(row.delta_ns for row in changes)
+    if delta_ns * step.delta_ns < 0:
+        return f"While recorded, the difference is {signed(delta_ns)}: record both again."
     largest = [row for row in changes[:2] if row.delta_ns * delta_ns > 0]
     for most in (largest[:1], largest):
         if most and abs(sum(row.delta_ns for row in most)) >= MOSTLY * abs(delta_ns):

@@ -157,7 +157,7 @@ class Comparison:
         kinds = self.measured("step_ns")
         if not kinds:
             return None
-        a_ns, b_ns = map(self._step_ns, self.reports, self.steps.sides)
+        a_ns, b_ns = map(self._step_ns, self.steps.sides)
         counts = sum(kind.a_count for kind in kinds), sum(kind.b_count for kind in kinds)
         change = Change((), a_ns, b_ns, *counts, judged=noise.worst([kind.judged for kind in kinds]))
         share = change.change or 0.0
@@ -173,15 +173,11 @@ class Comparison:
         is_small = abs(change.change or 0) <= noise.LARGE
         return is_small and bool(self.steps.limited) and not self.steps.are_repeated
 
-    def _step_ns(self, report: Report, side: Side) -> float:
+    def _step_ns(self, side: Side) -> float:
         """Return how long a step of one side takes, ns: without recording where this is compared."""
         if self.steps.are_alone:
             return float(np.median(np.concatenate([recording.alone_ns for recording in side])))
-        account = report.account
-        if account and account.step_ns is not None:
-            return account.step_ns
-        step_ns = np.concatenate([noise.known(recording.step_ns) for recording in side])
-        return float(step_ns.mean())
+        return float(np.concatenate([noise.known(recording.step_ns) for recording in side]).mean())
 
     def filed(self, keys: Callable[[KernelRow], Iterable[Key]]) -> dict[Key, Change]:
         """Add up both reports' rows under each of their keys."""

@@ -1,31 +1,51 @@
 """The difference of two accounts: by state, and adding up to the difference of the step times."""
 
 import json
+from fractions import Fraction
 
 import pytest
 from nvtx_kernels.analysis import compare as command
+from nvtx_kernels.analysis.compare.accounts import states_ns
 from nvtx_kernels.analysis.compare.changes import compare
 from nvtx_kernels.analysis.compare.sides import recorded
-from nvtx_kernels.analysis.errors import NoGpuWork
 from nvtx_kernels.analysis.opened import opened
 
 from tests.analysis.making.building import Launch, Range, Work, build
-from tests.analysis.making.bundled import DATA, REPORTS, unpacked
+from tests.analysis.making.bundled import DATA, every_report, readable
 
 FIRST = DATA / "h200_train_fp32.sqlite"
 
 
-@pytest.mark.parametrize("name", REPORTS)
-def test_the_states_add_up_to_the_difference_of_the_step_times_as_rank_tells_them(tmp_path, name):
-    try:
-        sides = opened(FIRST), opened(unpacked(name, tmp_path))
-    except NoGpuWork:
-        pytest.skip("the report has no work")
-    step_ns = [side.whole.account.step_ns for side in sides]
-    per_step = None not in step_ns
-    comparison = compare(*(side.whole for side in sides), per_step=per_step, sides=tuple(map(recorded, sides)))
-    sums = [sum(row.a_ns for row in comparison.account), sum(row.b_ns for row in comparison.account)]
-    assert sums == ([0, 0] if None in step_ns else pytest.approx(step_ns, abs=0.5))
+def of_file(path):
+    """Return a report with the steps of its recording."""
+    side = opened(path)
+    return side.whole, recorded(side)
+
+
+@pytest.mark.parametrize("path", every_report())
+def test_the_rows_add_up_to_the_difference_of_what_rank_shows_to_the_nanosecond(tmp_path, path):
+    """Each report is compared with one of a GPU both ways, and one of a CPU with itself."""
+    report, side = of_file(readable(path, tmp_path))
+    like, side_of_like = (report, side) if report.account.on_cpu else of_file(FIRST)
+    for a, b, sides in ((like, report, (side_of_like, side)), (report, like, (side, side_of_like))):
+        check_sum(a, b, sides)
+
+
+def check_sum(a, b, sides=((), ())):
+    """Check the rows of two reports against the exact times of both accounts; return whether there are any."""
+    are_of_steps = [report.account.has_steps for report in (a, b)]
+    comparison = compare(a, b, per_step=all(are_of_steps), sides=sides)
+    rows = comparison.account
+    if len(set(are_of_steps)) > 1:
+        assert not rows, "an account of a step is not compared with that of a recording"
+        return False
+    for name, account in (("a_ns", a.account), ("b_ns", b.account)):
+        exact_ns = Fraction(sum(row.own_ns for row in account.counted), len(account.counted))
+        assert sum(states_ns(account).values()) == exact_ns
+        assert sum(getattr(row, name) for row in rows) == pytest.approx(float(exact_ns), rel=1e-12)
+    difference_ns = b.account.recorded_ns - a.account.recorded_ns
+    assert sum(row.delta_ns for row in rows) == pytest.approx(difference_ns, rel=1e-9, abs=1e-3)
+    return True
 
 
 def waiting(folder, wait_ns, steps=12):
