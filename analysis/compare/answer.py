@@ -111,7 +111,7 @@ def _mostly(comparison: Comparison, step: Change) -> str:
     changes = comparison.account
     delta_ns = sum(row.delta_ns for row in changes)
     if delta_ns * step.delta_ns < 0:
-        return f"While recorded, the difference is {signed(delta_ns)}: record both again."
+        return f"While recorded, the difference is {signed(delta_ns)}: the account does not explain it."
     largest = [row for row in changes[:2] if row.delta_ns * delta_ns > 0]
     for most in (largest[:1], largest):
         if most and abs(sum(row.delta_ns for row in most)) >= MOSTLY * abs(delta_ns):

@@ -80,18 +80,9 @@ def _steps(comparison: Comparison) -> list[dict[str, Any]]:
     rows = []
     for measure in get_args(Measure):
         for row in comparison.measured(measure):
-            a_launches, b_launches = row.launches
-            rows.append(
-                {
-                    "measure": measure,
-                    "a_launches": a_launches,
-                    "b_launches": b_launches,
-                    **row.figures(TIMES),
-                    "a_steps": row.a_count,
-                    "b_steps": row.b_count,
-                    **row.figures(("spread_share", "verdict")),
-                }
-            )
+            medians = row.figures(("a_launches", "b_launches", *TIMES))
+            steps = {"a_steps": row.a_count, "b_steps": row.b_count}
+            rows.append({"measure": measure} | medians | steps | row.figures(("spread_share", "verdict")))
     return rows
 
 

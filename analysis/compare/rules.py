@@ -29,11 +29,6 @@ _FORM = (
     "write NAME > +5%, NAME > +0.3ms, NAME < -10% or NAME > +5% beyond spread, where NAME is a range, a phase, a "
     f"category, a row of the account such as `idle` or `data loading`, total, or {limits.STEP_TIME}"
 )
-#: What has steps enough to judge noise by.
-ENOUGH_STEPS = (
-    f"needs {noise.SOME_STEPS} or more measured steps of each report, better {noise.MANY_STEPS} or more, and a "
-    f"difference of over {noise.LARGE:.0%} more than they may vary"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +161,10 @@ def _require_kernels(comparison: Comparison) -> None:
 def _not_known(rule: Rule, comparison: Comparison) -> ReportError:
     """Return the error for a limit that is exceeded, where it is not known whether by noise alone."""
     return ReportError(
-        f"Whether {rule.name} differs beyond spread is not known: the rule {rule.text!r} {ENOUGH_STEPS}. A "
-        f"has {comparison.a.steps}, B {comparison.b.steps}. Record more, or compare several recordings a side."
+        f"Whether {rule.name} differs beyond spread is not known: the rule {rule.text!r} needs {noise.SOME_STEPS} "
+        f"or more measured steps of each report, better {noise.MANY_STEPS} or more, and a difference of over "
+        f"{noise.LARGE:.0%} more than they may vary. A has {comparison.a.steps}, B {comparison.b.steps}. Record "
+        "more, or compare several recordings a side."
     )
 
 

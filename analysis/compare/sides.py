@@ -93,7 +93,8 @@ class Kind(NamedTuple):
 class OfKind(Change):
     """One measure of one kind of steps: medians of both sides, and as counts the steps that have it."""
 
-    launches: tuple[float, float] = (0, 0)
+    a_launches: float = 0
+    b_launches: float = 0
 
     @property
     def spread_share(self) -> float:
@@ -205,7 +206,7 @@ class Steps:
         medians_ns = float(np.median(a)), float(np.median(b))
         spreads_ns = map(_spread_ns, sides)
         verdict = noise.judged(*sides, level=self.level)
-        return OfKind((), *medians_ns, len(a), len(b), *spreads_ns, verdict, launches=kind.launches)
+        return OfKind((), *medians_ns, len(a), len(b), *spreads_ns, verdict, None, *kind.launches)
 
 
 def place(row: KernelRow) -> Place:

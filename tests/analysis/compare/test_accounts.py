@@ -1,11 +1,14 @@
 """The difference of two accounts: by state, and adding up to the difference of the step times."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from nvtx_kernels.analysis import compare as command
 from nvtx_kernels.analysis.compare.accounts import states_ns
+from nvtx_kernels.analysis.compare.answer import answer
 from nvtx_kernels.analysis.compare.changes import compare
 from nvtx_kernels.analysis.compare.sides import recorded
 from nvtx_kernels.analysis.opened import opened
@@ -94,3 +97,16 @@ def test_totals_have_no_account_and_a_rule_of_one_says_so(tmp_path, capsys):
     sides = waiting(tmp_path / "a", 1000), waiting(tmp_path / "b", 1500)
     assert command.main([*sides, "--totals", "--fail-on", "idle > +5%"]) == 1
     assert "needs the account of a step on both sides" in capsys.readouterr().err
+
+
+def test_no_row_is_named_that_goes_against_steps_without_recording(tmp_path):
+    """The program was faster while it was timed without recording, and slower in the steps that were recorded."""
+    reports, sides = [], []
+    for name, wait_ns, alone_ns in (("a", 1000, 800.0), ("b", 1500, 400.0)):
+        report, (recording,) = of_file(waiting(tmp_path / name, wait_ns))
+        reports.append(report)
+        sides.append((replace(recording, alone_ns=alone_ns + np.arange(5)),))
+    sentence = answer(compare(*reports, sides=tuple(sides))).sentence
+    assert sentence.startswith("B is 2.00 times as fast: ")
+    assert "While recorded, the difference is +500 ns: the account does not explain it." in sentence
+    assert "Mostly" not in sentence
