@@ -204,9 +204,10 @@ class Steps:
         """Compare the values of steps of one kind, by recording; each side has some."""
         a, b = map(np.concatenate, sides)
         medians_ns = float(np.median(a)), float(np.median(b))
-        spreads_ns = map(_spread_ns, sides)
+        counts = len(a), len(b)
+        spreads_ns = _spread_ns(sides[0]), _spread_ns(sides[1])
         verdict = noise.judged(*sides, level=self.level)
-        return OfKind((), *medians_ns, len(a), len(b), *spreads_ns, verdict, None, *kind.launches)
+        return OfKind((), *medians_ns, *counts, *spreads_ns, verdict, None, *kind.launches)
 
 
 def place(row: KernelRow) -> Place:
