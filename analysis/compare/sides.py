@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, compress
@@ -152,11 +152,11 @@ class Steps:
         """The level of a test of one kind of steps, so that those of all kinds together have noise.LEVEL."""
         return noise.LEVEL / max(len(self.kinds), 1)
 
-    def of_places(self, places: Sequence[Iterable[Place]]) -> Judged:
+    def of_places(self, places: Sequence[Collection[Place]]) -> Judged:
         """Return whether the time of some rows of A and some of B differs, with the spreads."""
         return self._judged(self._work(places))
 
-    def of_states(self, states: Iterable[State]) -> Judged:
+    def of_states(self, states: Collection[State]) -> Judged:
         """Return whether the time in some states differs, with the spreads."""
         return self._judged(self._each(lambda recording: recording.of_states(states)))
 
@@ -167,7 +167,7 @@ class Steps:
         spread_a_ns, spread_b_ns = map(_spread_ns, sides)
         return verdict, (spread_a_ns, spread_b_ns)
 
-    def _work(self, places: Sequence[Iterable[Place]]) -> list[list[Values]]:
+    def _work(self, places: Sequence[Collection[Place]]) -> list[list[Values]]:
         """Return the time of some rows of each side in each step, by recording, ns."""
         series = []
         for side, of_side in zip(self.sides, places, strict=True):
@@ -189,7 +189,7 @@ class Steps:
         step_ns = self._each(attrgetter("step_ns"))
         return [kind.of(step_ns) for kind in self.kinds]
 
-    def measured(self, measure: Measure, places: Sequence[Iterable[Place]] = ((), ())) -> list[OfKind]:
+    def measured(self, measure: Measure, places: Sequence[Collection[Place]] = ((), ())) -> list[OfKind]:
         """Return a measure by kind of steps; [] if a side lacks it. `work_ns` is of the rows at these places."""
         if measure == "step_ns":
             of_kinds = self.step_times
