@@ -386,7 +386,8 @@ class _Weighed:
         row = row_of(rule, finding, self.subject)
         return replace(
             row,
-            sentence=finding.sentence + self._more(place),
+            sentence=finding.sentence + self._more(place) + self._of_first_part(finding),
+            short=finding.short + self._of_first_part(finding),
             alone_ns=float(self.high_ns[place]),
             alone_low_ns=float(self.low_ns[place]),
             then_ns=then_ns,
@@ -395,6 +396,14 @@ class _Weighed:
             same_as=same_as,
             evidence={"floor_ns": 0.0, **row.evidence},  # first in JSON
         )
+
+    def _of_first_part(self, finding: Found) -> str:
+        """Return what the change saves that another begins with, to append to its text; "" if none does."""
+        names = [symptom.rule.name for symptom in self.symptoms]
+        if finding.begins_with not in names:
+            return ""
+        first_ns = float(self.high_ns[names.index(finding.begins_with)])
+        return f" (the first alone up to {time_in_digits(first_ns)})"
 
     def _more(self, place: int) -> str:
         """Return a sentence on a change that goes further, if it saves more, else ""."""

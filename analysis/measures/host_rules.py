@@ -175,13 +175,14 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
     elif count > FEW_READS:
         remedy = f"read them every N steps, or {MASKS}"
         short = f"{waits_for} {DECIDING}: read every N steps, or use masks"
+    if count > FEW_READS:
         measured = work | _computed_for(subject, rows)
 
         def change(timeline: Timeline) -> Timeline:
             return timeline.returning(waits).without(measured)
 
         least = returning
-    else:
+    elif not in_forward:
         remedy = "read the loss every N steps"
         reads = ".item(), float(), print"
         short = f"Read the loss every N steps: {waits_for} .item() or float()"
