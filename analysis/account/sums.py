@@ -57,7 +57,7 @@ def summed_up(partition: Partition, naming: Naming, rank: int | None = None) -> 
         steps_by=partition.evidence.by,
         rows=tuple(_rows(partition)),
         gpus=tuple(gpus),
-        outlying=tuple(_outlying(partition)) if partition.has_steps else (),
+        outlying=tuple(outlying(partition)) if partition.has_steps else (),
         rhythm=_rhythm(partition, main),
         dropped=partition.steps.dropped,
         varying=_varying(partition, main),
@@ -288,7 +288,7 @@ def _after(partition: Partition, idle: Cells, total_ns: int) -> str:
     return ""
 
 
-def _outlying(partition: Partition) -> Iterator[Outlying]:
+def outlying(partition: Partition) -> Iterator[Outlying]:
     """Yield the steps that are apart from the others, with what they have more (or less) of."""
     table = partition.table
     trace = partition.attribution.trace

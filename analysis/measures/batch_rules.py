@@ -6,6 +6,7 @@ after     ├ forward of all        backward of all │ update ┤     with one 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -33,11 +34,12 @@ def micro_batches(subject: FixSubject, factors: Floats) -> Iterator[Found | Unju
     if times < 2:
         return
     room = f"{used / GIB:.1f} of {present / GIB:.1f} GiB are used" if used and present else "if memory has room"
+    as_few = math.ceil(batches / times)
     sentence = (
-        f"Each step runs {batches} micro-batches one after another, and launching limits them: make them {times} "
-        f"times as large, with fewer accumulation steps; {room}"
+        f"Each step runs {batches} micro-batches one after another, and launching limits them: run them as "
+        f"{as_few}, with a larger batch size and fewer accumulation steps; {room}"
     )
-    short = f"Micro-batches {times} times as large ({batches} a step): {room}"
+    short = f"Run the {batches} micro-batches of a step as {as_few} (larger batch size): {room}"
     yield Found(_in_larger(subject, number, times), sentence, short, number >= 0)
 
 

@@ -35,7 +35,7 @@ def to_cpu(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         f"{count} {bring} {_size(subject, rows)} to the CPU ({copying}), which computes on it for "
         f"{time_in_digits(pause_ns)}: compute on the GPU, or copy every N steps"
     )
-    short = f"Do not copy {_size(subject, rows)} a step to the CPU: use them on the GPU, or copy every N steps"
+    short = f"Do not copy {_size(subject, rows)} a step to the CPU: use it on the GPU, or copy every N steps"
     yield _without_copies(subject, rows, (sentence, short), pauses=computing, shorter=computing)
 
 

@@ -30,6 +30,7 @@ from .fix_rules import BF16_MORE, MEASURED, RULES, Rule, row_of
 from .fix_subject import AT_ONCE_NS, FixSubject
 from .gpu_time import Floats
 from .host_line import Refused
+from .late_batches import with_late_batches
 from .replay import emptied_ns, replay_error, step_ns, timeline_of
 from .symptoms import Found, Unjudged
 from .timeline import PAUSE_NS, Timeline, emptied
@@ -94,7 +95,8 @@ def fixes_of(
         return bounds_of(partition, refused)
     subject = FixSubject(partition.attribution, timeline)
     most_ns = sum((idle_ns or {}).get(phase, 0.0) for phase in (FORWARD, BACKWARD)) or np.inf
-    return _by_replay(subject, unrecorded_step_ns, least_ns, host_ns or {}, most_ns)
+    advice = _by_replay(subject, unrecorded_step_ns, least_ns, host_ns or {}, most_ns)
+    return with_late_batches(advice, partition)
 
 
 def _by_replay(

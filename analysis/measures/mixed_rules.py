@@ -98,12 +98,15 @@ def left_in_tf32(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     least_ns = least_bytes_ns(subject, wide) * IN_BF16
     duration_ns = np.maximum(subject.duration_ns, 1.0)
     change = shortening(wide, np.clip(least_ns / duration_ns, share, 1.0))
+    are_gemms = bool((wide & subject.products).any())
+    are_convolutions = bool((wide & subject.of_category("convolution")).any())
+    things = " and ".join(["GEMMs"] * are_gemms + ["convolutions"] * are_convolutions)
     count = count_text(round(subject.per_step(wide)))
     sentence = (
-        f"{count} GEMMs or convolutions compute in TF32, most others in {kind}: autocast is off there; "
+        f"{count} {things} compute in TF32, as autocast is off for them, and most others in {kind}: "
         f"run them in {kind}, too; numbers change"
     )
-    short = f"{kind} for {count} GEMMs or convolutions in TF32: autocast is off there"
+    short = f"{kind} for {count} {things} in TF32, for which autocast is off"
     yield Found(change, sentence, short, wide, {"floor_ns": float(least_ns[wide].sum()) / subject.steps})
 
 

@@ -52,7 +52,7 @@ def new_sizes(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         f"{len(paused)} of {subject.steps} steps have a new size, such as a batch's length, and choosing kernels "
         f"for it takes {time}{inside}: pad to few lengths (multiples of 64){other}"
     )
-    short = f"Pad to few lengths (multiples of 64){other}: each new one takes {time}"
+    short = f"Pad to few lengths (multiples of 64){other}: a new length takes {time}"
     yield Found(change, sentence, short, marked(work, len(subject.row)), host=HostTime(pauses=calls))
 
 

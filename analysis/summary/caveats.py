@@ -98,12 +98,10 @@ def _of_fusions(attribution: Attribution, kernels: Iterable[KernelRow]) -> Itera
         all_ns = sum(row.total_ns for row in rows) or 1
         across = sum(row.total_ns for row, parts in shared if spans_layers(parts))
         fused = sum(row.total_ns for row, _ in shared)
+        in_layers = f" {share_text(across / all_ns)} is fused across layers." if across else ""
         yield (
             f"A compiler fused {share_text(fused / all_ns)} of the {attribution.trace.provenance.unit_of_work} "
-            "work "
-            f"across ranges; such a row has their names, joined by `{FUSED.strip()}`. "
-            f"{share_text(across / all_ns)} is "
-            "fused across layers."
+            f"work across ranges; such a row has their names, joined by `{FUSED.strip()}`.{in_layers}"
         )
 
 

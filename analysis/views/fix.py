@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ..document import SHORT, Column, Detail, Document, Kind, Row, Table, headed, seen_if
 from ..errors import ReportError
+from ..measures import late_batches
 from ..measures.cpu_fixes import LEAST_SHARE_OF_CPU
 from ..measures.cpu_rules import CPU_RULES
 from ..measures.fix_list import ADDS, CPU, GPU_TIME, LEAST_SHARE, RANKS, REPLAY, Fix, Fixes, Silent
@@ -36,7 +37,7 @@ WITH_STEP, FIRST = 3, 3
 #: So many rows of the overview stay, however few lines a screen has.
 LEAST_ROWS = 2
 #: What takes less than this share of the step is not even called silent.
-LEAST_SILENT = 0.0005
+LEAST_SILENT = 0.005
 #: The lower end of a range is left out where it is less than this share of the upper one.
 LEAST_SHOWN = 0.005
 NOTHING = "Nothing to fix first: no known change {verb} {least} or more of {whole}."
@@ -103,13 +104,13 @@ SAVING = (REPLAY, RANKS)
 
 
 #: How screens call the change of each rule.
-CALLED = {rule.name: rule.called for rule in RULES}
+CALLED = {rule.name: rule.called for rule in RULES} | {late_batches.RULE: late_batches.CALLED}
 #: How the first screen heads its list; {} is what the figures are of, where that is not its step.
 IN_SHORT = {
-    REPLAY: "Fix first (estimates{}: do not add them)",
-    GPU_TIME: "Fix first (upper limits{}: do not add them)",
-    CPU: "Fix first (estimates, by counting operators: do not add them)",
-    RANKS: "Fix first (estimates: do not add them)",
+    REPLAY: "Fix first (estimates{})",
+    GPU_TIME: "Fix first (upper limits{})",
+    CPU: "Fix first (estimates{}, by counting operators)",
+    RANKS: "Fix first (estimates{})",
 }
 #: So many cells the first screen has for the place of a change, and for a file that has a long name.
 LONGEST_PLACE, LONGEST_FILE = 18, 24
@@ -234,7 +235,8 @@ def first(advice: Fixes | None, named: Naming = tuple) -> list[Table]:
         rows.append(Row((f"{number}.", saves, f"{where}:" if where else "", fix.short)))
     kinds: dict[str, Kind] = {"number": "text", "saves": "text", "where": "name", "change": "prose"}
     columns = tuple(Column(key, "", kind) for key, kind in kinds.items())
-    title = IN_SHORT[advice.kind].format(_of_what(advice))
+    several = ": do not add them" if len(rows) > 1 else ""
+    title = IN_SHORT[advice.kind].format(_of_what(advice) + several)
     return [Table("first", title, columns, tuple(rows), not_wanted(advice), least=LEAST_ROWS)]
 
 
@@ -449,6 +451,7 @@ def _evidence(advice: Fixes) -> Table:
             )
         )
         for fix in advice.fixes
+        if fix.evidence  # late batches concern steps that do not count
     ]
     heading = f"What they concern, {{unit}} {'per step' if advice.per != RECORDING else 'in the recording'}"
     return Table("evidence", heading, columns, tuple(rows), EVIDENCE)

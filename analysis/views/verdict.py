@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..report import Number, Path, Report
 from ..report.account import COMMUNICATION, IDLE, OPERATORS, Cause, Difference, Outlying, Pause
@@ -217,13 +217,15 @@ def _about_steps(facts: Facts) -> Iterator[str]:
         apart, others = time_in_digits(rhythm.apart_ns), time_in_digits(rhythm.others_ns)
         yield (
             f"Every {ordinal(rhythm.every)} of {facts.counted} steps takes {apart} ({_more(rhythm.more)}), the "
-            f"others {others}: figures are means of whole periods."
+            f"others {others}: figures are means over both."
         )
     elif facts.varying:
         low, high = time_in_digits(facts.low_ns), time_in_digits(facts.high_ns)
+        longer = facts.varying.longer
+        longest = f"the {longer} longer ones have" if longer > 1 else "the longest has"
         yield (
-            f"The {facts.counted} steps take {low} to {high}, the {counted(facts.varying.longer, 'longer one')} "
-            f"{_more(facts.varying.more)}: figures are means. Record more steps, or on a quiet machine."
+            f"The {facts.counted} steps take {low} to {high}, {longest} {_more(facts.varying.more)}: "
+            "figures are means."
         )
     elif facts.outlying:
         them = "it" if len(facts.outlying) == 1 else "them"
@@ -245,14 +247,13 @@ def _not_counted(outlying: Sequence[Outlying]) -> Iterator[str]:
         numbers = ", ".join(str(row.step) for row in rows[:4]) + ("…" if len(rows) > 4 else "")
         low, high = (time_in_digits(bound(row.own_ns for row in rows)) for bound in (min, max))
         took = low if low == high else f"{low} to {high}"
-        mean = Difference(rows[0].more.kind, rows[0].more.what, sum(row.more.ns for row in rows) / len(rows))
-        yield f"{'steps' if len(rows) > 1 else 'step'} {numbers} took {took} ({_more(mean)})"
+        yield f"{'steps' if len(rows) > 1 else 'step'} {numbers} took {took} ({_more(rows[0].more)})"
 
 
 def _more(more: Difference) -> str:
     """Describe how some steps differ."""
-    what = {"compute": f"computing ({more.what})", "copy": f"copies {more.what}"}.get(more.kind, more.what)
-    return f"{time_in_digits(abs(more.ns))} {'more' if more.ns >= 0 else 'less'} {what}"
+    what = {"compute": f"{more.what} kernels", "copy": f"copies {more.what}"}.get(more.kind, more.what)
+    return f"{'more' if more.ns >= 0 else 'less'} {what}"
 
 
 def _of_pause(pause: Pause) -> Iterator[str]:
@@ -386,13 +387,18 @@ def next_view(report: Report) -> str:
 def commands(report: Report, target: str, *, program: str = "") -> tuple[str, ...]:
     """Return the commands to run next; `target` is the report's path and options, `program` a script to try in."""
     views = dict.fromkeys((next_view(report), "kernels", "fix"))
-    measured = (f"try {shlex.quote(program)} (measures changes)",) if program else ()
-    return (f"nvtx-kernels open {target}", f"view {' | '.join(views)}", *measured)
+    measured = (f"try {shlex.quote(program)} measures changes",) if program else ()
+    return (f"nvtx-kernels open {target}", _in_its_place(views), *measured)
 
 
 def commands_of_job(target: str) -> tuple[str, ...]:
     """Return the commands to run next on the reports of a job's ranks, which are `target` with their options."""
-    return f"nvtx-kernels open {target}", "view fix | communication"
+    return f"nvtx-kernels open {target}", _in_its_place(("fix", "communication"))
+
+
+def _in_its_place(views: Iterable[str]) -> str:
+    *others, last = (f"view {name}" for name in views)
+    return f"in place of open: {', '.join(others)} or {last}" if others else f"in place of open: {last}"
 
 
 def _part(part_ns: float, total_ns: float) -> str:
