@@ -45,12 +45,6 @@ HOST_FACTORS, NEAR_HOST = (0.05, 1.0), 0.15
 #: In how many places a range of factors is computed, and in how many it is looked for.
 PLACES, SEARCHED = 5, 49
 NO_FACTOR = "no cost of recording gives a step of the time without recording: the host's time is not judged"
-#: A step is of another kind than those without recording from this multiple of their time on, at any cost.
-OTHER_KIND = 2.0
-IS_OTHER_KIND = (
-    "the steps without recording are of another kind: no cost of recording makes a step so short, and figures are "
-    "of recorded steps"
-)
 
 
 class _Symptom(NamedTuple):
@@ -113,13 +107,9 @@ def _by_replay(
     """
     timeline = subject.timeline
     base = _without_annotation(subject)
-    unjudged = []
-    if unrecorded_step_ns and step_ns([base], np.full(1, FACTORS[0]))[0] > OTHER_KIND * unrecorded_step_ns:
-        unrecorded_step_ns = None
-        unjudged.append(IS_OTHER_KIND)
     tried = _factors(subject, base, unrecorded_step_ns, least_ns or unrecorded_step_ns or 0.0, host_ns)
     answers = [(rule, answer) for rule in RULES for answer in rule.find(subject, tried.values)]
-    unjudged += [answer.reason for _, answer in answers if isinstance(answer, Unjudged)]
+    unjudged = [answer.reason for _, answer in answers if isinstance(answer, Unjudged)]
     symptoms = [_Symptom(rule, answer) for rule, answer in answers if isinstance(answer, Found)]
     if not tried.fits:
         unjudged.append(NO_FACTOR)

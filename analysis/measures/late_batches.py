@@ -39,9 +39,10 @@ def _late_batches(advice: Fixes, partition: Partition) -> Fix | None:
     remedy = remedy_of_loading(has_workers(trace, trace.provenance.run))
     longer = time_in_digits(sum(late_ns) / len(late_ns))
     waits = f"{len(late_ns)} of {steps} steps wait {longer} longer for their batch"
+    on_average = f"{time_in_digits(lost_ns)} on average"
     return Fix(
         rule=RULE,
-        sentence=f"{waits}, which a mean over all steps has: {remedy}",
+        sentence=f"{waits}, {on_average}: {remedy}",
         short=f"{capitalized(remedy)}: {waits}",
         where=(),
         count=len(late_ns) / steps,

@@ -37,6 +37,9 @@ WATCHED = (
 OTHER_WORK = "The timed steps did other work."
 OTHER_PACE = "The machine changed pace: a step took {} without recording, and {} while recorded."
 MORE_WORK = "Recording slows the GPU, too: a step has {} of GPU work with it, and takes {} without."
+#: Recording makes a pause at most so many times as long.
+LONGER_PAUSES = 2
+OTHER_KIND = "The steps timed without recording are of another kind: recorded ones pause for {}, those take {}."
 OTHER_PAUSES = "The time without recording is unknown: the program waits longer in recorded steps than in warm-up."
 
 
@@ -72,12 +75,13 @@ def recording(partition: Partition, account: Account, *, unrecorded_step_ns: flo
         steps=len(step_ns),
         timed_ns=tuple(map(float, step_ns)),
         phases=phases,
-        pauses_ns=_pauses_ns(partition),
+        pauses_ns=_pauses_ns(partition, in_phases=False),
         where=marks[0].where,
         is_detached=all(mark.is_detached for mark in marks),
         host_ns={str(phase): float(ns) for phase, ns in marks[0].host_ns.items()},
     )
-    return _judged(timed, account, _doubt(partition, marks, timed))
+    doubt = _doubt(partition, marks, timed)
+    return _judged(timed, account, doubt or _of_another_kind(partition, timed))
 
 
 def _judged(timed: Recording, account: Account, doubt: str) -> Recording:
@@ -96,6 +100,15 @@ def _judged(timed: Recording, account: Account, doubt: str) -> Recording:
     if not doubt and alone_ns > MOST_STEP * timed.step_ns:
         doubt = OTHER_PACE.format(time_in_digits(alone_ns), time_in_digits(timed.step_ns))
     return replace(timed, trusted=not doubt, reason=doubt)
+
+
+def _of_another_kind(partition: Partition, timed: Recording) -> str:
+    """Return the reason that a step without recording has no room for half the pauses of recorded ones, or ""."""
+    paused_ns = _pauses_ns(partition, in_phases=True) or 0.0
+    alone_ns = timed.unrecorded_step_ns or 0.0
+    if paused_ns <= LONGER_PAUSES * alone_ns:
+        return ""
+    return OTHER_KIND.format(time_in_digits(paused_ns), time_in_digits(alone_ns))
 
 
 def _doubt(partition: Partition, marks: Sequence[UnrecordedMark], timed: Recording) -> str:
@@ -148,17 +161,18 @@ def _working_ns(account: Account, phase: str) -> float:
     return sum(working_ns) / steps if steps else 0.0
 
 
-def _pauses_ns(partition: Partition) -> float | None:
-    """Return how long the GPU is idle outside of phases for over 1 ms at a time: the median over the steps, ns.
+def _pauses_ns(partition: Partition, *, in_phases: bool) -> float | None:
+    """Return how long the GPU is idle for over 1 ms at a time: the median over the steps, ns.
 
-    A phase lasts on the GPU and on the CPU, which may work long before it launches the first kernel.
+    Without pauses `in_phases`, it is that outside of them. A phase lasts on the GPU and on the CPU, which may work
+    long before it launches the first kernel.
     """
     work = partition.attribution.trace.work
     table = partition.table
     of_steps_ns = list[float]()
     spans = Extents(partition.attribution, include_warm_up=partition.include_warm_up).spans()
     named = spans.take((spans.kind < len(PHASES)) & (spans.kind != PHASES.index(OTHER)))
-    in_phases = union(
+    of_phases = union(
         np.concatenate([named.start_ns, named.cpu_start_ns]), np.concatenate([named.end_ns, named.cpu_end_ns])
     )
     for loop, choice in zip(partition.steps.loops, partition.choices, strict=True):
@@ -166,7 +180,9 @@ def _pauses_ns(partition: Partition) -> float | None:
         busy = union(work.start_ns[rows], work.end_ns[rows])
         start_ns = busy.end_ns[:-1]
         end_ns = busy.start_ns[1:]
-        outside_ns = end_ns - start_ns - in_phases.covered(start_ns, end_ns)
+        outside_ns = end_ns - start_ns
+        if not in_phases:
+            outside_ns -= of_phases.covered(start_ns, end_ns)
         step = np.searchsorted(table.end_ns[loop.rows], end_ns, "left")
         long = (outside_ns > PAUSE_NS) & (step < len(loop.rows)) & (start_ns >= table.before_ns[loop.rows[0]])
         paused_ns = summed(step[long], outside_ns[long], len(loop.rows))

@@ -221,23 +221,12 @@ def test_the_step_after_a_change_keeps_its_share_of_a_step_that_is_nearly_replay
 
 
 def test_no_cost_of_recording_that_fits_leaves_what_the_gpu_decides(tmp_path):
-    answer = found(tmp_path, partial(training, pause=9 * MS, reads=True), unrecorded_step_ns=8 * MS)
+    answer = found(tmp_path, partial(training, pause=9 * MS, reads=True), unrecorded_step_ns=3 * MS)
     assert {fix.rule for fix in answer.fixes} == {"host_pause", "fp32"}
-    assert answer.is_unrecorded
     assert "no cost of recording" in answer.unjudged[-1]
 
 
-@pytest.mark.parametrize("step_ms", [0.5, 3])
-def test_a_step_that_is_twice_as_long_at_any_cost_is_judged_as_recorded(tmp_path, step_ms):
-    program = partial(training, pause=9 * MS, reads=True)
-    answer = found(tmp_path, program, unrecorded_step_ns=step_ms * MS)
-    as_recorded = found(tmp_path, program)
-    assert [fix.rule for fix in answer.fixes] == [fix.rule for fix in as_recorded.fixes]
-    assert (answer.is_unrecorded, answer.step_ns) == (False, answer.recorded_step_ns)
-    assert "of another kind" in answer.unjudged[0]
-
-
-@pytest.mark.parametrize("step_ms", [8, 30])
+@pytest.mark.parametrize("step_ms", [0.5, 3, 30])
 def test_what_is_saved_of_a_step_that_no_cost_gives_is_less_than_it(tmp_path, step_ms):
     program = partial(training, pause=9 * MS, reads=True)
     answer = found(tmp_path, program, unrecorded_step_ns=step_ms * MS)
