@@ -72,7 +72,7 @@ def frozen(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     count = count_text(round(subject.per_step(work)))
     sentence = (
         f"The outputs of the frozen {name} are computed in each step ({count} kernels): "
-        "compute them once, if the same inputs come again (no augmentation)"
+        "compute them once, if the same inputs come again (no augmentation or dropout)"
     )
     short = f"Compute outputs of the frozen {name} once, if inputs come again"
     yield Found(_without(work), sentence, short, work, lines=_calls(subject, work_of))

@@ -110,7 +110,7 @@ class ModuleAnnotation:
                 if plans and model is not None:
                     optimizers.unwatch(model, self.name)
                     untrained.unwatch(model, self._parts)
-                    frozen.unwatch(model)
+                    frozen.unwatch(model, self._parts)
                 for plan in reversed(plans):
                     calls.remove(plan)
         except KeyboardInterrupt:  # it came before it was held
