@@ -5,6 +5,7 @@ line   10        20        30          40          50         60
 """
 
 import json
+from functools import partial
 
 from tests.analysis.making.building import MARK, MODEL_BACKWARD, Range
 from tests.analysis.making.simulated import ELEMENTWISE, MS, TF32_GEMM, US
@@ -14,6 +15,8 @@ MIB = 1 << 20
 ROOM = {"memory_peak_bytes": 4 << 30, "device_memory_bytes": 80 << 30}
 #: The fact of a run whose teacher no optimizer trains.
 UNTRAINED = {"untrained": ["Net/teacher"]}
+#: The fact of a run whose teacher is frozen.
+FROZEN = {"frozen": ["Net/teacher"]}
 ISNAN = "void at::native::vectorized_elementwise_kernel<4, at::native::isnan_kernel_impl>(int)"
 BF16_ALIGNED = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_nn_align{}>(T1::Params)"
 DOUBLE_GEMM = "void cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1"
@@ -172,10 +175,12 @@ def distilled(
     of_input=False,
     of_images=True,
     comes_last=True,
+    in_forward=True,
 ):
     """Run a teacher of convolutions or products at line 31, and a student; the teacher's backward is `in_vain`.
 
-    It computes gradients `of_weights`, and those of the teacher's input if `of_input`, and `comes_last`.
+    It computes gradients `of_weights`, and those of the teacher's input if `of_input`, and `comes_last`. Its
+    outputs are computed `in_forward`, or are stored.
     """
     annotated(machine, {"teacher": "Teacher", "teacher/conv *": "Conv2d", "student": "Linear"})
     forward, dgrad, wgrad = (CONVOLUTION, DGRAD, WGRAD) if of_images else [TF32_GEMM] * 3
@@ -202,7 +207,7 @@ def distilled(
                 machine.gemms(layers, lasts, TF32_GEMM)
             with machine.range("teacher"):
                 machine.at(31)
-                machine.gemms(layers, lasts, forward)
+                machine.gemms(layers if in_forward else 0, lasts, forward)
     with machine.range("backward"):
         machine.at(29)
         machine.work(lasts)
@@ -262,6 +267,45 @@ def looking_up(machine, *, sets=2, lasts=400 * US, adds=20 * US, shared=0, calle
         machine.gemms(updates, 500 * US, "multi_tensor_apply_kernel")
 
 
+def of_lengths(machine, *, lengths=range(64, 128, 8), layers=6, chooses=6 * MS, pausing=(0,), kernel=ELEMENTWISE):
+    """Run layers on batches of several lengths; those `pausing` choose kernels for a new one, at line 20."""
+    length = lengths[len(machine.begun) % len(lengths)]
+    with machine.range("forward"):
+        machine.at(FORWARD_AT)
+        machine.work(2 * US, blocks=length)
+        for number in range(layers):
+            with machine.range(f"layer {number}"):
+                machine.at(20)
+                machine.host(chooses if number in pausing else 0)
+                machine.work(50 * US, kernel, blocks=4 * length)
+                machine.at(21)
+                machine.work(200 * US, TF32_GEMM, blocks=16 * length)
+    with machine.range("backward"):
+        machine.at(BACKWARD_AT)
+        machine.gemms(2 * layers, 200 * US, TF32_GEMM)
+    machine.read()
+
+
+def accumulating(machine, *, batches=4, kernels=60, lasts=2 * US, products=(4, 4, 4, 4), takes=8 * US, adds=8):
+    """Run micro-batches of some products each; backward of those after the first adds to gradients."""
+    for batch in range(batches):
+        with machine.range("forward"):
+            machine.at(FORWARD_AT)
+            machine.gemms(products[batch], takes, TF32_GEMM)
+            for _ in range(kernels):
+                machine.work(lasts)
+        with machine.range("backward"):
+            machine.at(BACKWARD_AT)
+            machine.gemms(2 * products[batch], takes, TF32_GEMM)
+            for _ in range(kernels):
+                machine.work(lasts)
+            for _ in range(adds if batch else 0):
+                machine.work(US, ADDS)
+    with machine.range("optimizer"):
+        machine.at(UPDATE_AT)
+        machine.work(100 * US, "FusedAdamMathFunctor")
+
+
 def computing_again(machine, *, products=10, lasts=200 * US):
     """Compute a part of forward again, at line 40."""
     machine.at(40)
@@ -284,6 +328,24 @@ def many_launches(machine, *, count=780):
     machine.at(70)
     for _ in range(count):
         machine.work(US // 2)
+
+
+def chained_beside(machine, *, inside=("Net", "block 0", "mlp"), convolutions="stem", lasts=100 * US):
+    """Run a model of a convolution and, in some range, runs of kernels that move memory, at line 20."""
+    annotated(machine, {"stem": "Stem"})
+
+    def within(names, extra):
+        if not names:
+            extra()
+            return
+        with machine.range(names[0]):
+            machine.host(US)
+            within(names[1:], extra)
+            machine.host(US)
+
+    within(("forward", "Net", convolutions, "conv"), lambda: machine.work(200 * US, CONVOLUTION))
+    within(("forward", *inside), partial(chained, machine, lasts=lasts))
+    machine.read()
 
 
 def synchronized_twice(machine):

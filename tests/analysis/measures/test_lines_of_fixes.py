@@ -50,6 +50,9 @@ LINES = {
     "left_in_tf32": (wasteful.partly_in_tf32, [20], "step > forward"),
     "dense_rows": (wasteful.looking_up, [20], "step > backward > table"),
     "untrained": (wasteful.distilled, [31], "step > backward > Net > teacher > conv 9"),
+    "frozen": (partial(wasteful.distilled, in_vain=False), [31], "step > forward > Net > teacher"),
+    "new_sizes": (wasteful.of_lengths, [20], "step > forward > layer 0"),
+    "micro_batches": (wasteful.accumulating, [30, 10], "step > backward"),
     "fp64": (partial(wasteful.trained, gemm=wasteful.DOUBLE_GEMM), [30, 10], "step > backward"),
 }
 
@@ -75,7 +78,8 @@ def test_a_change_is_placed_where_over_half_of_it_is(case):
 @pytest.mark.parametrize("name", LINES)
 def test_a_change_names_its_lines_and_ranges(tmp_path, name):
     program, lines, place = LINES[name]
-    fix = rule(found(tmp_path, program, run=wasteful.OF_TABLE | wasteful.UNTRAINED), name)
+    run = wasteful.OF_TABLE | wasteful.UNTRAINED | wasteful.FROZEN
+    fix = rule(found(tmp_path, program, run=run), name)
     assert [time.line.line for time in fix.lines][: len(lines)] == lines
     assert PATH_SEPARATOR.join(fix.where[0]) == place
     assert fix.count > 0

@@ -17,13 +17,14 @@ from nvtx_kernels.analysis.readers import read
 from tests.analysis.making import wasteful
 from tests.analysis.making.building import Work
 from tests.analysis.making.simulated import ELEMENTWISE, MS, TF32_GEMM, US, recorded, step_ns
-from tests.analysis.making.wasteful import BF16_GEMM, ROOM, UNTRAINED, trained
+from tests.analysis.making.wasteful import BF16_GEMM, FROZEN, ROOM, UNTRAINED, trained
 from tests.analysis.measures.test_fixes import found, one_range, rule, training, updated
 
 CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_{0}_{0}_f32_nhwckrsc_nhwc_tilesize128x128x16_cudnn"
 FLASH = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4>>(Flash_fwd_params)"
 ALIGNED = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align{}>(T1::Params)"
 DOUBLE_GEMM = "void cutlass_80_wmma_dgemm_f64f64_nn"
+CHOLESKY = "void potrf_alg2_cta_lower<double, double, 64>(int, int, double*, int)"
 FOREACH = [f"void at::native::multi_tensor_apply_kernel<at::native::Functor_{n}<float>>(T1)" for n in range(2)]
 
 
@@ -126,6 +127,29 @@ def updating(machine, *, called="Lion"):
         wasteful.averaging(machine)
 
 
+def orthogonalizing(machine, *, products=10):
+    """Run a step whose optimizer multiplies matrices between many small kernels, as Muon does."""
+    with machine.range("forward"):
+        machine.gemms(2, 300 * US, TF32_GEMM)
+    with machine.range("optimizer"):
+        machine.gemms(products, 5 * US, BF16_GEMM)
+        for _ in range(150):
+            machine.work(2 * US)
+
+
+def late_batches(machine):
+    """Run a step of a length of its own, whose batch the program makes for 6 ms."""
+    machine.host(6 * MS)
+    wasteful.of_lengths(machine, chooses=0)
+
+
+def factorizing(machine, *, name=CHOLESKY):
+    """Run a step of products in double precision, and a kernel that factorizes a matrix."""
+    with machine.range("forward"):
+        machine.work(100 * US, name)
+    wasteful.in_double(machine)
+
+
 def updating_fused(machine, *, groups):
     """Run a step whose optimizer launches its fused kernel for each of some groups of parameters."""
     with machine.range("forward"):
@@ -135,6 +159,7 @@ def updating_fused(machine, *, groups):
 
 
 OF_TABLE = {"run": wasteful.OF_TABLE}
+FULL_MEMORY = {"run": ROOM | {"memory_peak_bytes": 40 << 30}}
 MUCH_ELSE = {"run": {"parameters": 100_000_000_000}}
 SMALL_MODEL = {"run": {"parameters": 13_000_000, "updated_tensors": 203}}
 LARGE_MODEL = {"run": {"parameters": 7_000_000_000, "updated_tensors": 291}}
@@ -162,6 +187,14 @@ SILENT = {
     ),
     "fp32: convolutions in TF32": ("fp32", partial(training, gemm=CONVOLUTION.format("tf32f32"))),
     "fp32: convolutions in fp16": ("fp32", partial(training, gemm=CONVOLUTION.format("f16f16"))),
+    "new_sizes: no pauses": ("new_sizes", partial(wasteful.of_lengths, chooses=0)),
+    "new_sizes: of one size": ("new_sizes", partial(wasteful.of_lengths, lengths=[64])),
+    "new_sizes: of two sizes": ("new_sizes", partial(wasteful.of_lengths, lengths=[64, 128])),
+    "new_sizes: of sizes that come again": ("new_sizes", partial(wasteful.of_lengths, lengths=[64, 96, 128])),
+    "new_sizes: in all layers": ("new_sizes", partial(wasteful.of_lengths, pausing=range(6))),
+    "new_sizes: in the only layer": ("new_sizes", partial(wasteful.of_lengths, layers=1)),
+    "new_sizes: in half of the layers": ("new_sizes", partial(wasteful.of_lengths, pausing=(0, 2, 4))),
+    "new_sizes: before forward": ("new_sizes", late_batches),
     "host_pause: the GPU is busy": ("host_pause", partial(training, pause=3 * MS, gemms=80)),
     "host_pause: the GPU is busy for two thirds of it": ("host_pause", partial(beside_work, busy=2 * MS)),
     "host_pause: code is loaded": ("host_pause", slow_call),
@@ -183,6 +216,7 @@ SILENT = {
     "optimizer: ninety groups": ("optimizer", partial(updating_fused, groups=90), SMALL_MODEL),
     "optimizer: so many parameters": ("optimizer", partial(updating_fused, groups=350), LARGE_MODEL),
     "optimizer: LBFGS": ("optimizer", partial(updated, update="Optimizer.step#LBFGS.step")),
+    "optimizer: Muon, which multiplies matrices": ("optimizer", orthogonalizing),
     "optimizer: Adagrad, which has no fused kernel": (
         "optimizer", partial(updated, update="Optimizer.step#Adagrad.step")),
     "optimizer: SparseAdam": ("optimizer", partial(updated, update="Optimizer.step#SparseAdam.step")),
@@ -202,6 +236,7 @@ SILENT = {
     "alignment: 8 elements at a time": ("alignment", partial(training, gemm=ALIGNED.format(8))),
     "alignment: without tensor cores": ("alignment", training),
     "fp64: fp32": ("fp64", training),
+    "fp64: beside Cholesky factors": ("fp64", factorizing),
     "fp64: TF32": ("fp64", partial(training, gemm=TF32_GEMM, lasts=100 * US)),
     "layouts: convolutions in channels-last": ("layouts", partial(training, gemm=CONVOLUTION.format("f16f16"))),
     "layout_copies: in order": ("layout_copies", partial(wasteful.reformatting, copy=wasteful.IN_ORDER)),
@@ -227,6 +262,24 @@ SILENT = {
     ),
     "untrained: other modules": (
         "untrained", wasteful.distilled, {"run": {"untrained": ["Net/teach", "teacher"]}},
+    ),
+    "frozen: a student alone": ("frozen", partial(wasteful.distilled, in_vain=False)),
+    "frozen: other modules": (
+        "frozen", partial(wasteful.distilled, in_vain=False), {"run": {"frozen": ["Net/teach", "teacher"]}},
+    ),
+    "frozen: a network of the loss, which gradients pass": (
+        "frozen", partial(wasteful.distilled, of_weights=False, of_input=True), {"run": FROZEN},
+    ),
+    "micro_batches: one": ("micro_batches", partial(wasteful.accumulating, batches=1), {"run": ROOM}),
+    "micro_batches: a GAN's two networks": (
+        "micro_batches", partial(wasteful.accumulating, batches=2, products=(4, 6)), {"run": ROOM},
+    ),
+    "micro_batches: weights that are perturbed, as by SAM": (
+        "micro_batches", partial(wasteful.accumulating, batches=2, adds=0), {"run": ROOM},
+    ),
+    "micro_batches: memory is half full": ("micro_batches", wasteful.accumulating, FULL_MEMORY),
+    "micro_batches: the GPU is busy": (
+        "micro_batches", partial(wasteful.accumulating, takes=2 * MS), {"run": ROOM},
     ),
     "to_cpu: 64 bytes": ("to_cpu", partial(trained, after=partial(wasteful.computing_on_cpu, size=64))),
     "to_cpu: every other step": ("to_cpu", partial(trained, after=partial(wasteful.computing_on_cpu, every=2))),
@@ -282,6 +335,11 @@ SILENT = {
     "compile: convolutions": (
         "compile", partial(trained, gemm=CONVOLUTION.format("tf32f32"), in_forward=wasteful.chained),
     ),
+    "compile: beside a convolution's layer": ("compile", partial(wasteful.chained_beside, inside=("Net", "stem"))),
+    "compile: a layer beside a convolution": (
+        "compile", partial(wasteful.chained_beside, inside=("Net", "stem", "norm")),
+    ),
+    "compile: outside of the model": ("compile", partial(wasteful.chained_beside, inside=("loss",))),
     "compile: where launching limits": (
         "compile", partial(trained, gemms=0, in_forward=partial(wasteful.chained, lasts=US, length=600, count=1)),
     ),
@@ -292,6 +350,8 @@ SPEAKS = {
     "fp32: convolutions": ("fp32", partial(training, gemm=CONVOLUTION.format("f32f32"))),
     "host_pause: the GPU is busy for a third of it": ("host_pause", partial(beside_work, busy=MS)),
     "host_pause": ("host_pause", partial(training, pause=3 * MS, gemms=20, reads=True)),
+    "new_sizes": ("new_sizes", wasteful.of_lengths),
+    "new_sizes: in two of six layers": ("new_sizes", partial(wasteful.of_lengths, pausing=(0, 3))),
     "scalar_read: 64 bytes": ("scalar_read", partial(reading, size=64)),
     "forward_read": ("forward_read", partial(reading, inside=True)),
     "optimizer: the GPU waits": ("optimizer", partial(behind, products=2)),
@@ -303,6 +363,7 @@ SPEAKS = {
     "alignment: one element at a time": ("alignment", partial(training, gemm=ALIGNED.format(1))),
     "alignment: two elements at a time": ("alignment", partial(training, gemm=ALIGNED.format(2))),
     "fp64": ("fp64", partial(training, gemm=DOUBLE_GEMM)),
+    "fp64: nothing is factorized": ("fp64", partial(factorizing, name=ELEMENTWISE)),
     "fp64: no product": (
         "fp64",
         partial(wasteful.in_double, gemm=TF32_GEMM, lasts=40 * US),
@@ -315,9 +376,13 @@ SPEAKS = {
     "dense_rows": ("dense_rows", wasteful.looking_up, OF_TABLE),
     "optimizer: a group for each tensor": ("optimizer", partial(updating_fused, groups=203), SMALL_MODEL),
     "untrained": ("untrained", wasteful.distilled, {"run": UNTRAINED}),
+    "frozen": ("frozen", partial(wasteful.distilled, in_vain=False), {"run": FROZEN}),
+    "micro_batches": ("micro_batches", wasteful.accumulating, {"run": ROOM}),
+    "micro_batches: memory is not known": ("micro_batches", wasteful.accumulating),
     "one_by_one": ("one_by_one", partial(trained, after=wasteful.averaging, lasts=20 * US)),
     "one_by_one: in an optimizer of the program": ("one_by_one", updating),
     "in_parts": ("in_parts", wasteful.called_in_parts),
+    "optimizer: without products": ("optimizer", partial(orthogonalizing, products=0)),
     "optimizer: one by one": ("optimizer", partial(updating, called="AdamW")),
     "to_cpu": ("to_cpu", partial(trained, after=wasteful.computing_on_cpu)),
     "from_cpu": ("from_cpu", partial(trained, in_forward=wasteful.made_on_cpu)),
@@ -327,6 +392,7 @@ SPEAKS = {
         partial(trained, in_backward=partial(wasteful.checked, count=20), lasts=20 * US),
     ),
     "device_sync": ("device_sync", partial(trained, in_backward=wasteful.synchronizing)),
+    "compile: in another block than a convolution": ("compile", wasteful.chained_beside),
     "compile: two kernels between products": (
         "compile",
         partial(trained, in_forward=partial(wasteful.chained, length=2)),

@@ -6,12 +6,13 @@ import pytest
 from nvtx_kernels.analysis.measures.gpu_rules import FULL
 
 from tests.analysis.making import wasteful
-from tests.analysis.making.simulated import ELEMENTWISE, FP32_GEMM, TF32_GEMM, US, step_ns
-from tests.analysis.making.wasteful import ROOM, UNTRAINED, trained
+from tests.analysis.making.simulated import ELEMENTWISE, FP32_GEMM, MS, TF32_GEMM, US, step_ns
+from tests.analysis.making.wasteful import FROZEN, ROOM, UNTRAINED, trained
 from tests.analysis.measures.test_fixes import found, rule
 
 GIB = 1 << 30
 TF32_SHARE = 67 / 494.7
+CUDNN_ATTENTION = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1"
 small = partial(trained, gemms=100, lasts=3 * US)
 #: By rule: the program, and the same after the change.
 CHANGES = {
@@ -50,6 +51,15 @@ CHANGES = {
         partial(wasteful.looking_up, sets=0, updates=4),
     ),
     "untrained": (wasteful.distilled, partial(wasteful.distilled, in_vain=False)),
+    "frozen": (
+        partial(wasteful.distilled, in_vain=False),
+        partial(wasteful.distilled, in_vain=False, in_forward=False),
+    ),
+    "new_sizes": (wasteful.of_lengths, partial(wasteful.of_lengths, chooses=20 * US)),
+    "micro_batches": (
+        wasteful.accumulating,
+        partial(wasteful.accumulating, batches=1, lasts=8 * US, takes=32 * US),
+    ),
     "recompute": (partial(trained, in_backward=wasteful.computing_again), trained),
     "fp64": (
         wasteful.in_double,
@@ -63,7 +73,7 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_saves_what_was_said(tmp_path, name):
     mistake, changed = CHANGES[name]
-    answer = found(tmp_path, mistake, run=ROOM | wasteful.OF_TABLE | UNTRAINED)
+    answer = found(tmp_path, mistake, run=ROOM | wasteful.OF_TABLE | UNTRAINED | FROZEN)
     saved_ns = step_ns(mistake) - step_ns(changed)
     fix = rule(answer, name)
     assert fix is answer.fixes[0]
@@ -130,6 +140,36 @@ def test_fewer_checkpoints_are_told_where_memory_has_room(tmp_path, case):
     if fix:
         assert "14% of the GPU's work" in fix.sentence
         assert "4.0 of 80.0 GiB are used" in fix.sentence
+
+
+def test_micro_batches_are_made_as_large_as_memory_has_room_for(tmp_path):
+    half_full = ROOM | {"memory_peak_bytes": 30 * GIB}
+    fix = rule(found(tmp_path, wasteful.accumulating, run=half_full), "micro_batches")
+    twice = partial(wasteful.accumulating, batches=2, lasts=4 * US, takes=16 * US)
+    assert fix.alone_ns == pytest.approx(step_ns(wasteful.accumulating) - step_ns(twice), rel=0.02)
+    assert "4 micro-batches" in fix.sentence
+    assert "2 times as large" in fix.sentence
+    assert "30.0 of 80.0 GiB are used" in fix.sentence
+
+
+@pytest.mark.parametrize("is_cudnn", [True, False])
+def test_what_chooses_kernels_for_attention_can_be_switched_off(tmp_path, is_cudnn):
+    kernel = {"kernel": CUDNN_ATTENTION} if is_cudnn else {}
+    fix = rule(found(tmp_path, partial(wasteful.of_lengths, **kernel)), "new_sizes")
+    assert ("enable_cudnn_sdp(False)" in fix.sentence) == is_cudnn
+    assert "6 of 6 steps have a new size" in fix.sentence
+    assert "takes 6.00 ms in forward > layer 0" in fix.sentence
+
+
+def test_what_helps_on_a_condition_comes_after_what_helps_as_much(tmp_path):
+    program = partial(wasteful.distilled, in_vain=False, lasts=150 * US)
+
+    def slow(machine):
+        program(machine)
+        machine.host(MS + 200 * US)
+
+    rules = [fix.rule for fix in found(tmp_path, slow, run=FROZEN).fixes]
+    assert rules.index("host_pause") < rules.index("frozen")
 
 
 def test_what_may_save_too_little_is_marked_and_the_largest_likely_saving_comes_first(tmp_path):

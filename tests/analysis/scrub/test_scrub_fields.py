@@ -205,14 +205,17 @@ def test_tables_of_modules_are_under_the_new_names(trace):
         models=classes,
         counted=(counted, {SECRET: 1}),
         steps="steps of AdamW",
-        run={"untrained": ["AcmeNet/layer 3/attn", "AcmeNet/jdoe"]},
+        run={"untrained": ["AcmeNet/layer 3/attn", "AcmeNet/jdoe"], "frozen": ["AcmeNet/jdoe"]},
     )
     shared = copied(replace(trace, provenance=known)).provenance
     assert shared.models == {"Name1Net": {"layer */attn": "Name2Attention", "x": ""}}
     assert shared.counted[0]["ranges"] == {"forward": {"forward > name2": [2, 64, {"bf16": 8}]}}
     assert (shared.counted[0]["uncounted"], shared.counted[1]) == ({"name1.op": [1, 8]}, {})
     assert shared.steps == "steps of AdamW"
-    assert shared.run == {"untrained": ["Name1Net/layer 3/attn", "Name1Net/name2"]}
+    assert shared.run == {
+        "untrained": ["Name1Net/layer 3/attn", "Name1Net/name2"],
+        "frozen": ["Name1Net/name2"],
+    }
 
 
 def test_a_name_of_a_kernel_and_a_range_becomes_two_and_unused_names_stay_behind(trace):

@@ -34,6 +34,9 @@ PROGRAMS = {
     "left_in_tf32": wasteful.partly_in_tf32,
     "dense_rows": wasteful.looking_up,
     "untrained": wasteful.distilled,
+    "frozen": partial(wasteful.distilled, in_vain=False),
+    "new_sizes": wasteful.of_lengths,
+    "micro_batches": wasteful.accumulating,
     "launching": partial(wasteful.trained, lasts=US, gemms=300),
 }
 
@@ -62,6 +65,9 @@ SAYS = {
     "left_in_tf32": r"bf16 for \d+ GEMMs or convolutions in TF32: autocast is off there",
     "dense_rows": r"Embedding\(sparse=True\) with Adagrad: all rows are updated, few are used",
     "untrained": r"requires_grad_\(False\) for Net.teacher: no optimizer uses its gradients",
+    "frozen": "Compute outputs of the frozen Net.teacher once, if inputs come again",
+    "new_sizes": r"Pad to few lengths \(multiples of 64\): each new one takes 6.00 ms",
+    "micro_batches": r"Micro-batches 4 times as large \(4 a step\): if memory has room",
     "launching": r'torch.compile\(mode="reduce-overhead"\), CUDA graphs: \d+ small kernels a step',
 }
 
@@ -71,7 +77,8 @@ def named_report(request, tmp_path_factory):
     """The name of a program and its report."""
     program = PROGRAMS[request.param]
     folder = tmp_path_factory.mktemp("report")
-    return request.param, recorded(folder, program, run=wasteful.OF_TABLE | wasteful.UNTRAINED)
+    run = wasteful.OF_TABLE | wasteful.UNTRAINED | wasteful.FROZEN
+    return request.param, recorded(folder, program, run=run)
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])
