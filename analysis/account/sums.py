@@ -301,12 +301,17 @@ def outlying(partition: Partition) -> Iterator[Outlying]:
 
 
 def _rhythm(partition: Partition, choice: Choice) -> Rhythm | None:
-    """Return how every n-th step of a loop differs from the others; None where none does."""
+    """Return how every n-th step of a loop differs from the others; None where none does.
+
+    Loops choose together: what other loops have, this one may not have.
+    """
     if choice.period < 2:
         return None
     own_ns = partition.table.own_ns[choice.counted]
     usual = usual_ns(own_ns)
     is_apart = np.abs(own_ns - usual) > APART * usual
+    if not is_apart.any():
+        return None
     apart = choice.counted[is_apart]
     others = choice.counted[~is_apart]
     mean_apart_ns = float(own_ns[is_apart].mean())
@@ -316,11 +321,13 @@ def _rhythm(partition: Partition, choice: Choice) -> Rhythm | None:
 
 
 def _varying(partition: Partition, choice: Choice) -> Varying | None:
-    """Return how the longer steps of a loop differ from the shorter ones; None where one is usual."""
+    """Return how the longer steps of a loop differ from the shorter ones; None where these are similar."""
     if choice.period or not partition.has_steps:
         return None
     own_ns = partition.table.own_ns[choice.counted]
     is_long = 2 * own_ns > own_ns.min() + own_ns.max()
+    if not is_long.any():
+        return None
     more = _difference(partition, choice.counted[is_long], choice.counted[~is_long])
     return Varying(int(is_long.sum()), more)
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nvtx_kernels.analysis.account.choice import choose
+from nvtx_kernels.analysis.report.account import Difference, Varying
 
 from tests.analysis.account.test_steps import account_of, own_ns, rows_of, stepping, together
 from tests.analysis.making.building import in_process
@@ -105,3 +106,34 @@ def test_what_an_outlying_step_has_more_of_is_named():
     assert (outlying.step, outlying.own_ns, outlying.more.kind) == (4, 180, "compute")
     assert outlying.more.ns == 160
     assert (account.step_ns, account.all_step_ns) == (100, 120)
+
+
+def test_what_longer_steps_of_those_that_vary_have_more_of_is_named():
+    ends = [20, 120, 320, 420, 800, 910]
+    stretches = stepping(*[[(end - 10, end)] for end in ends[:4]], [(500, 800)], [(900, 910)])
+    account = account_of(rows_of(stretches))
+    assert account.steps_counted == 5
+    assert account.varying == Varying(1, Difference("compute", "other", 290))
+
+
+@pytest.mark.parametrize("ends", [(20, 120, 220, 320), (20, 120, 320, 420, 620, 720, 920)])
+def test_steps_that_are_similar_or_have_a_rhythm_do_not_vary(ends):
+    account = account_of(rows_of(stepping(*[[(end - 10, end)] for end in ends])))
+    assert account.varying is None
+
+
+EVEN, UNEVEN = [10, 110, 210, 310, 410], [10, 60, 210, 260, 409]
+RHYTHM = [10, 60, 110, 300, 350, 400, 590, 640, 690, 880]
+
+
+def test_how_steps_vary_is_of_the_longest_loop():
+    assert two_ranks(EVEN, UNEVEN).varying is None
+    uneven_and_longer = [*UNEVEN[:-1], UNEVEN[-1] + 2]
+    assert two_ranks(EVEN, uneven_and_longer).varying.longer == 2
+
+
+def test_how_often_a_step_is_longer_is_of_the_longest_loop():
+    even = [10 + 100 * number for number in range(len(RHYTHM))]
+    assert two_ranks(even, RHYTHM).rhythm is None
+    even_and_shorter = [10 + 96 * number for number in range(len(RHYTHM))]
+    assert two_ranks(even_and_shorter, RHYTHM).rhythm.every == 3
