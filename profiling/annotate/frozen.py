@@ -78,7 +78,7 @@ def _outermost(parts: tuple[Part, ...]) -> Iterator[_Sample]:
             yield _Sample(part, tuple(map(weakref.ref, largest)), numbers)
 
 
-def _largest(module: nn.Module) -> list[torch.Tensor]:
+def _largest(module: nn.Module) -> list[nn.Parameter]:
     """Return the largest parameters of a module; none if one requires a gradient or is spread over processes."""
     weights = list(nn.Module.parameters(module))
     if any(weight.requires_grad or type(weight) is not nn.Parameter for weight in weights):
