@@ -61,7 +61,7 @@ class FixSubject(GpuSubject):
         lines = lines_of_host(self.attribution, self.host.row[calls], self.host.row[pauses], ns)
         middle_ns = self.host.start_ns[pauses] - pause_ns // 2
         both = np.concatenate([calls, pauses])
-        node = self._nodes(both, np.concatenate([self.host.start_ns[calls], middle_ns]))
+        node = self.nodes_at(both, np.concatenate([self.host.start_ns[calls], middle_ns]))
         count = self.per_step(symptom.work) or len(calls) / self.steps
         places, most = self.places_of(node, ns.astype(np.float64))
         return Concerned(places, most, lines, count, self._phase_before(both))
@@ -75,7 +75,7 @@ class FixSubject(GpuSubject):
         phases = phase[before[before >= 0]]
         return f"after {PHASES[int(np.bincount(phases).argmax())]}" if len(phases) else ""
 
-    def _nodes(self, calls: Int64s, at_ns: Int64s) -> Int32s:
+    def nodes_at(self, calls: Int64s, at_ns: Int64s) -> Int32s:
         """Return the node of the innermost range that is open on each call's thread at a moment.
 
         Where none is, as on autograd's threads, it is that of the next work.
@@ -153,7 +153,7 @@ class FixSubject(GpuSubject):
 
     def loads_data(self, calls: Int64s) -> bool:
         """Return whether the program gets the next batch in most of the pauses before some calls, as names say."""
-        return bool(self._loading.contain(self._amid_pauses(calls)).mean() > 0.5)
+        return bool(self._loading.contain(self.amid_pauses(calls)).mean() > 0.5)
 
     @cached_property
     def _loading(self) -> Intervals:
@@ -161,7 +161,7 @@ class FixSubject(GpuSubject):
         spots = loading_of(self.trace)
         return union(spots.start_ns, spots.end_ns)
 
-    def _amid_pauses(self, calls: Int64s) -> Int64s:
+    def amid_pauses(self, calls: Int64s) -> Int64s:
         """Return the middle of the pause before each of some calls."""
         middle_ns: Int64s = (self.host.start_ns[calls] + self.host.since_ns[calls]) // 2
         return middle_ns
@@ -173,7 +173,7 @@ class FixSubject(GpuSubject):
 
     def running_before(self, calls: Int64s) -> set[str]:
         """Return the innermost functions and ranges that are open amid the pauses before some calls."""
-        middle_ns = self._amid_pauses(calls)
+        middle_ns = self.amid_pauses(calls)
         thread = self.trace.launches.thread[self.host.row[calls]]
         names = self.trace.names
         running = _innermost(self.trace.ranges, names, thread, middle_ns)

@@ -60,7 +60,12 @@ def untrained(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
 
 
 def frozen(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
-    """Find frozen modules that no gradient passes: what they compute depends on their inputs alone."""
+    """Find frozen modules that no gradient passes: what they compute depends on their inputs alone.
+
+    A program that trains nothing exists to compute just that.
+    """
+    if not subject.of_phase(BACKWARD).any():
+        return
     places = subject.run.get("frozen") or ()
     work_of = _of_modules(subject, FORWARD, places)
     passed = _of_modules(subject, BACKWARD, places)

@@ -59,20 +59,23 @@ def new_sizes(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
 def set_ups(subject: FixSubject) -> Int64s:
     """Return the calls before which steps of new sizes pause, while equal places of the same steps have no pause.
 
-    A place is the ranges around work, their indices left away, and its name.
+    A place is the ranges around work, their indices left away, and its name; the program pauses in the innermost of
+    these ranges. Ranges tell equal places apart: without, a pause of the program before one kernel looks the same.
     """
     none = np.empty(0, np.int64)
     is_paused = (subject.timeline.before_ns > PAUSE_NS) & ~subject.opening_backward
     long = np.flatnonzero(is_paused)
     rows = _following(subject, long)
     in_model = subject.of_phase(FORWARD, BACKWARD)[rows]
-    long, rows = long[in_model], rows[in_model]
+    is_inside = subject.nodes_at(long, subject.amid_pauses(long)) == subject.node[rows]
+    long, rows = long[in_model & is_inside], rows[in_model & is_inside]
     sizes, is_new = _sizes(subject)
     if not len(long) or sizes < FEWEST_SIZES:
         return none
     place = _places(subject)
     paused = np.bincount(place[rows], minlength=place.max() + 1)
-    is_alone = np.bincount(place)[place[rows]] >= (1 + ALIKE_WITHOUT) * paused[place[rows]]
+    ranges, _ = np.unique(np.stack([place, subject.node]), axis=1)
+    is_alone = np.bincount(ranges)[place[rows]] >= (1 + ALIKE_WITHOUT) * paused[place[rows]]
     calls = long[is_alone]
     calls = np.array([call for call in calls.tolist() if subject.idle_before(call) > 0.5], np.int64)
     steps = distinct(subject.timeline.step_of_call[calls])

@@ -5,6 +5,7 @@ line   10        20        30          40          50         60
 """
 
 import json
+from contextlib import nullcontext
 from functools import partial
 
 from tests.analysis.making.building import MARK, MODEL_BACKWARD, Range
@@ -267,14 +268,28 @@ def looking_up(machine, *, sets=2, lasts=400 * US, adds=20 * US, shared=0, calle
         machine.gemms(updates, 500 * US, "multi_tensor_apply_kernel")
 
 
-def of_lengths(machine, *, lengths=range(64, 128, 8), layers=6, chooses=6 * MS, pausing=(0,), kernel=ELEMENTWISE):
-    """Run layers on batches of several lengths; those `pausing` choose kernels for a new one, at line 20."""
+def of_lengths(
+    machine,
+    *,
+    lengths=range(64, 128, 8),
+    layers=6,
+    chooses=6 * MS,
+    pausing=(0,),
+    kernel=ELEMENTWISE,
+    makes_mask=0,
+    range_of="layer {}",
+):
+    """Run layers on batches of several lengths; those `pausing` choose kernels for a new one, at line 20.
+
+    Before all layers, the host makes a mask.
+    """
     length = lengths[len(machine.begun) % len(lengths)]
     with machine.range("forward"):
         machine.at(FORWARD_AT)
         machine.work(2 * US, blocks=length)
+        machine.host(makes_mask)
         for number in range(layers):
-            with machine.range(f"layer {number}"):
+            with machine.range(range_of.format(number)) if range_of else nullcontext():
                 machine.at(20)
                 machine.host(chooses if number in pausing else 0)
                 machine.work(50 * US, kernel, blocks=4 * length)

@@ -150,6 +150,18 @@ def factorizing(machine, *, name=CHOLESKY):
     wasteful.in_double(machine)
 
 
+def answering(machine):
+    """Run a step without backward, of a model that is frozen."""
+    wasteful.annotated(machine, {"teacher": "Teacher"})
+    with machine.range("forward"):
+        machine.work(US)
+        with machine.range("Net"):
+            machine.gemms(2, 200 * US, TF32_GEMM)
+            with machine.range("teacher"):
+                machine.gemms(10, 200 * US, TF32_GEMM)
+    machine.read()
+
+
 def updating_fused(machine, *, groups):
     """Run a step whose optimizer launches its fused kernel for each of some groups of parameters."""
     with machine.range("forward"):
@@ -194,6 +206,12 @@ SILENT = {
     "new_sizes: in all layers": ("new_sizes", partial(wasteful.of_lengths, pausing=range(6))),
     "new_sizes: in the only layer": ("new_sizes", partial(wasteful.of_lengths, layers=1)),
     "new_sizes: in half of the layers": ("new_sizes", partial(wasteful.of_lengths, pausing=(0, 2, 4))),
+    "new_sizes: a mask that is made before the layers": (
+        "new_sizes", partial(wasteful.of_lengths, chooses=0, makes_mask=6 * MS),
+    ),
+    "new_sizes: in forward, whose layers have no ranges": (
+        "new_sizes", partial(wasteful.of_lengths, range_of=""),
+    ),
     "new_sizes: before forward": ("new_sizes", late_batches),
     "host_pause: the GPU is busy": ("host_pause", partial(training, pause=3 * MS, gemms=80)),
     "host_pause: the GPU is busy for two thirds of it": ("host_pause", partial(beside_work, busy=2 * MS)),
@@ -270,6 +288,7 @@ SILENT = {
     "frozen: a network of the loss, which gradients pass": (
         "frozen", partial(wasteful.distilled, of_weights=False, of_input=True), {"run": FROZEN},
     ),
+    "frozen: a program that trains nothing": ("frozen", answering, {"run": FROZEN}),
     "micro_batches: one": ("micro_batches", partial(wasteful.accumulating, batches=1), {"run": ROOM}),
     "micro_batches: a GAN's two networks": (
         "micro_batches", partial(wasteful.accumulating, batches=2, products=(4, 6)), {"run": ROOM},
