@@ -67,8 +67,8 @@ def set_ups(subject: FixSubject) -> Int64s:
     long = np.flatnonzero(is_paused)
     rows = _following(subject, long)
     in_model = subject.of_phase(FORWARD, BACKWARD)[rows]
-    is_inside = subject.nodes_at(long, subject.amid_pauses(long)) == subject.node[rows]
-    long, rows = long[in_model & is_inside], rows[in_model & is_inside]
+    in_place = in_model & _are_inside(subject, long, rows)
+    long, rows = long[in_place], rows[in_place]
     sizes, is_new = _sizes(subject)
     if not len(long) or sizes < FEWEST_SIZES:
         return none
@@ -80,6 +80,13 @@ def set_ups(subject: FixSubject) -> Int64s:
     calls = np.array([call for call in calls.tolist() if subject.idle_before(call) > 0.5], np.int64)
     steps = distinct(subject.timeline.step_of_call[calls])
     return calls if len(steps) >= FEWEST_STEPS and is_new[steps].mean() >= MOSTLY_NEW else none
+
+
+def _are_inside(subject: FixSubject, calls: Int64s, rows: Int64s) -> Bools:
+    """Return whether the program is in the ranges of some work amid the pause before each of some calls."""
+    amid = subject.nodes_at(calls, subject.amid_pauses(calls)).tolist()
+    pairs = zip(amid, subject.node[rows].tolist(), strict=True)
+    return np.array([subject.path(there) == subject.path(node) for there, node in pairs], np.bool_)
 
 
 def _following(subject: FixSubject, calls: Int64s) -> Int64s:
