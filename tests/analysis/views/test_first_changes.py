@@ -51,23 +51,23 @@ def rows_of(screen):
 
 #: What the first row of each says: the cause, how often a step, and what to do.
 SAYS = {
-    "to_cpu": "Do not copy 32 MiB a step to the CPU: use them on the GPU, or copy every N steps",
+    "to_cpu": "Do not copy 32 MiB a step to the CPU: use it on the GPU, or copy every N steps",
     "one_by_one": r"One call for all tensors \(torch._foreach_…\): a loop launches 160 kernels a step",
     "from_cpu": r"Make tensors on the GPU \(device=x.device\): 4 MiB a step are made on the CPU",
     "allocating": r"Remove torch.cuda.empty_cache\(\) from the loop: \d+ cudaMalloc, \d+ cudaFree a step",
     "anomaly": r"Remove torch.autograd.set_detect_anomaly\(True\): it waits \d+ times a step",
     "device_sync": r"Remove torch.cuda.synchronize\(\) from the step \(\d+ a step\)",
-    "compile": r"torch.compile\(model\): \d+ memory-bound kernels",
+    "compile": r"torch.compile\(model\): \d+ memory-bound kernels a step",
     "fp32": r'torch.set_float32_matmul_precision\("high"\): TF32 for \d+ GEMMs',
     "fp64": r"float32 instead of float64 \(.float\(\)\): \d+ GEMMs compute in fp64",
     "layouts": r"memory_format=torch.channels_last for model and images: \d+ layout conversions",
     "layout_copies": r"Keep tensors channels_last between convolutions: \d+ copies change the format",
-    "left_in_tf32": r"bf16 for \d+ GEMMs or convolutions in TF32: autocast is off there",
+    "left_in_tf32": r"bf16 for \d+ GEMMs in TF32, for which autocast is off",
     "dense_rows": r"Embedding\(sparse=True\) with Adagrad: all rows are updated, few are used",
     "untrained": r"requires_grad_\(False\) for Net.teacher: no optimizer uses its gradients",
     "frozen": "Compute outputs of the frozen Net.teacher once, if inputs come again",
-    "new_sizes": r"Pad to few lengths \(multiples of 64\): each new one takes 6.00 ms",
-    "micro_batches": r"Micro-batches 4 times as large \(4 a step\): if memory has room",
+    "new_sizes": r"Pad to few lengths \(multiples of 64\): a new length takes 6.00 ms",
+    "micro_batches": r"Run the 4 micro-batches of a step as 1 \(larger batch size\): if memory has room",
     "launching": r'torch.compile\(mode="reduce-overhead"\), CUDA graphs: \d+ small kernels a step',
 }
 
@@ -130,7 +130,7 @@ def test_a_compiled_program_is_not_told_to_compile(tmp_path, capsys):
 @pytest.mark.parametrize("script", ["train.py", "my programs/fit.py"])
 def test_the_command_that_measures_names_the_program(tmp_path, capsys, script):
     assert main([str(recorded(tmp_path, PROGRAMS["to_cpu"], script=script))]) == 0
-    assert capsys.readouterr().out.endswith(f" · try {shlex.quote(script)} (measures changes)\n")
+    assert capsys.readouterr().out.endswith(f"  try {shlex.quote(script)} measures changes\n")
 
 
 def test_no_program_is_invented(tmp_path, capsys):
