@@ -80,6 +80,34 @@ def test_the_unchanged_replay_gives_the_recorded_step(tmp_path, program, slower)
     assert replayed[1] == pytest.approx(simulated.step_ns(program), rel=0.02)
 
 
+def paused(pauses, machine):
+    """Run a step after a pause that differs from step to step."""
+    machine.host(next(pauses))
+    for _ in range(100):
+        machine.work(50 * US)
+    machine.wait()
+
+
+#: What the steps pause, ms, and which of them count.
+PAUSES = {
+    "one is apart": ((0, 0, 0, 0, 30, 0, 0), [1, 2, 3, 5, 6]),
+    "every third is apart": ((0, 0, 9, 0, 0, 9, 0, 0, 9), range(3, 9)),
+    "they vary": ((0, 4, 9, 2, 12, 7, 1), range(1, 7)),
+}
+
+
+@pytest.mark.parametrize("case", PAUSES)
+def test_the_replayed_step_is_the_mean_of_those_that_count(tmp_path, case):
+    pauses, counted = PAUSES[case]
+    program = partial(paused, iter([ms * MS for ms in pauses]))
+    report = partition(attribute(read(simulated.recorded(tmp_path, program, steps=len(pauses)))))
+    timeline = timeline_of(report)
+    (replayed_ns,) = step_ns([timeline], np.ones(1))
+    mean_ms = np.mean([pauses[number] for number in counted])
+    assert replayed_ns == pytest.approx((5 + mean_ms) * MS, rel=0.03)
+    assert replay_error(timeline) == pytest.approx(0, abs=0.005)
+
+
 @pytest.mark.skipif(not REAL, reason="needs the reports of ../shared")
 @pytest.mark.parametrize("lasts", [3, 8, 10, 13, 30])
 def test_a_faster_host_gives_the_step_of_a_program_that_was_not_recorded(tmp_path, lasts):
