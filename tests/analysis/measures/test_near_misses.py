@@ -137,7 +137,7 @@ def orthogonalizing(machine, *, products=10):
             machine.work(2 * US)
 
 
-def late_batches(machine):
+def slow_batches(machine):
     """Run a step of a length of its own, whose batch the program makes for 6 ms."""
     machine.host(6 * MS)
     wasteful.of_lengths(machine, chooses=0)
@@ -212,7 +212,7 @@ SILENT = {
     "new_sizes: in forward, whose layers have no ranges": (
         "new_sizes", partial(wasteful.of_lengths, range_of=""),
     ),
-    "new_sizes: before forward": ("new_sizes", late_batches),
+    "new_sizes: before forward": ("new_sizes", slow_batches),
     "host_pause: the GPU is busy": ("host_pause", partial(training, pause=3 * MS, gemms=80)),
     "host_pause: the GPU is busy for two thirds of it": ("host_pause", partial(beside_work, busy=2 * MS)),
     "host_pause: code is loaded": ("host_pause", slow_call),
