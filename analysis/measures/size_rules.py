@@ -59,8 +59,8 @@ def new_sizes(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
 def set_ups(subject: FixSubject) -> Int64s:
     """Return the calls before which steps of new sizes pause, while equal places of the same steps have no pause.
 
-    A place is the ranges around work, their indices left away, and its name; the program pauses in the innermost of
-    these ranges. Ranges tell equal places apart: without, any pause of the program before a kernel looks alike.
+    A place is the ranges around work, their indices left away, and its name; the program pauses in the innermost
+    of these ranges. Ranges tell equal places apart: without, any pause before a kernel looks alike.
     """
     none = np.empty(0, np.int64)
     is_paused = (subject.timeline.before_ns > PAUSE_NS) & ~subject.opening_backward

@@ -130,7 +130,7 @@ def test_the_next_commands_keep_what_counts_as_a_range(tmp_path, monkeypatch, ca
     more = capsys.readouterr().out.splitlines()[-2:]
     assert more == [
         "More: nvtx-kernels open 'my report.sqlite' --step step",
-        "  view idle | kernels | fix",
+        "  in place of open: view idle, view kernels or view fix",
     ]
 
 
