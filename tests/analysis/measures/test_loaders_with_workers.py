@@ -16,10 +16,10 @@ WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 CUT = "enumerate(DataLoader)#_M…DataLoaderIter.__next__"
 
 
-def loading(machine, name=WORKERS):
+def loading(machine, name=WORKERS, waits=6 * MS):
     """Run a step that waits for its batch."""
     with machine.range(name):
-        machine.host(6 * MS)
+        machine.host(waits)
     machine.work(2 * US, 1, kind="memcpy", bytes=32768, source=1, target=2)
     with machine.range("forward"):
         machine.gemms(30, 200 * US, TF32_GEMM)
@@ -57,3 +57,24 @@ def test_names_are_believed_before_settings(tmp_path):
 def test_a_trace_with_scrubbed_names_has_workers():
     report = SHARED / "failing/traces/dataloader_t4.pt.trace.json"
     assert "has workers" in fixes_of(opened(report).partition).fixes[0].sentence
+
+
+def seldom_late(machine, *, late=9 * MS, **options):
+    """Run steps of which the fourth is late: its batch, or something else in it, takes longer."""
+    is_late = len(machine.begun) == 4
+    loading(machine, waits=late if is_late else 20 * US, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "late", "is_told"), [(WORKERS, 9, True), (WORKERS, 1.5, False), ("save", 9, False)]
+)
+def test_batches_that_come_late_in_few_steps_are_told(tmp_path, name, late, is_told):
+    program = partial(seldom_late, name=name, late=round(late * MS))
+    advice = fixes_of(opened(recorded(tmp_path, program)).partition)
+    fixes = [fix for fix in advice.fixes if fix.rule == "late_batches"]
+    assert bool(fixes) is is_told
+    for fix in fixes:
+        assert "1 of 6 steps wait 8.98 ms longer for their batch, 1.50 ms on average" in fix.sentence
+        assert "more workers" in fix.sentence
+        assert fix.alone_ns == pytest.approx(9 * MS / 6, rel=0.01)
+        assert fix.step_ns == pytest.approx(advice.step_ns + fix.alone_ns)
