@@ -98,9 +98,9 @@ def test_what_may_be_at_stake_is_said_where_no_change_is_sure(tmp_path, capsys, 
 
 
 def test_changes_of_a_kind_that_save_too_little_are_told_together(tmp_path):
-    low, high = (Silent("host_pause", "pauses of the program", ns, ns) for ns in (10_000.0, 40_000.0))
-    said = silent(Fixes(silent=(low, high, Silent("fp32", "TF32", 90_000.0, 90_000.0)), step_ns=10 * MS))
-    assert said == " Less at stake: pauses of the program 10 to 40 µs (2 places), TF32 90.0 µs."
+    low, high = (Silent("host_pause", "pauses of the program", ns, ns) for ns in (30_000.0, 40_000.0))
+    said = silent(Fixes(silent=(low, high, Silent("fp32", "TF32", 90_000.0, 90_000.0)), step_ns=5 * MS))
+    assert said == " Less at stake: pauses of the program 30 to 40 µs (2 places), TF32 90.0 µs."
 
 
 SURE = Fix("a", "a: change", "change", (), 1, 4 * MS, 4 * MS, 6 * MS, 10 * MS, up_to=False, evidence={})
