@@ -74,8 +74,12 @@ def test_a_marked_step_is_told_without_recording(tmp_path):
         ({"allocations": [10, 1100]}, MEASURED, {}, "The timed steps did other work."),
         ({"step_ns": [30 * MS]}, MEASURED, {}, "Recording slows the GPU, too: a step has 36.1 ms of GPU work"),
         ({"step_ns": [70 * MS]}, MEASURED, {}, "The machine changed pace: a step took 70.0 ms"),
+        (
+            {"step_ns": [10 * MS]}, MEASURED, {},
+            "The steps timed without recording are of another kind: recorded ones pause for 23.9 ms",
+        ),
     ],
-    ids=["no mark", "watched", "shape", "sizes", "allocations", "more work", "pace"],
+    ids=["no mark", "watched", "shape", "sizes", "allocations", "more work", "pace", "pauses"],
 )  # fmt: skip
 def test_what_is_not_trusted_is_told_as_recorded_with_the_reason(tmp_path, timed, measured, options, reason):
     path = recorded(tmp_path, timed and {**TIMED, **timed}, measured, **options)
