@@ -1,6 +1,6 @@
 """Which modules of annotated models are frozen: no parameter requires a gradient, and none changes.
 
-a model is annotated      some numbers of each such module are copied
+warm-up nearly ends       some numbers of each such module are copied, between two steps
 the steps have ended      those whose numbers are the same are frozen; an average of weights has changed
 """
 
@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ..harmless import forgiving
-from .untrained import MOST, Part
+from .untrained import MOST, Part, annotated
 
 #: Of how many of a module's largest parameters numbers are compared, and how many of each: rows of an embedding
 #: that no batch uses do not change.
@@ -23,47 +25,37 @@ LARGEST, NUMBERS = 4, 16
 
 
 class _Sample(NamedTuple):
-    """Numbers of a module's largest parameters, when the model was annotated."""
+    """Numbers of a module's largest parameters, as they were in warm-up."""
 
     part: Part
     weights: tuple[weakref.ref[torch.Tensor], ...]
     numbers: tuple[torch.Tensor, ...]
 
 
-class _Watched(NamedTuple):
-    """The parts of a model that one annotation has, and the samples of them."""
-
-    parts: tuple[Part, ...]
-    samples: tuple[_Sample, ...]
-
-
-_models: weakref.WeakKeyDictionary[nn.Module, list[_Watched]] = weakref.WeakKeyDictionary()
+_samples: list[_Sample] = []
 
 
 @forgiving("frozen modules are not known")
-def watch(model: nn.Module, parts: tuple[Part, ...]) -> None:
-    """Keep numbers of the outermost modules without gradients of a model; those that hold others come first."""
-    with torch._C.DisableTorchFunction(), torch.no_grad():
-        samples = tuple(islice(_outermost(parts), MOST))
-    _models.setdefault(model, []).append(_Watched(parts, samples))
-
-
-def unwatch(model: nn.Module, parts: tuple[Part, ...]) -> None:
-    """Undo one `watch`."""
-    left = [watched for watched in _models.get(model, ()) if watched.parts is not parts]
-    if left:
-        _models[model] = left
-    else:
-        _models.pop(model, None)
+def sample() -> None:
+    """Copy numbers of the outermost modules of annotated models of which no parameter requires a gradient."""
+    with _unseen():
+        _samples[:] = islice((each for parts in annotated() for each in _outermost(parts)), MOST)
 
 
 @forgiving("frozen modules are not known")
 def frozen() -> dict[str, list[str]]:
-    """Return the fact of a run: the paths of the outermost frozen modules; missing where there are none."""
-    with torch._C.DisableTorchFunction(), torch.no_grad():
-        samples = [sample for models in _models.values() for watched in models for sample in watched.samples]
-        paths = [sample.part.path for sample in samples if _is_same(sample)]
-    return {"frozen": paths[:MOST]} if paths else {}
+    """Return the fact of a run: the paths of the modules that are frozen since `sample`; missing without any."""
+    samples, _samples[:] = [*_samples], []
+    with _unseen():
+        paths = [each.part.path for each in samples if _is_same(each)]
+    return {"frozen": paths} if paths else {}
+
+
+@contextmanager
+def _unseen() -> Iterator[None]:
+    """Compute what neither modes of the program, which may be traced just now, nor autograd see."""
+    with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
+        yield
 
 
 def _outermost(parts: tuple[Part, ...]) -> Iterator[_Sample]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from . import calls, frozen, optimizers, range_stack, regions, untrained
+from . import calls, optimizers, range_stack, regions, untrained
 from .calls import Plan
 from .compiled import Registered
 from .counting import FirstStep
@@ -82,7 +82,6 @@ class ModuleAnnotation:
         if chosen:
             self._parts = tuple(self._part(named.module, chosen_so_far[id(named.module)][0]) for named in chosen)
             untrained.watch(model, self._parts)
-            frozen.watch(model, self._parts)
 
     def _part(self, module: nn.Module, range_path: str) -> untrained.Part:
         return untrained.Part(f"{self.name}/{range_path}".rstrip("/"), weakref.ref(module))
@@ -110,7 +109,6 @@ class ModuleAnnotation:
                 if plans and model is not None:
                     optimizers.unwatch(model, self.name)
                     untrained.unwatch(model, self._parts)
-                    frozen.unwatch(model, self._parts)
                 for plan in reversed(plans):
                     calls.remove(plan)
         except KeyboardInterrupt:  # it came before it was held

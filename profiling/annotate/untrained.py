@@ -48,6 +48,12 @@ def unwatch(model: nn.Module, parts: tuple[Part, ...]) -> None:
         _models.pop(model, None)
 
 
+def annotated() -> Iterator[tuple[Part, ...]]:
+    """Yield the parts of each annotated model; those that hold others come first."""
+    for watched in _models.values():
+        yield from watched
+
+
 @forgiving("modules that no optimizer trains are not known")
 def untrained() -> dict[str, list[str]]:
     """Return the fact of a run: the paths of the outermost modules whose parameters no optimizer has.
@@ -82,9 +88,8 @@ def _paths(trained: Iterable[int], copies: int) -> list[str]:
     """
     ids = frozenset(trained)
     paths: dict[str, None] = {}
-    for watched in _models.values():
-        for parts in watched:
-            paths |= dict.fromkeys(_of_model(parts, ids, copies))
+    for parts in annotated():
+        paths |= dict.fromkeys(_of_model(parts, ids, copies))
     return list(paths)
 
 

@@ -37,7 +37,7 @@ import torch
 
 from .. import annotate
 from ..annotate import others
-from ..annotate.frozen import frozen
+from ..annotate.frozen import frozen, sample
 from ..annotate.interrupts import Held, Surely, entering
 from ..annotate.replacing import replaced
 from ..annotate.untrained import untrained
@@ -277,6 +277,8 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         self._lines.step_ends()
         if self._recording is not None:
             self._recording.step_ended()
+        if len(self._lines.begun) == max(self._bounds.warmup - 1, 1):
+            sample()
         self._lines.step_begins(is_last_of_warm_up=len(self._lines.begun) == self._bounds.warmup - 1)
 
     def _note(self, recording: Recording) -> None:

@@ -14,7 +14,7 @@ import torch
 from .. import annotate
 from ..annotate import range_stack
 from ..annotate.counting import Counting
-from ..annotate.frozen import frozen
+from ..annotate.frozen import frozen, sample
 from ..annotate.range_stack import OpenRange, label
 from ..annotate.untrained import untrained
 from ..costly_settings import Loaders, memory_facts
@@ -101,6 +101,7 @@ class Capture:
     @contextmanager
     def measuring(self) -> Iterator[None]:
         """Let nsys capture the measured steps, which are this block, with what a report should know of them."""
+        sample()
         wait_for_gpu()
         is_captured = self.is_watched and torch.cuda.is_available()
         if self.is_watched and self._memory:

@@ -6,10 +6,11 @@ import pytest
 import torch
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.profiling.annotate import annotate_modules
-from nvtx_kernels.profiling.annotate.frozen import frozen
+from nvtx_kernels.profiling.annotate.frozen import frozen, sample
 from nvtx_kernels.profiling.recorder import record
 from torch import nn
 from torch.nn.functional import mse_loss
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nvtx_kernels import profile
 from tests.profiling.annotate.test_untrained import SIZE, STEPS, WARMUP, Both, Net, Teacher, batch, train, updating
@@ -221,22 +222,34 @@ def test_a_model_that_is_annotated_twice_is_named_until_both_are_removed():
     teacher = still(Teacher())
     with annotate_modules(teacher):
         with annotate_modules(teacher, name="again"):
+            sample()
             assert frozen() == {"frozen": ["Teacher", "again"]}
+        sample()
         assert frozen() == {"frozen": ["Teacher"]}
+    sample()
     assert frozen() == {}
 
 
 def test_a_model_that_is_gone_is_named_no_longer():
     teacher = still(Teacher())
     annotation = annotate_modules(teacher)
-    assert frozen() == {"frozen": ["Teacher"]}
+    sample()
     del teacher, annotation
     assert frozen() == {}
+
+
+def test_samples_are_of_one_recording():
+    teacher = still(Teacher())
+    with annotate_modules(teacher):
+        sample()
+        assert frozen()
+        assert frozen() == {}
 
 
 def test_a_frozen_module_that_moves_or_changes_its_dtype_stays_frozen():
     teacher = still(Teacher())
     with annotate_modules(teacher):
+        sample()
         teacher.double()
         assert frozen() == {"frozen": ["Teacher"]}
 
@@ -245,14 +258,36 @@ def test_weights_without_storage_fail_no_program(capsys):
     with torch.device("meta"):
         teacher = still(Teacher())
     with annotate_modules(teacher):
+        sample()
         frozen()
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_watching_changes_no_weights():
+def test_sampling_changes_no_weights():
     teacher = still(Teacher())
     before = copy.deepcopy(teacher.state_dict())
     with annotate_modules(teacher):
+        sample()
         frozen()
     assert all(torch.equal(weight, before[name]) for name, weight in teacher.state_dict().items())
     assert not any(weight.requires_grad for weight in teacher.parameters())
+
+
+class Seen(TorchDispatchMode):
+    """Counts operators."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += 1
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_mode_of_the_program_sees_no_sampling():
+    teacher = still(Teacher())
+    with annotate_modules(teacher), Seen() as seen:
+        sample()
+        assert frozen() == {"frozen": ["Teacher"]}
+    assert seen.count == 0
