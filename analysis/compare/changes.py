@@ -169,9 +169,16 @@ class Comparison:
         return change if is_sure else replace(change, judged="not known")
 
     def is_doubtful(self, change: Change) -> bool:
-        """Return whether a change of the step time is small, and the CPU decides one recording of a side."""
+        """Return whether one recording a side cannot tell: the CPU decides a small change, or signs differ."""
+        if self.steps.are_repeated:
+            return False
         is_small = abs(change.change or 0) <= noise.LARGE
-        return is_small and bool(self.steps.limited) and not self.steps.are_repeated
+        return (is_small and bool(self.steps.limited)) or self.is_opposite(change)
+
+    def is_opposite(self, change: Change) -> bool:
+        """Return whether steps timed without recording and recorded ones differ in opposite directions."""
+        recorded_ns = sum(row.delta_ns for row in self.account)
+        return self.steps.are_alone and recorded_ns * change.delta_ns < 0
 
     def _step_ns(self, side: Side) -> float:
         """Return how long a step of one side takes, ns: without recording where this is compared."""
