@@ -93,8 +93,7 @@ def _reason(comparison: Comparison, change: Change) -> str:
         each = " of each kind" if len(of_kinds) > 1 else ""
         return f"Too few steps{each} ({fewest}): record {ASKED_STEPS[1]} or more."
     if comparison.is_opposite(change):
-        recorded_ns = sum(row.delta_ns for row in comparison.account)
-        return f"Recorded steps differ by {signed(recorded_ns)}, the other way: record {RUNS}."
+        return f"Recorded steps differ by {signed(comparison.account_delta_ns)}, the other way: record {RUNS}."
     if comparison.is_doubtful(change):
         return f"{_limited(comparison)}, so that runs differ too: record {RUNS}."
     spread = max(kind.spread_share for kind in comparison.measured("step_ns"))
@@ -112,7 +111,7 @@ def _mostly(comparison: Comparison, step: Change) -> str:
     Where steps without recording are compared, recorded ones may say the opposite: then it says this instead.
     """
     changes = comparison.account
-    delta_ns = sum(row.delta_ns for row in changes)
+    delta_ns = comparison.account_delta_ns
     if comparison.is_opposite(step):
         return f"While recorded, the difference is {signed(delta_ns)}: the account does not explain it."
     largest = [row for row in changes[:2] if row.delta_ns * delta_ns > 0]

@@ -177,8 +177,12 @@ class Comparison:
 
     def is_opposite(self, change: Change) -> bool:
         """Return whether steps timed without recording and recorded ones differ in opposite directions."""
-        recorded_ns = sum(row.delta_ns for row in self.account)
-        return self.steps.are_alone and recorded_ns * change.delta_ns < 0
+        return self.steps.are_alone and self.account_delta_ns * change.delta_ns < 0
+
+    @property
+    def account_delta_ns(self) -> float:
+        """How much longer a step of B takes by the accounts, ns; 0 if these are not of the same."""
+        return float(sum(row.delta_ns for row in self.account))
 
     def _step_ns(self, side: Side) -> float:
         """Return how long a step of one side takes, ns: without recording where this is compared."""

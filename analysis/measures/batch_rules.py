@@ -15,7 +15,7 @@ from ..support.small_numbers import rows_of_each
 from ..trace import Int64s
 from ..vocabulary import BACKWARD, FORWARD, PHASES
 from .fix_subject import FixSubject
-from .gpu_rules import FULL, GIB
+from .gpu_rules import FULL, used_of
 from .gpu_time import Floats
 from .host_rules import limited_by_launching
 from .symptoms import Found, GpuChange, Time, Unjudged
@@ -29,11 +29,11 @@ def micro_batches(subject: FixSubject, factors: Floats) -> Iterator[Found | Unju
     batches = int(number.max()) + 1
     if batches < 2 or not _accumulate(subject, number):
         return
-    used, present = (float(subject.run.get(name) or 0) for name in ("memory_peak_bytes", "device_memory_bytes"))
+    used, present = subject.memory_bytes
     times = min(batches, int(FULL * present / used)) if used and present else batches
     if times < 2:
         return
-    room = f"{used / GIB:.1f} of {present / GIB:.1f} GiB are used" if used and present else "if memory has room"
+    room = used_of(used, present) if used and present else "if memory has room"
     as_few = math.ceil(batches / times)
     sentence = (
         f"Each step runs {batches} micro-batches one after another, and launching limits them: run them as "
@@ -74,15 +74,11 @@ def _accumulate(subject: FixSubject, number: Int64s) -> bool:
 
 def _in_larger(subject: FixSubject, number: Int64s, times: int) -> GpuChange:
     """Return the change by which so many micro-batches are launched as one, whose work takes the time of all."""
-    dropped = (number >= 0) & (number % times > 0)
-    inside = np.flatnonzero(number >= 0)
-    scale = np.ones(len(number))
-    for _key, places in rows_of_each(subject.timeline.step_of_work[inside], number[inside] // times):
-        rows = inside[places]
-        kept = rows[~dropped[rows]]
-        scale[kept] = subject.duration_ns[rows].sum() / subject.duration_ns[kept].sum()
+    inside = number >= 0
+    dropped = inside & (number % times > 0)
+    factor = subject.taking_over(inside, dropped, subject.timeline.step_of_work, number // times)
 
     def change(time: Time, /) -> Time:
-        return time.lasting(time.duration_ns * scale).without_part(dropped)
+        return time.lasting(time.duration_ns * factor).without_part(dropped)
 
     return change

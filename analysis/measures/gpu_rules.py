@@ -245,14 +245,19 @@ def recompute(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
         return
     share = share_text(subject.time_ns(again) / subject.time_ns(np.ones_like(again)), 0)
     symptom = f"Backward computes forward again ({share} of the GPU's work, activation checkpointing)"
-    used, present = (float(subject.run.get(name) or 0) for name in ("memory_peak_bytes", "device_memory_bytes"))
+    used, present = subject.memory_bytes
     kept = kept_bytes(subject, again)
     if not (used and present) or kept is None:
         yield Unjudged(f"{symptom[0].lower()}{symptom[1:]}, but the report does not say whether memory has room")
     elif used + kept < FULL * present:
-        sentence = f"{symptom}, and {used / GIB:.1f} of {present / GIB:.1f} GiB are used: fewer checkpoints"
+        sentence = f"{symptom}, and {used_of(used, present)}: fewer checkpoints"
         short = f"Fewer checkpoints: backward computes forward again ({share} of GPU work)"
         yield Found(dropping(again), sentence, short, again)
+
+
+def used_of(used: int, present: int) -> str:
+    """Say how much of the GPU's memory is used, bytes: `9.5 of 139.8 GiB are used`."""
+    return f"{used / GIB:.1f} of {present / GIB:.1f} GiB are used"
 
 
 def kept_bytes(subject: GpuSubject, again: Bools) -> float | None:

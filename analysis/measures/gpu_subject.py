@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..account.lines import lines_of_work
 from ..attribution.causes import Attribution
@@ -176,6 +177,28 @@ class GpuSubject:
         plain = self.of_category(*MOVES_MEMORY) & ~fused
         in_model = self.of_phase(FORWARD, BACKWARD)
         return self.time_ns(fused & in_model) > self.time_ns(plain & in_model)
+
+    def run_number(self, name: str) -> int:
+        """Return a number that the run wrote, such as `parameters`; 0 if it did not."""
+        return int(self.run.get(name) or 0)
+
+    @property
+    def memory_bytes(self) -> tuple[int, int]:
+        """The peak of memory that the program used, and what the GPU has; 0 where unknown."""
+        return self.run_number("memory_peak_bytes"), self.run_number("device_memory_bytes")
+
+    def taking_over(self, work: Bools, dropped: Bools, *group: NDArray[Any]) -> Floats:
+        """Return by which factor work lasts so that what is not dropped takes the time of all, float64 (work,).
+
+        `group` are columns (work,): that of equal rows is taken over together.
+        """
+        factor = np.ones(len(work))
+        chosen = np.flatnonzero(work)
+        for _key, places in rows_of_each(*(column[chosen] for column in group)):
+            rows = chosen[places]
+            left = rows[~dropped[rows]]
+            factor[left] = self.duration_ns[rows].sum() / self.duration_ns[left].sum()
+        return factor
 
     def per_step(self, work: Bools) -> float:
         """Return how many of these pieces of work a step has."""

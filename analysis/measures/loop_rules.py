@@ -170,20 +170,19 @@ def _in_one_call(subject: FixSubject, work: Bools, parts: float) -> Callable[[Ti
     """
     dropped = np.zeros(len(work), np.bool_)
     calls = np.zeros(len(subject.host.row), np.bool_)
-    scale = np.ones(len(work))
     chosen = np.flatnonzero(work)
-    for _key, places in rows_of_each(subject.timeline.step_of_work[chosen], subject.timeline.work_phase[chosen]):
-        rows = chosen[places]
-        first, others = np.split(rows, [math.ceil(len(rows) / parts)])
+    group = subject.timeline.step_of_work, subject.timeline.work_phase
+    for _key, places in rows_of_each(*(column[chosen] for column in group)):
+        others = chosen[places][math.ceil(len(places) / parts) :]
         if not len(others):
             continue
         dropped[others] = True
         begin, end = subject.work.call[[others[0], others[-1]]]
         calls[begin : end + 1] = True
-        scale[first] = subject.duration_ns[rows].sum() / subject.duration_ns[first].sum()
     calls[subject.work.call[~dropped]] = False
+    factor = subject.taking_over(work, dropped, *group)
 
     def change(timeline: Timeline) -> Timeline:
-        return timeline.lasting(timeline.duration_ns * scale).without_calls(calls, dropped)
+        return timeline.lasting(timeline.duration_ns * factor).without_calls(calls, dropped)
 
     return change

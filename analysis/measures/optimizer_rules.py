@@ -58,7 +58,7 @@ def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     called = updating_class(subject)
     if called is not None and called not in BYTES:
         return
-    parameters = int(subject.run.get("parameters") or 0)
+    parameters = subject.run_number("parameters")
     bandwidth = subject.peak.bytes if subject.peak else 0
     least_ns = parameters * BYTES.get(called or "", 28) / bandwidth * 1e9 if parameters and bandwidth else None
     launches = subject.per_step(work)
@@ -84,7 +84,7 @@ def _in_groups(subject: FixSubject, fused: Bools) -> Iterator[Found]:
     For each group and dtype, PyTorch counts the step and launches the fused kernel again.
     """
     work = subject.of_phase(OPTIMIZER) & subject.kernel
-    numbers, tensors = (int(subject.run.get(key) or 0) for key in ("parameters", "updated_tensors"))
+    numbers, tensors = subject.run_number("parameters"), subject.run_number("updated_tensors")
     needed = numbers / NUMBERS_AT_ONCE + tensors / TENSORS_AT_ONCE
     if not numbers or not tensors or subject.per_step(fused) < max(MANY_LAUNCHES, TIMES_LEAST * needed):
         return
@@ -103,7 +103,7 @@ def dense_rows(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     `aten::embedding_dense_backward` sets the gradient of the whole table first, which tells the table's bytes. A
     table that other layers use, too, has a gradient of all rows: it is added to this one.
     """
-    parameters = int(subject.run.get("parameters") or 0)
+    parameters = subject.run_number("parameters")
     called = updating_class(subject)
     sets = _sets_tables(subject)
     if subject.peak is None or not parameters or called not in SPARSE or not sets.any():

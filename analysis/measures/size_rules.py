@@ -63,14 +63,16 @@ def set_ups(subject: FixSubject) -> Int64s:
     of these ranges. Ranges tell equal places apart: without, any pause before a kernel looks alike.
     """
     none = np.empty(0, np.int64)
+    sizes, is_new = _sizes(subject)
+    if sizes < FEWEST_SIZES:
+        return none
     is_paused = (subject.timeline.before_ns > PAUSE_NS) & ~subject.opening_backward
     long = np.flatnonzero(is_paused)
     rows = _following(subject, long)
     in_model = subject.of_phase(FORWARD, BACKWARD)[rows]
     in_place = in_model & _are_inside(subject, long, rows)
     long, rows = long[in_place], rows[in_place]
-    sizes, is_new = _sizes(subject)
-    if not len(long) or sizes < FEWEST_SIZES:
+    if not len(long):
         return none
     place = _places(subject)
     paused = np.bincount(place[rows], minlength=place.max() + 1)

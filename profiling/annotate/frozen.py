@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..harmless import forgiving
-from .untrained import MOST, Part, annotated
+from .untrained import MOST, Part, annotated, outermost, untrained
 
 #: Of how many of a module's largest parameters numbers are compared, and how many of each: rows of an embedding
 #: that no batch uses do not change.
@@ -39,7 +39,8 @@ _samples: list[_Sample] = []
 def sample() -> None:
     """Copy numbers of the outermost modules of annotated models of which no parameter requires a gradient."""
     with _unseen():
-        _samples[:] = islice((each for parts in annotated() for each in _outermost(parts)), MOST)
+        still = (found for parts in annotated() for found in outermost(parts, _largest))
+        _samples[:] = [_sampled(part, largest) for part, largest in islice(still, MOST)]
 
 
 @forgiving("frozen modules are not known")
@@ -51,6 +52,11 @@ def frozen() -> dict[str, list[str]]:
     return {"frozen": paths} if paths else {}
 
 
+def module_facts() -> dict[str, list[str]]:
+    """Return the facts of a run on modules that are not trained: `untrained` and `frozen`, where there are any."""
+    return {**(untrained() or {}), **(frozen() or {})}
+
+
 @contextmanager
 def _unseen() -> Iterator[None]:
     """Compute what neither modes of the program, which may be traced just now, nor autograd see."""
@@ -58,16 +64,9 @@ def _unseen() -> Iterator[None]:
         yield
 
 
-def _outermost(parts: tuple[Part, ...]) -> Iterator[_Sample]:
-    outer = ""
-    for part in parts:
-        is_inside = bool(outer) and part.path.startswith(f"{outer}/")
-        module = part.module()
-        largest = [] if module is None or is_inside else _largest(module)
-        if largest:
-            outer = part.path
-            numbers = tuple(_numbers(weight).clone() for weight in largest)
-            yield _Sample(part, tuple(map(weakref.ref, largest)), numbers)
+def _sampled(part: Part, largest: list[nn.Parameter]) -> _Sample:
+    numbers = tuple(_numbers(weight).clone() for weight in largest)
+    return _Sample(part, tuple(map(weakref.ref, largest)), numbers)
 
 
 def _largest(module: nn.Module) -> list[nn.Parameter]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -19,6 +19,8 @@ from torch.optim.optimizer import Optimizer
 
 from ..harmless import forgiving
 from . import optimizers
+
+Finding = TypeVar("Finding")
 
 #: How many modules are named.
 MOST = 64
@@ -89,18 +91,21 @@ def _paths(trained: Iterable[int], copies: int) -> list[str]:
     ids = frozenset(trained)
     paths: dict[str, None] = {}
     for parts in annotated():
-        paths |= dict.fromkeys(_of_model(parts, ids, copies))
+        untrained_parts = outermost(parts, lambda module: _is_untrained(module, ids, copies))
+        paths |= dict.fromkeys(part.path for part, _ in untrained_parts)
     return list(paths)
 
 
-def _of_model(parts: tuple[Part, ...], trained: frozenset[int], copies: int) -> Iterator[str]:
+def outermost(parts: tuple[Part, ...], find: Callable[[nn.Module], Finding]) -> Iterator[tuple[Part, Finding]]:
+    """Yield the parts of a model in whose modules something is found, inside of no other such part; with that."""
     outer = ""
-    for path, reference in parts:
-        is_inside = bool(outer) and path.startswith(f"{outer}/")
-        module = reference()
-        if module is not None and not is_inside and _is_untrained(module, trained, copies):
-            outer = path
-            yield path
+    for part in parts:
+        is_inside = bool(outer) and part.path.startswith(f"{outer}/")
+        module = part.module()
+        finding = find(module) if module is not None and not is_inside else None
+        if finding:
+            outer = part.path
+            yield part, finding
 
 
 def _is_untrained(module: nn.Module, trained: frozenset[int], copies: int) -> bool:

@@ -37,10 +37,9 @@ import torch
 
 from .. import annotate
 from ..annotate import others
-from ..annotate.frozen import frozen, sample
+from ..annotate.frozen import module_facts, sample
 from ..annotate.interrupts import Held, Surely, entering
 from ..annotate.replacing import replaced
-from ..annotate.untrained import untrained
 from ..costly_settings import costly_settings, memory_facts
 from ..harmless import forgiving, json_text, say
 from ..lines import StepLines
@@ -286,8 +285,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         count, log = self._count, recording.ranges
         if not log.says_run:
             settings = {**pytorch_settings(), **costly_settings(), **memory_facts()}
-            of_modules = {**(untrained() or {}), **(frozen() or {})}
-            facts = {**(count.facts if count else {}), **settings, **self._versions, **of_modules}
+            facts = {**(count.facts if count else {}), **settings, **self._versions, **module_facts()}
             log.note_mark(recording.began_ns, f"{MARK} {json_text(facts)}")
         if count is not None:
             count.note(log, recording.began_ns)

@@ -14,9 +14,8 @@ import torch
 from .. import annotate
 from ..annotate import range_stack
 from ..annotate.counting import Counting
-from ..annotate.frozen import frozen, sample
+from ..annotate.frozen import module_facts, sample
 from ..annotate.range_stack import OpenRange, label
-from ..annotate.untrained import untrained
 from ..costly_settings import Loaders, memory_facts
 from ..harmless import json_text
 from ..lines import StepLines
@@ -114,8 +113,7 @@ class Capture:
                 self.counting.send()
             self.allocations.tell_clock()
             yield
-            of_modules = {**(untrained() or {}), **(frozen() or {})}
-            if facts := {**memory_facts(), **self.loaders.facts, **of_modules}:
+            if facts := {**memory_facts(), **self.loaders.facts, **module_facts()}:
                 annotate.mark(f"{MARK} {json_text(facts)}")
             self.allocations.send()
         if is_captured:
