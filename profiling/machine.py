@@ -20,6 +20,7 @@ import nvtx_kernels
 
 from .annotate.nvtx_package import nvtx
 from .cli import text_of
+from .tf32 import convolutions_take_tf32, matmul_precision, products_take_tf32
 
 # How the mark begins in which a report has all that affects its numbers.
 MARK = "nvtx-kernels.run"
@@ -70,8 +71,8 @@ def pytorch_settings() -> dict[str, str | bool]:
     That a program has them does not say that it chose them: most are PyTorch's defaults.
     """
     return {
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
-        "cudnn_tf32": torch.backends.cudnn.allow_tf32,
+        "float32_matmul_precision": matmul_precision(),
+        "cudnn_tf32": convolutions_take_tf32(),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
     }
 
@@ -102,5 +103,5 @@ def updated_tensors(optimizers: Iterable[Optimizer]) -> int:
 
 def tf32_allowed() -> bool:
     """Return whether FP32 matrix products may use TF32."""
-    by_pytorch = torch.get_float32_matmul_precision() != "highest"
-    return {"0": False, "1": True}.get(os.environ.get(TF32_OVERRIDE, ""), by_pytorch)
+    by_override = {"0": False, "1": True}.get(os.environ.get(TF32_OVERRIDE, ""))
+    return products_take_tf32() if by_override is None else by_override

@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.utils import flop_counter
 from torch.utils._pytree import tree_leaves
 
+from ..tf32 import convolutions_take_tf32, products_take_tf32
+
 # Operators without work of their own that their schemas do not call views.
 FREE = frozenset(
     ("_unsafe_view", "_reshape_alias", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
@@ -64,13 +66,7 @@ def arithmetic(func: Any, args: tuple[Any, ...], dtype: str) -> str:
     is_cuda = any(leaf.is_cuda for leaf in tree_leaves(args) if isinstance(leaf, Tensor))
     if dtype != "fp32" or not is_cuda:
         return dtype or "unknown"
-    backends: Any = torch.backends
-    is_convolution = "convolution" in str(func)
-    library = backends.cudnn if is_convolution else backends.cuda.matmul
-    try:
-        takes_tf32 = library.allow_tf32
-    except RuntimeError:  # the program has set PyTorch's newer switch, which the older one then refuses to read
-        takes_tf32 = (backends.cudnn.conv if is_convolution else library).fp32_precision == "tf32"
+    takes_tf32 = convolutions_take_tf32() if "convolution" in str(func) else products_take_tf32()
     return "tf32" if takes_tf32 else dtype
 
 

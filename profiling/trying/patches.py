@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
+from ..tf32 import convolutions_take_tf32, products_take_tf32
 from .patch import NOTHING, OURS, Call, OfCalls, OfRoots, OfSetting, Patch, caller_of, mapped, place_of, replace
 
 Options = dict[str, Any]
@@ -427,8 +428,7 @@ def tf32() -> OfSetting:
     """Return the patch by which products and convolutions use TF32."""
 
     def read() -> tuple[bool, bool]:
-        products = torch.get_float32_matmul_precision() != "highest"
-        return products, torch.backends.cudnn.allow_tf32
+        return products_take_tf32(), convolutions_take_tf32()
 
     def write(values: tuple[bool, bool]) -> None:
         products, torch.backends.cudnn.allow_tf32 = values
