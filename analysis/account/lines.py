@@ -40,6 +40,19 @@ def lines_of_host(
     return longest_lines(attribution, np.concatenate([of_calls, of_pauses]), ns, most=most)
 
 
+def line_of_pauses(attribution: Attribution, calls: Int64s) -> Int64s:
+    """Return a number of the line at which the program was before each of some calls, int64; -1 where unknown.
+
+    `calls` are positions in `Launches`. Equal lines have equal numbers.
+    """
+    lines = attribution.lines
+    if lines is None:
+        return np.full(len(calls), -1, np.int64)
+    number_of: dict[Line, int] = {}
+    number = [number_of.setdefault(source.lines[0], len(number_of)) for source in lines.sources]
+    return looked_up(np.array(number, np.int64), lines.before_launch[calls], -1)
+
+
 def longest_lines(
     attribution: Attribution, source: Int32s, ns: Int64s, *, most: int = MOST_LINES
 ) -> tuple[LineTime, ...]:

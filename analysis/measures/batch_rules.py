@@ -1,7 +1,7 @@
-"""The rule on micro-batches that are smaller than memory asks for.
+"""Rules on the batches of a step: padding that no sample needs, and micro-batches that are too small.
 
-a step    ├ forward backward │ forward backward │ forward backward │ forward backward │ update ┤
-after     ├ forward of all        backward of all │ update ┤     with one micro-batch's launches
+micro_batches   ├ forward backward │ forward backward │ forward backward │ forward backward │ update ┤
+   after        ├ forward of all        backward of all │ update ┤     with one micro-batch's launches
 """
 
 from __future__ import annotations
@@ -11,14 +11,30 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ..account.lines import common_line_of_work
 from ..support.small_numbers import rows_of_each
 from ..trace import Int64s
 from ..vocabulary import BACKWARD, FORWARD, PHASES
 from .fix_subject import FixSubject
-from .gpu_rules import FULL, used_of
+from .gpu_rules import FULL, shortening, used_of
+from .gpu_subject import GpuSubject
 from .gpu_time import Floats
 from .host_rules import limited_by_launching
 from .symptoms import Found, GpuChange, Time, Unjudged
+
+
+def padding(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find batches that are longer than all of their samples, as the run writes; attention may save more."""
+    used, positions = subject.run_number("used_positions"), subject.run_number("positions")
+    if not 0 < used < positions:
+        return
+    work = subject.of_phase(FORWARD, BACKWARD)
+    line = common_line_of_work(subject.attribution, subject.row[work & subject.of_phase(FORWARD)])
+    remedy = "pad to the longest sample of a batch, rounded up to a multiple of 64"
+    sentence = f"Batches have {positions} positions, and the longest sample {used} on average: {remedy}"
+    short = f"Pad to the longest sample, in multiples of 64: {used} of {positions} positions are used"
+    lines = (line,) if line else None
+    yield Found(shortening(work, used / positions), sentence, short, work, lines=lines)
 
 
 def micro_batches(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged]:

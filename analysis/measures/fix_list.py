@@ -98,7 +98,7 @@ class Fixes:
     recording where `is_unrecorded`, or an upper limit of it.
 
     Of a replay: `factors` are the lowest and the highest share of the recorded host time that was replayed;
-    `spread_ns` is half the interquartile range of the recorded steps; `fits` is false where no factor gives the
+    `spread_ns` is how far the mean of the recorded steps may be off; `fits` is false where no factor gives the
     unrecorded step. `host_times_error` is by which share of that step the replay misses it with the host's times
     by phase, None without such times; where it is too large, they are not used.
     """

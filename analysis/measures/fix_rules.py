@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .batch_rules import micro_batches
+from .batch_rules import micro_batches, padding
+from .call_rules import in_parts, second_forward
 from .copy_rules import from_cpu, to_cpu
 from .fix_list import Fix
 from .gpu_rules import alignment, attention, chains, fp32, fp64, layouts, recompute
@@ -18,9 +19,10 @@ from .gpu_subject import GpuSubject
 from .gpu_time import Floats
 from .gradient_rules import frozen, untrained
 from .host_rules import forward_read, host_pause, launching, pageable_copy, scalar_read
-from .loop_rules import in_parts, one_by_one
+from .loop_rules import one_by_one
 from .mixed_rules import layout_copies, left_in_tf32
-from .optimizer_rules import dense_rows, optimizer
+from .optimizer_rules import optimizer
+from .row_rules import dense_rows, one_hot, slices
 from .size_rules import new_sizes
 from .symptoms import Found, Unjudged
 from .waste_rules import allocating, anomaly, device_sync
@@ -99,6 +101,8 @@ RULES = (
     Rule("pageable_copy", "pinned memory", pageable_copy, needs_host=True),
     Rule("optimizer", "a fused optimizer", optimizer, needs_host=True, unrecorded=True),
     Rule("dense_rows", "sparse embeddings", dense_rows),
+    Rule("one_hot", "lookups as products", one_hot),
+    Rule("slices", "slices in a loop", slices),
     Rule("one_by_one", "loops over tensors", one_by_one, needs_host=True, unrecorded=True),
     Rule("in_parts", "calls on parts", in_parts, needs_host=True, up_to=False, about=True, unrecorded=True),
     Rule("micro_batches", "larger micro-batches", micro_batches, needs_host=True, unrecorded=True),
@@ -111,7 +115,9 @@ RULES = (
     Rule("launching", "launching", launching, needs_host=True, unrecorded=True, last=True),
     Rule("recompute", "checkpointing", recompute),
     Rule("untrained", "gradients of what is not trained", untrained, up_to=False, about=True),
+    Rule("second_forward", "second calls without gradient", second_forward, conditional=True),
     Rule("frozen", "outputs of frozen modules", frozen, conditional=True),
+    Rule("padding", "padding", padding),
     Rule("alignment", "alignment", alignment),
     Rule("fp64", "double precision", fp64),
     Rule("layouts", "channels-last", layouts, up_to=False, about=True),

@@ -11,6 +11,7 @@ recording that give the step without it, and is a range. docs/fix_first.md has t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -42,6 +43,8 @@ FACTORS, NEAR_STEP = (0.2, 1.0), 0.03
 #: Where host times of phases are known: they are looked for among these factors, and all factors within this share
 #: of theirs are tried.
 HOST_FACTORS, NEAR_HOST = (0.05, 1.0), 0.15
+#: By how many standard deviations the quartiles of a normal distribution are apart.
+QUARTILES_APART = 1.349
 #: In how many places a range of factors is computed, and in how many it is looked for.
 PLACES, SEARCHED = 5, 49
 NO_FACTOR = "no cost of recording gives a step of the time without recording: the host's time is not judged"
@@ -114,17 +117,20 @@ def _by_replay(
     if not tried.fits:
         unjudged.append(NO_FACTOR)
         symptoms = [symptom for symptom in symptoms if not symptom.rule.unrecorded]
-    spread_ns = _spread(timeline.window.steps_ns)
     step = _step_of(subject, unrecorded_step_ns)
+    spread_ns = _noise_ns(timeline.window.steps_ns) * step.ns / subject.step_ns
     causes = [symptom for symptom in symptoms if not symptom.rule.last]
+    last = [_with_first_part(symptom, causes) for symptom in _one_remedy(symptoms)]
+    begun_with = {symptom.finding.begins_with for symptom in last}
     weighed = _Weighed(subject, base, causes, tried, step)
-    left = base
+    left = freed = base
     for place in weighed.shown(spread_ns):
-        if weighed.is_sure(spread_ns)[place] and not causes[place].rule.conditional:
-            left = causes[place].finding.change(left)
-    last = _one_remedy([symptom for symptom in symptoms if symptom.rule.last])
+        rule, finding = causes[place]
+        if weighed.is_sure(spread_ns)[place] and not rule.conditional:
+            freed = finding.change(freed)
+            left = left if rule.name in begun_with else finding.change(left)
     if last:
-        launching_ns = max(launching_ns - _host_time_saved_ns(base, left) * float(tried.values.mean()), 0.0)
+        launching_ns = max(launching_ns - _host_time_saved_ns(base, freed) * float(tried.values.mean()), 0.0)
         weighed = _Weighed(subject, base, [*causes, *last], tried, step, left=left, launching_ns=launching_ns)
     places = weighed.shown(spread_ns)
     return Fixes(
@@ -145,9 +151,23 @@ def _by_replay(
 
 
 def _one_remedy(symptoms: list[_Symptom]) -> list[_Symptom]:
-    """Return the rules that come last, without chains where launching limits: both have the same remedy."""
-    limited = any(symptom.rule.name == "launching" for symptom in symptoms)
-    return [symptom for symptom in symptoms if not (limited and symptom.rule.name == "compile")]
+    """Return the symptoms that come last, without chains where launching limits: both have the same remedy."""
+    last = [symptom for symptom in symptoms if symptom.rule.last]
+    limited = any(symptom.rule.name == "launching" for symptom in last)
+    return [symptom for symptom in last if not (limited and symptom.rule.name == "compile")]
+
+
+def _with_first_part(symptom: _Symptom, causes: Sequence[_Symptom]) -> _Symptom:
+    """Return a symptom whose change is also that of the cause that it begins with, if there is one."""
+    rule, finding = symptom
+    first = next((cause.finding for cause in causes if cause.rule.name == finding.begins_with), None)
+    if first is None:
+        return symptom
+
+    def change(timeline: Timeline) -> Timeline:
+        return finding.change(first.change(timeline))
+
+    return _Symptom(rule, replace(finding, change=change))
 
 
 def _host_time_saved_ns(base: Timeline, left: Timeline) -> float:
@@ -157,12 +177,13 @@ def _host_time_saved_ns(base: Timeline, left: Timeline) -> float:
     return float(np.maximum(saved, 0.0).sum()) / base.steps
 
 
-def _spread(steps_ns: Int64s) -> float:
-    """Return half the interquartile range of some steps' times, ns."""
+def _noise_ns(steps_ns: Int64s) -> float:
+    """Return how far the mean of some steps may be off, at 95%: by the distance of their quartiles, ns."""
     ordered_ns = np.sort(steps_ns)
     places = np.arange(len(steps_ns))
     low_ns, high_ns = np.interp((len(steps_ns) - 1) * np.array([0.25, 0.75]), places, ordered_ns)
-    return float(high_ns - low_ns) / 2
+    deviation_ns = (high_ns - low_ns) / QUARTILES_APART
+    return float(1.96 * deviation_ns / math.sqrt(len(steps_ns)))
 
 
 class _Step(NamedTuple):
@@ -276,7 +297,7 @@ class _Weighed:
     """All symptoms, replayed without them one at a time, at all factors.
 
     `share` is what they save of the step. What comes last is replayed on the timeline that is `left`, and
-    launching saves `launching_ns` at most.
+    launching saves `launching_ns` at most beside what it begins with.
     """
 
     def __init__(
@@ -314,7 +335,8 @@ class _Weighed:
         saved = np.maximum(before_ns.reshape(-1, len(factors)) - steps_ns[2:], 0.0)
         for place, symptom in enumerate(symptoms):
             if symptom.rule.name == "launching":
-                saved[place] = np.minimum(saved[place], launching_ns)
+                first_ns = saved[self._first_part(symptom.finding)].sum(axis=0)
+                saved[place] = np.minimum(saved[place], launching_ns + first_ns)
         share = saved / self.base_ns * (self.inside_ns / step.ns)
         scale = step.ns / self.base_ns if step.scale is None else step.scale
         saved = np.minimum(saved * scale, step.most_ns)
@@ -331,7 +353,8 @@ class _Weighed:
 
         A cause comes before launching if it saves at least half as much: launching has no change of one line.
         """
-        by_host = np.array([symptom.rule.unrecorded for symptom in self.symptoms], np.bool_)
+        is_known = self.step.scale is None  # without recording
+        by_host = np.array([symptom.rule.unrecorded and not is_known for symptom in self.symptoms], np.bool_)
         middle_share = (self.low_share + self.high_share) / 2
         is_likely = (middle_share >= LIKELY_SHARE) & (self.middle_ns > spread_ns)
         enough = self.is_sure(spread_ns) | (is_likely & ~by_host)
@@ -391,11 +414,12 @@ class _Weighed:
 
     def _of_first_part(self, finding: Found) -> str:
         """Return what the change saves that another begins with, to append to its text; "" if none does."""
-        names = [symptom.rule.name for symptom in self.symptoms]
-        if finding.begins_with not in names:
-            return ""
-        first_ns = float(self.high_ns[names.index(finding.begins_with)])
-        return f" (the first alone up to {time_in_digits(first_ns)})"
+        first = self._first_part(finding)
+        return f" (the first alone up to {time_in_digits(float(self.high_ns[first[0]]))})" if first else ""
+
+    def _first_part(self, finding: Found) -> list[int]:
+        """Return the place of the symptom whose change is the first part of one; none if there is none."""
+        return [place for place, each in enumerate(self.symptoms) if each.rule.name == finding.begins_with]
 
     def _more(self, place: int) -> str:
         """Return a sentence on a change that goes further, if it saves more, else ""."""

@@ -154,6 +154,15 @@ def dropping(work: Bools) -> GpuChange:
     return change
 
 
+def leaving_out(work: Bools) -> GpuChange:
+    """Return the change after which a part of a step is gone, the host's time in it as well."""
+
+    def change(time: Time, /) -> Time:
+        return time.without_part(work)
+
+    return change
+
+
 def shortening(work: Bools, share: float | Floats) -> GpuChange:
     """Return the change after which some work lasts this share of its time."""
 
@@ -184,20 +193,34 @@ def attention(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     scores = score_kernels(subject)
     if not scores.any():
         return
-    products = subject.products & np.isin(subject.path_id, distinct(subject.path_id[scores]))
     least_ns = _least_of_attention(subject, scores)
+    products = _around(subject, scores) if not least_ns else _beside(subject, scores)
     time_ns = float(subject.duration_ns[products].sum())
-    share = min(least_ns / time_ns, 1.0) if least_ns and time_ns else 1.0
-    shorter = shortening(products, share)
+    shorter = shortening(products, min(least_ns / time_ns, 1.0) if time_ns else 1.0)
+    without_scores = dropping(scores)
 
     def change(time: Time, /) -> Time:
-        return shorter(time).without(scores)
+        return without_scores(shorter(time))
 
-    uncounted = "" if least_ns else " (products not counted)"
     count = count_text(round(subject.per_step(scores)))
-    sentence = f"Attention writes its scores and reads them {count} times: scaled_dot_product_attention{uncounted}"
+    sentence = f"Attention writes its scores and reads them {count} times: scaled_dot_product_attention"
     short = f"Use scaled_dot_product_attention: {count} kernels compute attention scores"
-    yield Found(change, sentence, short, scores, {"floor_ns": least_ns / subject.steps})
+    evidence = {"floor_ns": least_ns / subject.steps}
+    # How long products take that are not counted, is not known.
+    yield Found(change, sentence, short, scores, evidence, least=None if least_ns else without_scores)
+
+
+def _around(subject: GpuSubject, scores: Bools) -> Bools:
+    """Mark the products right before and right after scores."""
+    is_next_to = np.zeros_like(scores)
+    is_next_to[1:] |= scores[:-1]
+    is_next_to[:-1] |= scores[1:]
+    return is_next_to & subject.products
+
+
+def _beside(subject: GpuSubject, scores: Bools) -> Bools:
+    """Mark the products in the ranges of scores, of which all FLOPs are counted."""
+    return subject.products & np.isin(subject.path_id, distinct(subject.path_id[scores]))
 
 
 def _least_of_attention(subject: GpuSubject, scores: Bools) -> float:

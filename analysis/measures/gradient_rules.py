@@ -26,7 +26,7 @@ from ..support.units import count_text
 from ..trace import Bools, Path
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER
 from ..vocabulary.modules import naming, shown
-from .gpu_rules import NO_PRODUCT
+from .gpu_rules import NO_PRODUCT, leaving_out
 from .gpu_subject import GpuSubject
 from .gpu_time import Floats
 from .symptoms import Found, GpuChange, Time, Unjudged
@@ -56,7 +56,7 @@ def untrained(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
         sentence = f"{cause}: requires_grad_(False), or torch.no_grad() where its input needs none"
     short = f"requires_grad_(False) for {name}: no optimizer uses its gradients"
     least = None if is_all_in_vain else _without_gradients_of_weights(subject, work, in_vain)
-    yield Found(_without(work), sentence, short, work, least=least, lines=_calls(subject, work_of))
+    yield Found(leaving_out(work), sentence, short, work, least=least, lines=_calls(subject, work_of))
 
 
 def frozen(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -80,7 +80,7 @@ def frozen(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
         "compute them once, if the same inputs come again (no augmentation or dropout)"
     )
     short = f"Compute outputs of the frozen {name} once, if inputs come again"
-    yield Found(_without(work), sentence, short, work, lines=_calls(subject, work_of))
+    yield Found(leaving_out(work), sentence, short, work, lines=_calls(subject, work_of))
 
 
 def _of_modules(subject: GpuSubject, phase: str, places: Sequence[str]) -> dict[Path, Bools]:
@@ -145,15 +145,6 @@ def _ends_in_weights(subject: GpuSubject, work: Bools) -> bool:
 def _dotted(path: Path) -> str:
     """Return a module's path as in code, if PyTorch's names are known: `Net.teacher`."""
     return getattr(path[-1], "dotted", "") or shown(path)
-
-
-def _without(work: Bools) -> GpuChange:
-    """Return the change after which a part of a step is gone."""
-
-    def change(time: Time, /) -> Time:
-        return time.without_part(work)
-
-    return change
 
 
 def _without_gradients_of_weights(subject: GpuSubject, work: Bools, in_vain: Bools) -> GpuChange:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..account.idle import LATENCY, LAUNCHING, MODULE_LOADING
+from ..account.lines import line_of_pauses
 from ..report.limits import CAUSE_FROM, IDLE_LIMITS_BELOW
 from ..support.small_numbers import distinct, rows_of_each
 from ..support.text import capitalized
@@ -33,14 +34,36 @@ PINNED_RATE, PINNED_CALL_NS = 50.0, 10_000.0
 FEW_READS = 2
 #: A number that is read outside of forward is computed for that by so many kernels at most: a norm, a maximum.
 MOST_FOR_READ = 4
-#: Calls that read a number to decide by it, and what to write instead.
-DECIDING, MASKS = ".item(), `if tensor`, nonzero()", "use torch.where, masks and fixed shapes"
-MASKS_IN_SHORT = "use masks or torch.where(c, a, b)"
 PINNED = "pin_memory=True and .to(device, non_blocking=True)"
 #: What functions and ranges are called in which the program collects garbage itself.
 COLLECTS = re.compile(r"\bgc\.collect\b|<built-in (?:function|method) collect\b")
 #: A pause that is in one step alone shows nothing of the others, unless it is for data.
 FEWEST_STEPS = 2
+
+
+#: The kernels of recurrent cells, and of how many a step is a loop over time.
+OF_CELLS, MANY_CELLS = {"LSTM": r"lstm_cell_forward", "GRU": r"gru_cell_forward"}, 8
+
+
+class _Deciding(NamedTuple):
+    """By which calls a program reads what it decides by, and what to write instead; each also in short."""
+
+    calls: str
+    short_calls: str
+    remedy: str
+    short_remedy: str
+
+
+DECIDING, MASKS = ".item(), `if tensor`, nonzero()", "use torch.where, masks and fixed shapes"
+BY_VALUES = _Deciding(DECIDING, DECIDING, MASKS, "use masks or torch.where(c, a, b)")
+#: The kernel of `.all()`, and what is read by it.
+ALL_TRUE = r"\band_kernel"
+BY_CHECKS = _Deciding(
+    "`if tensor.all()`, as in checks of torch.distributions",
+    ".all()",
+    f"Distribution.set_default_validate_args(False), or {MASKS}",
+    "validate_args=False if of distributions",
+)
 
 
 def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -55,9 +78,7 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     if not len(long):
         return
     following = np.minimum(np.searchsorted(work.call, long), len(work.call) - 1)
-    before = np.where(long > 0, subject.host.name[long - 1], -1)
-    after = subject.host.name[long]
-    for _key, rows in rows_of_each(before, after, subject.path_id[following]):
+    for _key, rows in rows_of_each(_places(subject, long, following)):
         calls = long[rows]
         next_work = following[rows]
         loads = subject.loads_data(calls)
@@ -85,6 +106,26 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         concerned = marked(next_work, len(work.row))
         sentence = f"The program {does}, and the GPU has nothing to do: {remedy}"
         yield Found(change, sentence, short, concerned, host=HostTime(pauses=calls))
+
+
+def _places(subject: FixSubject, calls: Int64s, following: Int64s) -> Int64s:
+    """Return a number of the place of the pause before each of some calls: equal ones are of one line and phase.
+
+    `following` is the work that comes next, one piece for each call. Pauses between the same calls are at one
+    place, and two such places are one if most of their pauses are at the same line.
+    """
+    before = np.where(calls > 0, subject.host.name[calls - 1], -1)
+    line = line_of_pauses(subject.attribution, subject.host.row[calls])
+    phase = subject.timeline.work_phase[following]
+    place = np.arange(len(calls))
+    first_at: dict[tuple[int, int], int] = {}
+    for _key, rows in rows_of_each(before, subject.host.name[calls], subject.path_id[following]):
+        known = line[rows][line[rows] >= 0]
+        place[rows] = rows[0]
+        if 2 * len(known) > len(rows):
+            at = int(np.bincount(known).argmax()), int(phase[rows[0]])
+            place[rows] = first_at.setdefault(at, int(rows[0]))
+    return place
 
 
 def remedy_of_loading(has_workers: bool | None) -> str:
@@ -167,14 +208,14 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
     times = f" {count_text(count)} times" if count > 1 else ""
     size = f"{int(np.median(copied.bytes[rows]))} bytes"
     waits_for = f"{count_text(max(count, 1))} {'wait' if count <= 1 else 'waits'} a step for"
-    reads = DECIDING
+    reads, short_reads, masks, masks_in_short = _deciding(subject, rows)
     change, least = returning, None
     if in_forward:
-        remedy = f"{MASKS}, which needs other code"
-        short = f"{waits_for} {DECIDING}: {MASKS_IN_SHORT}"
+        remedy = f"{masks}, which needs other code"
+        short = f"{waits_for} {short_reads}: {masks_in_short}"
     elif count > FEW_READS:
-        remedy = f"read them every N steps, or {MASKS}"
-        short = f"{waits_for} {DECIDING}: read every N steps, or use masks"
+        remedy = f"read them every N steps, or {masks}"
+        short = f"{waits_for} {short_reads}: read every N steps, or use masks"
     if count > FEW_READS:
         measured = work | _computed_for(subject, rows)
 
@@ -189,6 +230,12 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
     inside = "forward" if in_forward else "step"
     sentence = f"Each {inside} waits{times} for {size} from the GPU ({reads}): {remedy}"
     yield Found(change, sentence, short, work, least=least, host=HostTime(waits))
+
+
+def _deciding(subject: FixSubject, reads: Int64s) -> _Deciding:
+    """Return how the program decides by what it reads, which are pieces of work."""
+    are_of_all = subject.matching(ALL_TRUE)[np.maximum(reads - 1, 0)]
+    return BY_CHECKS if are_of_all.mean() >= 0.5 else BY_VALUES
 
 
 def _computed_for(subject: FixSubject, reads: Int64s) -> Bools:
@@ -283,7 +330,7 @@ def launching(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged
     count = count_text(round(subject.per_step(work & subject.kernel)))
     kernels = f"{count} small kernels"
     reads = _reads_inside(subject)
-    remedy, short = _graphs(subject, kernels) if reads is None else _without_reads(subject, reads)
+    remedy, short = _fewer_launches(subject, kernels) if reads is None else _without_reads(subject, reads)
     sentence = f"{limited} {verb} limited by the CPU: {kernels} are launched one by one: {remedy}"
     concerned = np.flatnonzero(calls)
     if reads is not None:
@@ -302,12 +349,20 @@ def _reads_inside(subject: FixSubject) -> Bools | None:
 def _without_reads(subject: FixSubject, reads: Bools) -> tuple[str, str]:
     """Return how CUDA graphs become possible where a program reads inside of forward; and the same in short."""
     count = count_text(round(subject.per_step(reads)))
-    remedy = f"{count} reads inside stop CUDA graphs ({DECIDING}): first {MASKS}"
-    return remedy, f"{count} waits a step for {DECIDING}: {MASKS_IN_SHORT}, then CUDA graphs"
+    by = _deciding(subject, np.flatnonzero(reads))
+    remedy = f"{count} reads inside stop CUDA graphs ({by.calls}): first {by.remedy}"
+    return remedy, f"{count} waits a step for {by.short_calls}: {by.short_remedy}, then CUDA graphs"
 
 
-def _graphs(subject: FixSubject, kernels: str) -> tuple[str, str]:
+def _fewer_launches(subject: FixSubject, kernels: str) -> tuple[str, str]:
     """Return the remedy for launches where nothing stops CUDA graphs; and the same in short."""
+    for cell, pattern in OF_CELLS.items():
+        if subject.per_step(subject.matching(pattern) & subject.of_phase(FORWARD)) >= MANY_CELLS:
+            remedy = f"nn.{cell} over all times at once, if no time needs another layer's output; else CUDA graphs"
+            return (
+                f"{remedy} (torch.compile)",
+                f"nn.{cell} in place of a loop over nn.{cell}Cell: {kernels} a step",
+            )
     if subject.run.get("compile") == "reduce-overhead":
         return "larger batches, which change training", f"Larger batches (they change training): {kernels} a step"
     if subject.is_compiled:

@@ -1,23 +1,21 @@
-"""The rules on loops: the same small kernels, launched for one tensor, or one part of a batch, after another."""
+"""The rule on loops over tensors: the same small kernels, launched for one tensor after another."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
-from ..attribution.operators import outermost_of
-from ..support.small_numbers import distinct, looked_up, rows_of_each
+from ..support.small_numbers import rows_of_each
 from ..support.units import counted
-from ..trace import Bools, Int32s, Int64s, Path
-from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES
+from ..trace import Bools, Int32s, Int64s
+from ..vocabulary import OPTIMIZER, OTHER
 from .fix_subject import FixSubject
 from .gpu_time import Floats
-from .host_rules import at_once, limited_by_launching
+from .host_rules import at_once
 from .optimizer_rules import BYTES, MANY_LAUNCHES, updating_class
 from .symptoms import Found, Unjudged
-from .timeline import TO_CPU, TO_GPU, Timeline
+from .timeline import TO_CPU, TO_GPU
 
 #: A loop launches a kernel of one name so often in a step, and each is shorter than this, ns.
 OFTEN, SMALL_NS = 40, 30_000
@@ -27,8 +25,6 @@ OF_EACH_ELEMENT = ("elementwise", "copy", "reduction")
 MOST_IN_TURN, FEWEST_TURNS = 32, 8
 #: From one turn to the next, the sizes grow in this share of the work at least, and shrink in this share.
 SIZES_VARY = 0.05
-#: A model is called in parts from so many calls a step on, of which this share has no work before the next.
-FEWEST_CALLS, IN_A_ROW = 8, 0.9
 
 
 def one_by_one(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -109,80 +105,3 @@ def _stretches(is_alike: Bools, fewest: int) -> Iterator[tuple[int, int]]:
     ends = np.flatnonzero(changes < 0)
     is_long = ends - begins >= fewest
     yield from zip(begins[is_long].tolist(), ends[is_long].tolist(), strict=True)
-
-
-def in_parts(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged]:
-    """Find a model that each step calls on many parts, one right after another, while launches limit the step.
-
-    Whether a call needs what the one before returned is in no report: the row says on which condition it holds.
-    """
-    if PHASES.index(FORWARD) not in limited_by_launching(subject, factors.min(axis=0)):
-        return
-    part = _parts(subject)
-    name_of_part = looked_up(subject.attribution.ranges.name_id, part, -1)
-    for name in distinct(name_of_part[part >= 0]).tolist():
-        called = subject.trace.names[name]
-        of_forward = (part >= 0) & (name_of_part == name)
-        parts = len(distinct(part[of_forward])) / subject.steps
-        if parts < FEWEST_CALLS or not subject.in_most_steps(subject.work.call[of_forward]):
-            continue
-        if not _is_in_a_row(subject, part, of_forward):
-            continue
-        work = of_forward | _backward_of(subject, called)
-        count = counted(round(parts), "call")
-        sentence = (
-            f"{called} runs in {count} a step, one right after another, and launching limits them: "
-            "one call on all parts, if none needs what the one before returned"
-        )
-        short = f"Call {called} once on all parts ({count} a step), if none needs the one before"
-        yield Found(_in_one_call(subject, work, parts), sentence, short, work)
-
-
-def _parts(subject: FixSubject) -> Int32s:
-    """Return the outermost call of a model that each piece of forward's work is in, a range; -1 for none."""
-    forest = subject.attribution.forest
-    of_model = subject.attribution.ranges.of_forward[forest.range]
-    outermost = outermost_of(forest, np.where(of_model, forest.range, np.int32(-1)))
-    return np.where(subject.of_phase(FORWARD), outermost[subject.node], np.int32(-1))
-
-
-def _backward_of(subject: FixSubject, called: str) -> Bools:
-    """Mark the work of backward inside of ranges that are called like a model."""
-
-    def is_inside(path: Path) -> bool:
-        return called in path
-
-    return subject.in_places(is_inside) & subject.of_phase(BACKWARD)
-
-
-def _is_in_a_row(subject: FixSubject, part: Int32s, work: Bools) -> bool:
-    """Return whether most calls, that some work is of, have no work between them and the next in their step."""
-    rows = np.flatnonzero(work)
-    is_next = part[rows[1:]] != part[rows[:-1]]
-    is_next &= np.diff(subject.timeline.step_of_work[rows]) == 0
-    return bool(is_next.any()) and float((np.diff(rows)[is_next] == 1).mean()) >= IN_A_ROW
-
-
-def _in_one_call(subject: FixSubject, work: Bools, parts: float) -> Callable[[Timeline], Timeline]:
-    """Return the change by which some work of each step and phase is launched with one part's launches.
-
-    The first part's kernels then take the time of all.
-    """
-    dropped = np.zeros(len(work), np.bool_)
-    calls = np.zeros(len(subject.host.row), np.bool_)
-    chosen = np.flatnonzero(work)
-    group = subject.timeline.step_of_work, subject.timeline.work_phase
-    for _key, places in rows_of_each(*(column[chosen] for column in group)):
-        others = chosen[places][math.ceil(len(places) / parts) :]
-        if not len(others):
-            continue
-        dropped[others] = True
-        begin, end = subject.work.call[[others[0], others[-1]]]
-        calls[begin : end + 1] = True
-    calls[subject.work.call[~dropped]] = False
-    factor = subject.taking_over(work, dropped, *group)
-
-    def change(timeline: Timeline) -> Timeline:
-        return timeline.lasting(timeline.duration_ns * factor).without_calls(calls, dropped)
-
-    return change

@@ -1,17 +1,14 @@
-"""Rules on the optimizer: whether it is fused, over how many groups, and what it updates that has no gradient."""
+"""Rules on the optimizer: whether it is fused, and over how many groups of parameters."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
 
-import numpy as np
-
 from ..support.units import counted
-from ..trace import Bools, Path, Provenance, marked
-from ..vocabulary import BACKWARD, OPTIMIZER
+from ..trace import Bools, Path, Provenance
+from ..vocabulary import OPTIMIZER
 from .fix_subject import FixSubject
-from .gpu_rules import shortening
 from .gpu_subject import GpuSubject
 from .gpu_time import Floats
 from .host_rules import at_once
@@ -29,18 +26,6 @@ FUSED_ON_CPU = (*BYTES, "Adagrad")
 #: What one launch updates at most: numbers (320 blocks of 65,536) and tensors, of which it holds four pointers:
 #: https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/MultiTensorApply.cuh
 NUMBERS_AT_ONCE, TENSORS_AT_ONCE = 320 * 65_536, 36
-#: Optimizers that take the gradients of Embedding(sparse=True), and what does in place of others:
-#: https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html
-SPARSE = {"SGD": "SGD", "Adagrad": "Adagrad", "Adam": "SparseAdam", "AdamW": "SparseAdam"}
-#: Kernels that add up the gradients of a table's rows, that set memory, and that add tensors.
-ADDS_ROWS, SETS, ADDS = (
-    r"sum_and_scatter|embedding_backward|compute_grad_weight",
-    r"FillFunctor|memset",
-    r"functor_?add|addfunctor",
-)
-#: A table has far more rows than a step uses if setting its gradient takes so many times what adding rows takes.
-MORE_ROWS = 4
-FP32_BYTES = 4
 
 
 def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -95,48 +80,6 @@ def _in_groups(subject: FixSubject, fused: Bools) -> Iterator[Found]:
     )
     short = f"Put parameters of equal settings into one group: {kernels} a step"
     yield Found(at_once(subject, work, subject.timeline.step_of_work), sentence, short, work)
-
-
-def dense_rows(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
-    """Find tables of embeddings of which a step uses few rows, while their gradients and updates are of all.
-
-    `aten::embedding_dense_backward` sets the gradient of the whole table first, which tells the table's bytes. A
-    table that other layers use, too, has a gradient of all rows: it is added to this one.
-    """
-    parameters = subject.run_number("parameters")
-    called = updating_class(subject)
-    sets = _sets_tables(subject)
-    if subject.peak is None or not parameters or called not in SPARSE or not sets.any():
-        return
-    is_long = subject.duration_ns >= 2 * subject.duration_ns[sets].max()
-    if (subject.matching(ADDS) & subject.of_phase(BACKWARD) & is_long).any():
-        return
-    share = min(subject.time_ns(sets) / 1e9 * subject.peak.bytes / (FP32_BYTES * parameters), 1.0)
-    work = sets | (subject.of_phase(OPTIMIZER) & subject.kernel)
-    remedy = f"Embedding(sparse=True) with {SPARSE[called]}"
-    sentence = (
-        f"Gradients and updates are of all rows of embeddings, of which a step uses few: {remedy}; "
-        "rows that a step does not use then have no momentum or weight decay"
-    )
-    short = f"{remedy}: all rows are updated, few are used"
-    yield Found(shortening(work, np.where(sets, 0.0, 1.0 - share)), sentence, short, work, cause=sets)
-
-
-def _sets_tables(subject: GpuSubject) -> Bools:
-    """Mark the work that sets the gradients of tables, before the kernel of the same range that adds rows to it.
-
-    Large tables are set by several kernels, as a kernel counts in 32 bits.
-    """
-    in_backward = subject.of_phase(BACKWARD)
-    adds = np.flatnonzero(subject.matching(ADDS_ROWS) & in_backward)
-    sets = np.flatnonzero(subject.matching(SETS) & in_backward)
-    table = np.searchsorted(adds, sets)
-    sets, table = sets[table < len(adds)], table[table < len(adds)]
-    is_of_range = subject.node[sets] == subject.node[adds[table]]
-    sets, table = sets[is_of_range], table[is_of_range]
-    set_ns = np.bincount(table, subject.duration_ns[sets], len(adds))
-    is_large = set_ns >= MORE_ROWS * subject.duration_ns[adds]
-    return marked(sets[is_large[table]], len(in_backward))
 
 
 def updating_class(subject: GpuSubject) -> str | None:

@@ -26,6 +26,8 @@ from .spans import Extents
 
 #: The share by which timed and measured steps may differ in shape, sizes and allocations.
 SAME = 0.02
+#: By how many times the distance of the quartiles an outlier is beyond them (Tukey's fences).
+OUTLIER = 1.5
 #: What the GPU's work may be longer than the step without recording, and that step than the recorded one.
 MOST_WORK, MOST_STEP = 1.02, 1.05
 #: A pause of the program is longer than this; and what of a step such pauses may take more than unrecorded.
@@ -133,12 +135,17 @@ def _doubt(partition: Partition, marks: Sequence[UnrecordedMark], timed: Recordi
 
 
 def _differs(timed: Sequence[int], measured: Sequence[int]) -> bool:
-    """Return whether the medians differ by more than 2%; of what one side does not say, nothing is known."""
+    """Return whether the medians differ by more than 2%, and the timed one would be an outlier of those measured.
+
+    Steps of a program whose batches vary differ by themselves. Of what one side does not say, nothing is known.
+    """
     if not measured:
         return False
     timed_median = median(timed)
-    measured_median = median(measured)
-    return abs(timed_median - measured_median) > SAME * max(timed_median, measured_median)
+    low, measured_median, high = np.quantile(measured, [0.25, 0.5, 0.75])
+    is_far = abs(timed_median - measured_median) > SAME * max(timed_median, measured_median)
+    fence = OUTLIER * (high - low)
+    return bool(is_far and not low - fence <= timed_median <= high + fence)
 
 
 def _is_watched(partition: Partition) -> bool:

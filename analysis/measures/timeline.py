@@ -16,6 +16,7 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..support.small_numbers import covered, medians, rows_of_each
 from ..trace import Bools, Int8s, Int32s, Int64s, Trace, marked
+from ..vocabulary.calls import ALLOCATION
 from .gpu_time import Floats, GpuTime
 from .host_line import RECORDS, STREAM_WAITS, SYNCHRONIZES, Window
 
@@ -192,7 +193,7 @@ class _Recorded:
         for operation in program.operations:
             if operation.kind == WAIT:
                 own_ns[operation.call] = min(own_ns[operation.call], self.quick_ns)
-        scaled = ~self.synchronizes
+        scaled = ~self.synchronizes & ~self.allocates
         scaled[self.work.call[np.concatenate([self.staged, self.blocking])]] = False
         next_work = np.searchsorted(self.work.call, np.arange(len(own_ns)))
         next_work = np.where(self.synchronizes, np.maximum(next_work - 1, 0), next_work)
@@ -211,6 +212,14 @@ class _Recorded:
             phase=self.phase[np.minimum(next_work, len(self.phase) - 1)],
             work_phase=self.phase,
         )
+
+    @property
+    def allocates(self) -> Bools:
+        """Mark the calls that allocate or free, which take the driver as long without recording."""
+        calls = self.trace.calls
+        if calls is None:
+            return np.zeros(len(self.host.row), np.bool_)
+        return np.equal(calls.kind_of_name[calls.of_launch[self.host.row]], ALLOCATION)
 
     @cached_property
     def pending(self) -> Int64s:

@@ -136,6 +136,7 @@ _RUN_FACTS: tuple[tuple[Any, str], ...] = (
     (Annotated[list[LoaderFacts], Meta(max_length=64)] | UnsetType, "loaders"),
     (dict[Text, Annotated[list[Count], Meta(max_length=8)]] | UnsetType, "odd_sizes"),
     (Annotated[list[Text], Meta(max_length=64)] | UnsetType, "untrained frozen"),
+    (MaybeCount, "positions used_positions"),
     (MaybeText, "watched_by flops_convention"),
     (dict[Text, Amount] | UnsetType, "flops bytes"),
 )

@@ -7,17 +7,14 @@ the steps have ended      those whose numbers are the same are frozen; an averag
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _disable_current_modes
 
 from ..harmless import forgiving
-from .untrained import MOST, Part, annotated, outermost, untrained
+from .untrained import MOST, Part, annotated, outermost
 
 #: Of how many of a module's largest parameters numbers are compared, and how many of each: rows of an embedding
 #: that no batch uses do not change.
@@ -38,30 +35,16 @@ _samples: list[_Sample] = []
 @forgiving("frozen modules are not known")
 def sample() -> None:
     """Copy numbers of the outermost modules of annotated models of which no parameter requires a gradient."""
-    with _unseen():
-        still = (found for parts in annotated() for found in outermost(parts, _largest))
-        _samples[:] = [_sampled(part, largest) for part, largest in islice(still, MOST)]
+    still = (found for parts in annotated() for found in outermost(parts, _largest))
+    _samples[:] = [_sampled(part, largest) for part, largest in islice(still, MOST)]
 
 
 @forgiving("frozen modules are not known")
 def frozen() -> dict[str, list[str]]:
     """Return the fact of a run: the paths of the modules that are frozen since `sample`; missing without any."""
     samples, _samples[:] = [*_samples], []
-    with _unseen():
-        paths = [each.part.path for each in samples if _is_same(each)]
+    paths = [each.part.path for each in samples if _is_same(each)]
     return {"frozen": paths} if paths else {}
-
-
-def module_facts() -> dict[str, list[str]]:
-    """Return the facts of a run on modules that are not trained: `untrained` and `frozen`, where there are any."""
-    return {**(untrained() or {}), **(frozen() or {})}
-
-
-@contextmanager
-def _unseen() -> Iterator[None]:
-    """Compute what neither modes of the program, which may be traced just now, nor autograd see."""
-    with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
-        yield
 
 
 def _sampled(part: Part, largest: list[nn.Parameter]) -> _Sample:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from . import calls, optimizers, range_stack, regions, untrained
+from . import calls, optimizers, padding, range_stack, regions, untrained
 from .calls import Plan
 from .compiled import Registered
 from .counting import FirstStep
@@ -89,6 +89,7 @@ class ModuleAnnotation:
     def _before_a_call(self, arguments: object) -> None:
         """Handle a call from outside: usually of the model, or of a part that the program calls directly."""
         optimizers.before_forward(arguments)
+        padding.hear(arguments)
         if self.counted is not None:
             self.counted.before_call()
         if self._mark.send() and self.counted is not None:

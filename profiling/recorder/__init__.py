@@ -36,8 +36,7 @@ from typing import Any
 import torch
 
 from .. import annotate
-from ..annotate import others
-from ..annotate.frozen import module_facts, sample
+from ..annotate import model_facts, others
 from ..annotate.interrupts import Held, Surely, entering
 from ..annotate.replacing import replaced
 from ..costly_settings import costly_settings, memory_facts
@@ -277,7 +276,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         if self._recording is not None:
             self._recording.step_ended()
         if len(self._lines.begun) == max(self._bounds.warmup - 1, 1):
-            sample()
+            model_facts.begin()
         self._lines.step_begins(is_last_of_warm_up=len(self._lines.begun) == self._bounds.warmup - 1)
 
     def _note(self, recording: Recording) -> None:
@@ -285,7 +284,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         count, log = self._count, recording.ranges
         if not log.says_run:
             settings = {**pytorch_settings(), **costly_settings(), **memory_facts()}
-            facts = {**(count.facts if count else {}), **settings, **self._versions, **module_facts()}
+            facts = {**(count.facts if count else {}), **settings, **self._versions, **model_facts.model_facts()}
             log.note_mark(recording.began_ns, f"{MARK} {json_text(facts)}")
         if count is not None:
             count.note(log, recording.began_ns)

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 
 from .. import annotate
-from ..annotate import range_stack
+from ..annotate import model_facts, range_stack
 from ..annotate.counting import Counting
-from ..annotate.frozen import module_facts, sample
 from ..annotate.range_stack import OpenRange, label
 from ..costly_settings import Loaders, memory_facts
 from ..harmless import json_text
@@ -100,7 +99,7 @@ class Capture:
     @contextmanager
     def measuring(self) -> Iterator[None]:
         """Let nsys capture the measured steps, which are this block, with what a report should know of them."""
-        sample()
+        model_facts.begin()
         wait_for_gpu()
         is_captured = self.is_watched and torch.cuda.is_available()
         if self.is_watched and self._memory:
@@ -113,7 +112,7 @@ class Capture:
                 self.counting.send()
             self.allocations.tell_clock()
             yield
-            if facts := {**memory_facts(), **self.loaders.facts, **module_facts()}:
+            if facts := {**memory_facts(), **self.loaders.facts, **model_facts.model_facts()}:
                 annotate.mark(f"{MARK} {json_text(facts)}")
             self.allocations.send()
         if is_captured:

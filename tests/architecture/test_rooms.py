@@ -30,7 +30,7 @@ FLOORS = [
     ["analysis.compare", "analysis.doctor", "analysis.kernels", "analysis.questions"],
     ["analysis.page", "analysis.frames", "analysis.agent", "analysis.view", "analysis.join"],
     ["analysis"],
-    ["profiling.tool", "profiling.harmless", "profiling.program"],
+    ["profiling.tool", "profiling.harmless", "profiling.program", "profiling.tf32"],
     ["profiling", "profiling.annotate", "profiling.lines"],
     ["profiling.cli"],
     ["profiling.costly_settings", "profiling.machine", "profiling.nsys_program"],

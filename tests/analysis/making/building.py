@@ -155,8 +155,14 @@ def launched(*calls, lasts=10, name="kernel", kind="kernel", first=1):
 
 
 OWN_DOMAIN = 9
-MODEL_FORWARD, MODEL_BACKWARD, TIMELINE = 1, 2, 4
-CATEGORIES = {"model/forward": MODEL_FORWARD, "model/backward": MODEL_BACKWARD, "phase": 3, "timeline": TIMELINE}
+MODEL_FORWARD, MODEL_BACKWARD, TIMELINE, NO_GRADIENT = 1, 2, 4, 5
+CATEGORIES = {
+    "model/forward": MODEL_FORWARD,
+    "model/backward": MODEL_BACKWARD,
+    "phase": 3,
+    "timeline": TIMELINE,
+    "model/no gradient": NO_GRADIENT,
+}
 
 
 def annotation(main=MAIN):

@@ -39,7 +39,7 @@ MARKS = {
         "context_length": 512, "flops_convention": "2", "flops": {"forward": 10}, "bytes": {"forward": 10},
         "anomaly_mode": True, "distributed_debug": "INFO", "memory_peak_bytes": 5, "odd_sizes": {"head": [9, 8]},
         "loaders": [{"num_workers": 2, "pin_memory": True, "persistent_workers": False}],
-        "untrained": ["layer"], "frozen": ["layer"],
+        "untrained": ["layer"], "frozen": ["layer"], "positions": 512, "used_positions": 200,
     },
     "nvtx-kernels annotation: ": {
         "version": 1, "model": "layer", "modules": 2, "classes": {"layer *": "Linear"}, "steps": "steps of AdamW",

@@ -8,7 +8,7 @@ import json
 from contextlib import nullcontext
 from functools import partial
 
-from tests.analysis.making.building import MARK, MODEL_BACKWARD, Range
+from tests.analysis.making.building import MARK, MODEL_BACKWARD, MODEL_FORWARD, NO_GRADIENT, Range
 from tests.analysis.making.simulated import ELEMENTWISE, MS, TF32_GEMM, US
 
 MIB = 1 << 20
@@ -18,6 +18,8 @@ ROOM = {"memory_peak_bytes": 4 << 30, "device_memory_bytes": 80 << 30}
 UNTRAINED = {"untrained": ["Net/teacher"]}
 #: The fact of a run whose teacher is frozen.
 FROZEN = {"frozen": ["Net/teacher"]}
+#: The facts of a run whose batches are padded to twice what their longest sample needs.
+PADDED = {"positions": 512, "used_positions": 256}
 ISNAN = "void at::native::vectorized_elementwise_kernel<4, at::native::isnan_kernel_impl>(int)"
 BF16_ALIGNED = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_nn_align{}>(T1::Params)"
 DOUBLE_GEMM = "void cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1"
@@ -30,6 +32,9 @@ BF16_GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgro
 DOUBLE_ADD = "void at::native::vectorized_elementwise_kernel<2, at::native::CUDAFunctor_add<double>>(int)"
 SETS = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int)"
 ADDS_ROWS = "void at::native::(anonymous namespace)::sum_and_scatter<float, long>(long const*, float*, long)"
+WRITES_ONES = "void _scatter_gather_elementwise_kernel<128, 8, _cuda_scatter_fill_internal_kernel<long>>(int)"
+LSTM_CELL = "void at::native::(anonymous namespace)::kernel::lstm_cell_forward<float, float, int, 1>(TensorInfo)"
+ALL_TRUE = "void reduce_kernel<512, 1, ReduceOp<bool, func_wrapper_t<bool, and_kernel_cuda(TensorIterator&)>>>"
 ADDS = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
 #: The facts of a run whose parameters are nearly all in one table, which an H200 sets in 800 µs.
 OF_TABLE = {"parameters": 1_000_000_000}
@@ -336,6 +341,75 @@ def in_double(machine, *, gemm=DOUBLE_GEMM, add=DOUBLE_ADD, lasts=400 * US, adds
                 machine.work(lasts, gemm)
                 machine.work(adds, add)
     machine.read()
+
+
+def deciding(machine, *, count=4, kernel=ELEMENTWISE):
+    """Read numbers that the program decides by, at line 20."""
+    for _ in range(count):
+        machine.at(20)
+        machine.work(2 * US, kernel)
+        machine.read(1)
+
+
+def made_at_one_line(machine):
+    """Make two tensors of a batch on the CPU, both at line 5, and copy them by two calls."""
+    for size in (8 * MIB, 1 * MIB):
+        machine.at(5)
+        machine.host(4 * MS)
+        machine.at(6)
+        machine.upload(size, pinned=size > MIB)
+    trained(machine)
+    machine.read()
+
+
+def of_tokens(machine, *, lasts=200 * US):
+    """Run a model on tokens, whose batches may be padded."""
+    with machine.range("forward"):
+        machine.at(FORWARD_AT)
+        machine.gemms(10, lasts, TF32_GEMM)
+    with machine.range("backward"):
+        machine.at(BACKWARD_AT)
+        machine.gemms(20, lasts, TF32_GEMM)
+    with machine.range("optimizer"):
+        machine.work(100 * US, "FusedAdamMathFunctor")
+
+
+def by_one_hot(machine, *, tables=4, between=None):
+    """Look up rows of tables by products with one-hot rows, at line 20; something may be between the two."""
+    machine.at(20)
+    for _ in range(tables):
+        machine.work(200 * US, SETS)
+        machine.work(5 * US, WRITES_ONES)
+        machine.work(400 * US, IN_ORDER)
+        if between:
+            machine.work(100 * US, between)
+        machine.work(200 * US, TF32_GEMM)
+
+
+def of_slices(machine, *, count=20, whole=True, part=64):
+    """Compute gradients of slices at line 40, each of which sets and adds one of the whole tensor, if it does."""
+    machine.at(40)
+    for _ in range(count):
+        if whole:
+            machine.work(80 * US, SETS, blocks=1024)
+        machine.work(5 * US, REORDER, blocks=part)
+        if whole:
+            machine.work(120 * US, ADDS, blocks=1024)
+
+
+def evaluated(machine, *, again=True, blocks=64, names=("Net", "Net")):
+    """Train a model at line 10, and call it again without gradient for a metric, at line 60."""
+    for name, line, category in zip(names, (FORWARD_AT, 60), (MODEL_FORWARD, NO_GRADIENT), strict=True):
+        if category == MODEL_FORWARD or again:
+            machine.at(line)
+            with machine.model(name, category):
+                for _ in range(10):
+                    machine.work(200 * US, TF32_GEMM, blocks=64 if category == MODEL_FORWARD else blocks)
+        if category == MODEL_FORWARD:
+            with machine.range("backward"):
+                machine.gemms(20, 200 * US, TF32_GEMM)
+            with machine.range("optimizer"):
+                machine.work(100 * US, "FusedAdamMathFunctor")
 
 
 def many_launches(machine, *, count=780):

@@ -51,6 +51,10 @@ LINES = {
     "dense_rows": (wasteful.looking_up, [20], "step > backward > table"),
     "untrained": (wasteful.distilled, [31], "step > backward > Net > teacher > conv 9"),
     "frozen": (partial(wasteful.distilled, in_vain=False), [31], "step > forward > Net > teacher"),
+    "padding": (wasteful.of_tokens, [10], "step > backward"),
+    "one_hot": (partial(wasteful.trained, in_forward=wasteful.by_one_hot), [20], "step > forward"),
+    "slices": (partial(wasteful.trained, in_backward=wasteful.of_slices), [40], "step > backward"),
+    "second_forward": (wasteful.evaluated, [60], "step > Net"),
     "new_sizes": (wasteful.of_lengths, [20], "step > forward > layer 0"),
     "micro_batches": (wasteful.accumulating, [30, 10], "step > backward"),
     "fp64": (partial(wasteful.trained, gemm=wasteful.DOUBLE_GEMM), [30, 10], "step > backward"),
@@ -79,6 +83,7 @@ def test_a_change_is_placed_where_over_half_of_it_is(case):
 def test_a_change_names_its_lines_and_ranges(tmp_path, name):
     program, lines, place = LINES[name]
     run = wasteful.OF_TABLE | wasteful.UNTRAINED | wasteful.FROZEN
+    run |= wasteful.PADDED if name == "padding" else {}
     fix = rule(found(tmp_path, program, run=run), name)
     assert [time.line.line for time in fix.lines][: len(lines)] == lines
     assert PATH_SEPARATOR.join(fix.where[0]) == place

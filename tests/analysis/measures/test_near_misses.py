@@ -289,6 +289,23 @@ SILENT = {
         "frozen", partial(wasteful.distilled, of_weights=False, of_input=True), {"run": FROZEN},
     ),
     "frozen: a program that trains nothing": ("frozen", answering, {"run": FROZEN}),
+    "padding: all positions are used": (
+        "padding", wasteful.of_tokens, {"run": {"positions": 512, "used_positions": 512}},
+    ),
+    "padding: not known": ("padding", wasteful.of_tokens),
+    "one_hot: of a condition, beside images": (
+        "one_hot", partial(trained, in_forward=partial(wasteful.by_one_hot, between=ELEMENTWISE)),
+    ),
+    "one_hot: in a loss": (
+        "one_hot", partial(trained, in_backward=wasteful.by_one_hot),
+    ),
+    "slices: few": ("slices", partial(trained, in_backward=partial(wasteful.of_slices, count=7))),
+    "slices: most of the tensor": (
+        "slices", partial(trained, in_backward=partial(wasteful.of_slices, part=512)),
+    ),
+    "second_forward: a smaller batch": ("second_forward", partial(wasteful.evaluated, blocks=16)),
+    "second_forward: another model": ("second_forward", partial(wasteful.evaluated, names=("Net", "Teacher"))),
+    "second_forward: one call": ("second_forward", partial(wasteful.evaluated, again=False)),
     "micro_batches: one": ("micro_batches", partial(wasteful.accumulating, batches=1), {"run": ROOM}),
     "micro_batches: a GAN's two networks": (
         "micro_batches", partial(wasteful.accumulating, batches=2, products=(4, 6)), {"run": ROOM},
@@ -396,6 +413,11 @@ SPEAKS = {
     "optimizer: a group for each tensor": ("optimizer", partial(updating_fused, groups=203), SMALL_MODEL),
     "untrained": ("untrained", wasteful.distilled, {"run": UNTRAINED}),
     "frozen": ("frozen", partial(wasteful.distilled, in_vain=False), {"run": FROZEN}),
+    "padding": ("padding", wasteful.of_tokens, {"run": wasteful.PADDED}),
+    "one_hot": ("one_hot", partial(trained, in_forward=wasteful.by_one_hot)),
+    "slices": ("slices", partial(trained, in_backward=wasteful.of_slices)),
+    "slices: eight": ("slices", partial(trained, in_backward=partial(wasteful.of_slices, count=8))),
+    "second_forward": ("second_forward", wasteful.evaluated),
     "micro_batches": ("micro_batches", wasteful.accumulating, {"run": ROOM}),
     "micro_batches: memory is not known": ("micro_batches", wasteful.accumulating),
     "one_by_one": ("one_by_one", partial(trained, after=wasteful.averaging, lasts=20 * US)),
@@ -493,3 +515,20 @@ def test_a_gpu_without_tf32_is_told_fp16(tmp_path):
 def test_a_read_that_decides_in_forward_needs_other_code(tmp_path):
     assert "needs other code" in rule(found(tmp_path, partial(reading, inside=True)), "forward_read").sentence
     assert "needs other code" not in rule(found(tmp_path, reading), "scalar_read").sentence
+
+
+def test_reads_of_whether_all_is_true_may_be_checks_of_distributions(tmp_path):
+    checks, others = (
+        rule(
+            found(tmp_path, partial(trained, in_forward=partial(wasteful.deciding, count=40, kernel=kernel))),
+            "forward_read",
+        )
+        for kernel in (wasteful.ALL_TRUE, ELEMENTWISE)
+    )
+    assert "set_default_validate_args(False)" in checks.sentence
+    assert "distributions" not in others.sentence
+
+
+def test_a_loop_over_cells_is_told_their_layer(tmp_path):
+    cells = partial(trained, gemms=200, lasts=2 * US, gemm=wasteful.LSTM_CELL)
+    assert "nn.LSTM in place of a loop over nn.LSTMCell" in rule(found(tmp_path, cells), "launching").short

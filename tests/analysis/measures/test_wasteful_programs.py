@@ -55,6 +55,13 @@ CHANGES = {
         partial(wasteful.distilled, in_vain=False),
         partial(wasteful.distilled, in_vain=False, in_forward=False),
     ),
+    "padding": (wasteful.of_tokens, partial(wasteful.of_tokens, lasts=100 * US)),
+    "one_hot": (partial(trained, in_forward=wasteful.by_one_hot), trained),
+    "slices": (
+        partial(trained, in_backward=wasteful.of_slices),
+        partial(trained, in_backward=partial(wasteful.of_slices, whole=False)),
+    ),
+    "second_forward": (wasteful.evaluated, partial(wasteful.evaluated, again=False)),
     "new_sizes": (wasteful.of_lengths, partial(wasteful.of_lengths, chooses=20 * US)),
     "micro_batches": (
         wasteful.accumulating,
@@ -70,15 +77,39 @@ CHANGES = {
 }
 
 
+#: What the run of a program wrote that no other one has.
+FACTS = {"padding": wasteful.PADDED}
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_saves_what_was_said(tmp_path, name):
     mistake, changed = CHANGES[name]
-    answer = found(tmp_path, mistake, run=ROOM | wasteful.OF_TABLE | UNTRAINED | FROZEN)
+    answer = found(tmp_path, mistake, run=ROOM | wasteful.OF_TABLE | UNTRAINED | FROZEN | FACTS.get(name, {}))
     saved_ns = step_ns(mistake) - step_ns(changed)
     fix = rule(answer, name)
     assert fix is answer.fixes[0]
     assert 0.97 * fix.alone_low_ns <= saved_ns <= 1.03 * fix.alone_ns
     assert fix.alone_ns <= 1.1 * saved_ns
+
+
+def test_what_graphs_and_reads_save_is_at_least_what_the_reads_do(tmp_path):
+    program = partial(trained, in_forward=partial(wasteful.deciding, count=40), gemms=200, lasts=2 * US)
+    fix = rule(found(tmp_path, program), "launching")
+    assert "(the first alone up to" in fix.sentence
+    without_reads = step_ns(program) - step_ns(partial(trained, gemms=200, lasts=2 * US))
+    assert fix.alone_low_ns > without_reads
+
+
+def test_pauses_at_one_line_are_one_row(tmp_path):
+    fixes = found(tmp_path, wasteful.made_at_one_line).fixes
+    assert [fix.rule for fix in fixes].count("host_pause") == 1
+    assert fixes[0].alone_ns == pytest.approx(8 * MS, rel=0.05)
+
+
+def test_recording_slows_no_allocation(tmp_path):
+    program = partial(trained, after=wasteful.allocating)
+    fix = rule(found(tmp_path, program, slower=2.0, unrecorded_step_ns=None), "allocating")
+    assert fix.alone_low_ns >= 8 * (300 + 200) * US
 
 
 def test_the_same_program_without_its_mistake_has_nothing_to_fix(tmp_path):

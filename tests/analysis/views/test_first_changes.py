@@ -35,6 +35,10 @@ PROGRAMS = {
     "dense_rows": wasteful.looking_up,
     "untrained": wasteful.distilled,
     "frozen": partial(wasteful.distilled, in_vain=False),
+    "padding": wasteful.of_tokens,
+    "one_hot": partial(wasteful.trained, in_forward=wasteful.by_one_hot),
+    "slices": partial(wasteful.trained, in_backward=wasteful.of_slices),
+    "second_forward": wasteful.evaluated,
     "new_sizes": wasteful.of_lengths,
     "micro_batches": wasteful.accumulating,
     "launching": partial(wasteful.trained, lasts=US, gemms=300),
@@ -66,6 +70,10 @@ SAYS = {
     "dense_rows": r"Embedding\(sparse=True\) with Adagrad: all rows are updated, few are used",
     "untrained": r"requires_grad_\(False\) for Net.teacher: no optimizer uses its gradients",
     "frozen": "Compute outputs of the frozen Net.teacher once, if inputs come again",
+    "padding": "Pad to the longest sample, in multiples of 64: 256 of 512 positions are used",
+    "one_hot": r"F.embedding\(ids, table\) in place of one_hot\(ids\) @ table: 4 products a step",
+    "slices": r"x.unbind\(1\) before the loop in place of x\[:, t\] inside: 20 slices a step",
+    "second_forward": "Use outputs of the first call of Net, if the second has the same inputs",
     "new_sizes": r"Pad to few lengths \(multiples of 64\): a new length takes 6.00 ms",
     "micro_batches": r"Run the 4 micro-batches of a step as 1 \(larger batch size\): if memory has room",
     "launching": r'torch.compile\(mode="reduce-overhead"\), CUDA graphs: \d+ small kernels a step',
@@ -78,6 +86,7 @@ def named_report(request, tmp_path_factory):
     program = PROGRAMS[request.param]
     folder = tmp_path_factory.mktemp("report")
     run = wasteful.OF_TABLE | wasteful.UNTRAINED | wasteful.FROZEN
+    run |= wasteful.PADDED if request.param == "padding" else {}
     return request.param, recorded(folder, program, run=run)
 
 

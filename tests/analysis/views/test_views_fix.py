@@ -157,9 +157,10 @@ def test_without_a_replay_every_screen_gives_bounds_and_the_reason(tmp_path, cap
 def test_a_list_by_the_gpus_time_says_what_was_tried_and_what_only_a_replay_judges(tmp_path, capsys):
     text = " ".join(shown(capsys, view, "fix", without_steps(tmp_path)).split())
     assert (
-        "Tried: TF32, 16 bits in place of TF32, sparse embeddings, fused attention, checkpointing, gradients of "
-        "what is not trained, outputs of frozen modules, alignment, double precision, channels-last, copies "
-        "between memory formats, chains of small kernels." in text
+        "Tried: TF32, 16 bits in place of TF32, sparse embeddings, lookups as products, slices in a loop, fused "
+        "attention, checkpointing, gradients of what is not trained, second calls without gradient, outputs of "
+        "frozen modules, padding, alignment, double precision, channels-last, copies between memory formats, "
+        "chains of small kernels." in text
     )
     assert "Only a replay can judge: pauses of the program, new sizes, reading single numbers," in text
     assert "For a replay: push a range named step around each of them" in text

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from nvtx_kernels.analysis.readers import read
-from nvtx_kernels.profiling.annotate import annotate_modules
+from nvtx_kernels.profiling.annotate import annotate_modules, model_facts
 from nvtx_kernels.profiling.annotate.frozen import frozen, sample
 from nvtx_kernels.profiling.recorder import record
 from torch import nn
@@ -288,6 +288,6 @@ class Seen(TorchDispatchMode):
 def test_a_mode_of_the_program_sees_no_sampling():
     teacher = still(Teacher())
     with annotate_modules(teacher), Seen() as seen:
-        sample()
-        assert frozen() == {"frozen": ["Teacher"]}
+        model_facts.begin()
+        assert model_facts.model_facts() == {"frozen": ["Teacher"]}
     assert seen.count == 0

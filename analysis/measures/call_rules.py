@@ -1,0 +1,138 @@
+"""Rules on calls of models: on one part of a batch after another, and again without gradient.
+
+in_parts         model(a) │ model(b) │ model(c) │ …          one call on all parts
+second_forward   model(x) │ backward │ no_grad: model(x)     the outputs of the first call
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from ..attribution.operators import outermost_of
+from ..support.small_numbers import distinct, looked_up, rows_of_each
+from ..support.units import counted
+from ..trace import MODEL_FORWARD, Bools, Int32s, Path
+from ..vocabulary import BACKWARD, FORWARD, PHASES
+from .fix_subject import FixSubject
+from .gpu_rules import leaving_out
+from .gpu_subject import GpuSubject
+from .gpu_time import Floats
+from .host_rules import limited_by_launching
+from .symptoms import Found, Unjudged
+from .timeline import Timeline
+
+#: A model is called in parts from so many calls a step on, of which this share has no work before the next.
+FEWEST_CALLS, IN_A_ROW = 8, 0.9
+#: Batches are of one size if the blocks of calls' kernels differ by less than this share.
+SAME_SIZE = 0.05
+
+
+def second_forward(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find the only model of a program called once more without gradient, on as large a batch: for a metric."""
+    call = _outermost_call(subject)
+    ranges = subject.attribution.ranges
+    names = distinct(ranges.name_id[call[call >= 0]])
+    if len(names) != 1 or len(subject.trace.provenance.models) > 1:
+        return
+    of_model = (call >= 0) & ~subject.of_phase(BACKWARD)
+    has_gradient = looked_up(ranges.category, call, MODEL_FORWARD) == MODEL_FORWARD
+    again = of_model & ~has_gradient
+    sizes, again_sizes = (_sizes(subject, call, work) for work in (of_model & has_gradient, again))
+    if len(sizes) < max(subject.steps - 1, 1) or len(sizes) != len(again_sizes) or not sizes.sum():
+        return
+    if abs(again_sizes.sum() / sizes.sum() - 1) > SAME_SIZE:
+        return
+    called = subject.trace.names[names[0]]
+    sentence = (
+        f"Each step calls {called} again without gradient, on as large a batch as with: "
+        "use the outputs of the first call, if the inputs are the same"
+    )
+    short = f"Use outputs of the first call of {called}, if the second has the same inputs"
+    yield Found(leaving_out(again), sentence, short, again)
+
+
+def _sizes(subject: GpuSubject, call: Int32s, work: Bools) -> Floats:
+    """Return how many blocks the products of each call have whose work this is."""
+    rows = np.flatnonzero(work & (subject.products | subject.of_category("convolution", "attention")))
+    blocks = subject.trace.work.grid[subject.row[rows]]
+    return np.array([blocks[places].sum() for _call, places in rows_of_each(call[rows])], np.float64)
+
+
+def in_parts(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged]:
+    """Find a model that each step calls on many parts, one right after another, while launches limit the step.
+
+    Whether a call needs what the one before returned is in no report: the row says on which condition it holds.
+    """
+    if PHASES.index(FORWARD) not in limited_by_launching(subject, factors.min(axis=0)):
+        return
+    part = np.where(subject.of_phase(FORWARD), _outermost_call(subject), np.int32(-1))
+    name_of_part = looked_up(subject.attribution.ranges.name_id, part, -1)
+    for name in distinct(name_of_part[part >= 0]).tolist():
+        called = subject.trace.names[name]
+        of_forward = (part >= 0) & (name_of_part == name)
+        parts = len(distinct(part[of_forward])) / subject.steps
+        if parts < FEWEST_CALLS or not subject.in_most_steps(subject.work.call[of_forward]):
+            continue
+        if not _is_in_a_row(subject, part, of_forward):
+            continue
+        work = of_forward | _backward_of(subject, called)
+        count = counted(round(parts), "call")
+        sentence = (
+            f"{called} runs in {count} a step, one right after another, and launching limits them: "
+            "one call on all parts, if none needs what the one before returned"
+        )
+        short = f"Call {called} once on all parts ({count} a step), if none needs the one before"
+        yield Found(_in_one_call(subject, work, parts), sentence, short, work)
+
+
+def _outermost_call(subject: GpuSubject) -> Int32s:
+    """Return the outermost call of a model that each piece of work is in, a range; -1 for none."""
+    forest = subject.attribution.forest
+    of_model = subject.attribution.ranges.of_forward[forest.range]
+    outermost = outermost_of(forest, np.where(of_model, forest.range, np.int32(-1)))
+    return outermost[subject.node]
+
+
+def _backward_of(subject: FixSubject, called: str) -> Bools:
+    """Mark the work of backward inside of ranges that are called like a model."""
+
+    def is_inside(path: Path) -> bool:
+        return called in path
+
+    return subject.in_places(is_inside) & subject.of_phase(BACKWARD)
+
+
+def _is_in_a_row(subject: FixSubject, part: Int32s, work: Bools) -> bool:
+    """Return whether most calls, that some work is of, have no work between them and the next in their step."""
+    rows = np.flatnonzero(work)
+    is_next = part[rows[1:]] != part[rows[:-1]]
+    is_next &= np.diff(subject.timeline.step_of_work[rows]) == 0
+    return bool(is_next.any()) and float((np.diff(rows)[is_next] == 1).mean()) >= IN_A_ROW
+
+
+def _in_one_call(subject: FixSubject, work: Bools, parts: float) -> Callable[[Timeline], Timeline]:
+    """Return the change by which some work of each step and phase is launched with one part's launches.
+
+    The first part's kernels then take the time of all.
+    """
+    dropped = np.zeros(len(work), np.bool_)
+    calls = np.zeros(len(subject.host.row), np.bool_)
+    chosen = np.flatnonzero(work)
+    group = subject.timeline.step_of_work, subject.timeline.work_phase
+    for _key, places in rows_of_each(*(column[chosen] for column in group)):
+        others = chosen[places][math.ceil(len(places) / parts) :]
+        if not len(others):
+            continue
+        dropped[others] = True
+        begin, end = subject.work.call[[others[0], others[-1]]]
+        calls[begin : end + 1] = True
+    calls[subject.work.call[~dropped]] = False
+    factor = subject.taking_over(work, dropped, *group)
+
+    def change(timeline: Timeline) -> Timeline:
+        return timeline.lasting(timeline.duration_ns * factor).without_calls(calls, dropped)
+
+    return change

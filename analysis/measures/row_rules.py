@@ -1,0 +1,120 @@
+"""Rules on rows and slices of tensors: lookups as products, gradients of whole tables, slices in a loop.
+
+one_hot      set │ scatter │ cast │ product            a row of the table, by one kernel
+dense_rows   set the table's gradient │ add few rows   Embedding(sparse=True): the rows alone
+slices       set │ copy a slice │ add, for each slice   unbind: one kernel puts all slices together
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..support.small_numbers import covered, last_marked, next_marked
+from ..support.units import count_text
+from ..trace import Bools, marked
+from ..vocabulary import BACKWARD, OPTIMIZER
+from .gpu_rules import dropping, shortening
+from .gpu_subject import GpuSubject
+from .gpu_time import Floats
+from .optimizer_rules import updating_class
+from .symptoms import Found, Unjudged
+
+#: How `one_hot` writes its ones, and what casts them.
+WRITES_ONES, CASTS = r"scatter_fill_internal_kernel", r"copy_kernel"
+#: Of what a slice is cut, it is this share at most; and a loop has so many slices at least.
+SMALL_SLICE, FEWEST_SLICES = 1 / 8, 8
+#: Optimizers that take the gradients of Embedding(sparse=True), and what does in place of others:
+#: https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html
+SPARSE = {"SGD": "SGD", "Adagrad": "Adagrad", "Adam": "SparseAdam", "AdamW": "SparseAdam"}
+#: Kernels that add up the gradients of a table's rows, that set memory, and that add tensors.
+ADDS_ROWS, SETS, ADDS = (
+    r"sum_and_scatter|embedding_backward|compute_grad_weight",
+    r"FillFunctor|memset",
+    r"functor_?add|addfunctor",
+)
+#: A table has far more rows than a step uses if setting its gradient takes so many times what adding rows takes.
+MORE_ROWS = 4
+FP32_BYTES = 4
+
+
+def one_hot(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find products of one-hot rows with a table, which is a lookup: zeros, ones and a cast come before."""
+    behind = ~subject.of_phase(BACKWARD)
+    ones = subject.matching(WRITES_ONES) & behind
+    prepares = (ones | subject.matching(f"{SETS}|{CASTS}")) & subject.kernel
+    product = next_marked(subject.products)
+    first = last_marked(~prepares) + 1
+    hot = np.flatnonzero(ones)
+    hot = hot[product[hot] < len(ones)]
+    hot = hot[first[product[hot] - 1] <= hot]  # nothing else is between
+    if not len(hot):
+        return
+    work = covered(first[hot], product[hot] + 1, len(ones))
+    count = count_text(round(subject.per_step(work & subject.products)))
+    sentence = f"{count} products look up rows of a table by one-hot rows: F.embedding(ids, table), or table[ids]"
+    short = f"F.embedding(ids, table) in place of one_hot(ids) @ table: {count} products a step"
+    yield Found(dropping(work), sentence, short, work)
+
+
+def slices(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find slices that a loop takes of a tensor: backward sets and adds a gradient of all of it for each."""
+    blocks = subject.trace.work.grid[subject.row]
+    in_backward = subject.of_phase(BACKWARD) & subject.kernel
+    sets, copies, adds = (in_backward & subject.matching(pattern) for pattern in (SETS, CASTS, ADDS))
+    is_small = np.r_[False, blocks[1:] <= SMALL_SLICE * blocks[:-1]]
+    first = np.flatnonzero(sets[:-2] & (copies & is_small)[1:-1] & adds[2:])
+    count = len(first) / subject.steps
+    if count < FEWEST_SLICES:
+        return
+    work = marked(np.concatenate([first, first + 2]), len(sets))
+    number = count_text(round(count))
+    sentence = (
+        f"Backward sets and adds the gradient of a whole tensor for each of {number} slices, as of x[:, t] in a "
+        "loop: x.unbind(dim=1) once before the loop"
+    )
+    short = f"x.unbind(1) before the loop in place of x[:, t] inside: {number} slices a step"
+    yield Found(dropping(work), sentence, short, work)
+
+
+def dense_rows(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find tables of embeddings of which a step uses few rows, while their gradients and updates are of all.
+
+    `aten::embedding_dense_backward` sets the gradient of the whole table first, which tells the table's bytes. A
+    table that other layers use, too, has a gradient of all rows: it is added to this one.
+    """
+    parameters = subject.run_number("parameters")
+    called = updating_class(subject)
+    sets = _sets_tables(subject)
+    if subject.peak is None or not parameters or called not in SPARSE or not sets.any():
+        return
+    is_long = subject.duration_ns >= 2 * subject.duration_ns[sets].max()
+    if (subject.matching(ADDS) & subject.of_phase(BACKWARD) & is_long).any():
+        return
+    share = min(subject.time_ns(sets) / 1e9 * subject.peak.bytes / (FP32_BYTES * parameters), 1.0)
+    work = sets | (subject.of_phase(OPTIMIZER) & subject.kernel)
+    remedy = f"Embedding(sparse=True) with {SPARSE[called]}"
+    sentence = (
+        f"Gradients and updates are of all rows of embeddings, of which a step uses few: {remedy}; "
+        "rows that a step does not use then have no momentum or weight decay"
+    )
+    short = f"{remedy}: all rows are updated, few are used"
+    yield Found(shortening(work, np.where(sets, 0.0, 1.0 - share)), sentence, short, work, cause=sets)
+
+
+def _sets_tables(subject: GpuSubject) -> Bools:
+    """Mark the work that sets the gradients of tables, before the kernel of the same range that adds rows to it.
+
+    Large tables are set by several kernels, as a kernel counts in 32 bits.
+    """
+    in_backward = subject.of_phase(BACKWARD)
+    adds = np.flatnonzero(subject.matching(ADDS_ROWS) & in_backward)
+    sets = np.flatnonzero(subject.matching(SETS) & in_backward)
+    table = np.searchsorted(adds, sets)
+    sets, table = sets[table < len(adds)], table[table < len(adds)]
+    is_of_range = subject.node[sets] == subject.node[adds[table]]
+    sets, table = sets[is_of_range], table[is_of_range]
+    set_ns = np.bincount(table, subject.duration_ns[sets], len(adds))
+    is_large = set_ns >= MORE_ROWS * subject.duration_ns[adds]
+    return marked(sets[is_large[table]], len(in_backward))
