@@ -7,7 +7,8 @@ import numpy as np
 from ..attribution.places import Attribution
 from ..report.account import LineTime
 from ..support.small_numbers import each_row, grouped_rows, looked_up, summed
-from ..trace import Int32s, Int64s, Line
+from ..trace import Int32s, Int64s, Line, Source
+from ..vocabulary.libraries import is_of_library
 
 #: Lines are shown if they are known for this share of the time; and how many.
 KNOWN_FROM = 0.9
@@ -65,15 +66,24 @@ def longest_lines(
         return ()
     (numbers,), group = grouped_rows(source)
     by_line: dict[tuple[Line, Line | None], int] = {}
+    callers: dict[Line, Line | None] = {}
     for number, total_ns in each_row(numbers, summed(group, ns, len(numbers))):
         if number >= 0:
             of_source = lines.sources[number]
-            key = of_source.lines[0], of_source.backward
+            line = of_source.lines[0]
+            key = line, of_source.backward
+            callers[line] = callers.get(line) or _caller(of_source)
             by_line[key] = by_line.get(key, 0) + total_ns
     if not by_line or sum(by_line.values()) < KNOWN_FROM * ns.sum():
         return ()
     longest = sorted(by_line.items(), key=lambda item: (-item[1], item[0][0]))[:most]
-    return tuple(LineTime(*key, total_ns) for key, total_ns in longest)
+    return tuple(LineTime(*key, total_ns, callers[key[0]]) for key, total_ns in longest)
+
+
+def _caller(source: Source) -> Line | None:
+    """Return the program's own line that calls a library's line; None of other lines, or if it is not known."""
+    own = next((line for line in source.lines if not is_of_library(line.file)), None)
+    return own if own != source.lines[0] else None
 
 
 def common_line_of_work(attribution: Attribution, work: Int64s) -> LineTime | None:

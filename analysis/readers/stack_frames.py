@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from ..vocabulary.libraries import INSTALLED, STANDARD_LIBRARY, is_of_library
+
 #: Kineto's category of frames.
 FRAME = "python_function"
 MODULE = "nn.Module: "
@@ -19,41 +21,16 @@ NO_FRAME, MODULE_CALL, FUNCTION_CALL, UPDATE = range(4)
 #: Which functions become ranges: none, those of the program and of libraries, or the program's own.
 Functions = Literal["", "all", "own"]
 
-# Modules of the standard library that run programs or that programs run in.
-STANDARD_LIBRARY = """
-    _bootlocale _collections_abc _weakrefset abc argparse ast asyncio base64 bisect bz2 cProfile codecs
-    collections concurrent contextlib copy copyreg csv ctypes dataclasses datetime decimal difflib dis email
-    encodings enum fnmatch fractions functools gc genericpath getpass glob gzip hashlib heapq hmac html http
-    importlib inspect io ipaddress json keyword linecache locale logging lzma mimetypes multiprocessing ntpath
-    numbers opcode operator os pathlib pdb pickle pkgutil platform posixpath pprint queue random re reprlib
-    runpy secrets select selectors shelve shlex shutil signal socket socketserver sre_compile sre_parse ssl stat
-    string struct subprocess sysconfig tarfile tempfile textwrap threading timeit token tokenize traceback types
-    typing unittest urllib uuid warnings weakref xml zipfile zipimport zoneinfo
-""".split()  # noqa: SIM905
-# Their folders; those of libraries that people install and train with, which are not the program's own.
-LIBRARIES = """
-    accelerate aiter apex bitsandbytes composer datasets deepspeed diffusers einops fairseq fastai fire
-    flash_attn fsspec huggingface_hub hydra ignite IPython ipykernel jax keras lightning lightning_fabric
-    liger_kernel megatron mmengine monai numpy omegaconf open_clip optuna pandas peft PIL pydantic
-    pytorch_lightning ray requests safetensors scipy sentence_transformers sglang sklearn tensorboard tensorflow
-    timm tokenizers tornado torch_geometric torchao torchaudio torchmetrics torchtitan torchtune torchvision
-    tqdm transformers transformer_engine triton trl vllm wandb xformers zmq
-""".split()  # noqa: SIM905
-
-_INSTALLED = r"(?:site|dist)-packages/"
 #: Frames that are no functions of the program's or of a library's, by the beginning of their names.
 SKIPPED = (
     r"<(?!ipython-input)",  # <built-in …>, <frozen …>, <string>, <eval_with_key>; but not a notebook's cell
     MODULE,
-    rf"(?:.*/{_INSTALLED})?torch/",
+    rf"(?:.*/{INSTALLED})?torch/",
     r".*/lib(?:64)?/python3\.\d+/(?!(?:site|dist)-packages/)",
     rf"(?:{'|'.join(STANDARD_LIBRARY)})(?:\.py\(|/)",
 )
-#: Frames that are not the program's own, besides.
-OF_LIBRARIES = (rf".*{_INSTALLED}", rf"(?:{'|'.join(LIBRARIES)})(?:\.py\(|/)")
 
 _SKIPPED = re.compile("|".join(SKIPPED))
-_OF_LIBRARIES = re.compile("|".join(OF_LIBRARIES))
 _UPDATE = re.compile(r"(?:.*/)?torch/optim/(?!lr_scheduler|swa_utils|optimizer)(\w+)\.py\(\d+\): step")
 
 
@@ -67,7 +44,7 @@ def kind_of(frame: str, functions: Functions = "") -> int:
         return MODULE_CALL
     if _UPDATE.fullmatch(frame):
         return UPDATE
-    if not functions or _SKIPPED.match(frame) or (functions == "own" and _OF_LIBRARIES.match(frame)):
+    if not functions or _SKIPPED.match(frame) or (functions == "own" and is_of_library(frame)):
         return NO_FRAME
     return FUNCTION_CALL
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
 from ..trace import Line, Path
+from ..vocabulary.libraries import is_of_library
 from .evidence import BY_NAMES, RECORDING, StepEvidence
 
 #: What a GPU does at each moment of a step, or a CPU. The time of a CPU outside of operators is IDLE.
@@ -81,17 +82,25 @@ class Part:
 class LineTime:
     """Some time at one line of the program, ns.
 
-    In the backward of what is called there, `backward` is the line that calls backward.
+    In the backward of what is called there, `backward` is the line that calls backward. `caller` is the program's
+    own line that calls a library's; None if it is not known.
     """
 
     line: Line
     backward: Line | None
     total_ns: int
+    caller: Line | None = None
+
+    @property
+    def own(self) -> Line | None:
+        """The line that people can change: itself, or its caller; None if that is not known."""
+        return self.caller if is_of_library(self.line.file) else self.line
 
     @property
     def called(self) -> str:
         """What people read: `train.py:65 (train)`, or `backward of train.py:65 (train)`."""
-        return f"backward of {self.line.called}" if self.backward else self.line.called
+        line = f"{self.line.called}, called from {self.caller.at}" if self.caller else self.line.called
+        return f"backward of {line}" if self.backward else line
 
     def as_json(self, steps: int = 1) -> dict[str, Any]:
         """Return an entry of `lines` in JSON, its time divided by the steps."""
@@ -122,6 +131,11 @@ class Cause:
         """What people read of the line with half of it or more; empty if none has."""
         is_most = bool(self.lines) and 2 * self.lines[0].total_ns >= self.total_ns
         return self.lines[0].called if is_most else ""
+
+    @property
+    def after_wait(self) -> str:
+        """What people read of `after`: `after a wait for the GPU in cudaStreamSynchronize`; empty without it."""
+        return f"after a wait for the GPU in {self.after}" if self.after else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,6 +141,15 @@ def test_lines_of_work_and_of_calls_are_told_if_most_are_known(attribution):
     assert len(lines_of_host(attribution, one_unknown, no_pauses, np.array([10, 10, 10, 1]))) == 2
 
 
+def test_a_line_of_a_library_comes_with_the_line_of_the_program_that_calls_it(tmp_path):
+    frames = [*(("transformers/trainer.py", line, "step") for _, line, _ in LINES), ("train.py", 30, "main")]
+    path = traced_report(tmp_path, lines=frames, stacks=[[place, len(LINES)] for place in range(len(LINES))])
+    attribution = attribute(read(path))
+    longest, *_ = lines_of_work(attribution, np.flatnonzero(attribution.trace.work.start_ns < 3000 * US))
+    assert (longest.line.file, longest.own.at) == ("transformers/trainer.py", "train.py:30")
+    assert longest.called == "transformers/trainer.py:13 (step), called from train.py:30"
+
+
 def test_few_known_lines_of_a_place_are_not_told(tmp_path):
     rows = steps()
     short = [(thread, 1000 + at, stack, forward) for thread, at, stack, forward in LOG[:1]]

@@ -70,10 +70,10 @@ def steps(count=4, longer=3):
     return {"ranges": ranges, "launches": launches, "work": work}
 
 
-def traced_report(folder, count=4, longer=3):
-    """Write the report, whose second step was traced."""
+def traced_report(folder, count=4, longer=3, **marked):
+    """Write the report, whose second step was traced; the mark has other `lines` and `stacks` if given."""
     rows = steps(count, longer)
     log = [(thread, 1000 * TRACED + us, stack, forward) for thread, us, stack, forward in LOG]
     begun = [1000 * step for step in range(count + 1)]
-    rows["ranges"].append(mark(log, begun[-1] + 500, begun, (1000 * TRACED, 1000 * (TRACED + 1))))
+    rows["ranges"].append(mark(log, begun[-1] + 500, begun, (1000 * TRACED, 1000 * (TRACED + 1)), **marked))
     return build(folder, **rows, thread_names={AUTOGRAD: "pt_autograd_0"})
