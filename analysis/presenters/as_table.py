@@ -19,7 +19,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document, Table
-from ..support.text import cells, fit, printable
+from ..support.text import cells, ending, fit, printable
+from ..vocabulary.modules import Shown
 from . import cell_text
 
 #: The least width of a name behind its indent; if this does not fit, the next is tried.
@@ -197,8 +198,8 @@ def _with_names(
 
 
 def shortened(names: Sequence[str], rooms: Sequence[int]) -> list[str]:
-    """Cut each name in the middle to its room; different names that then look the same are numbered."""
-    cut = [fit(name, room) for name, room in zip(names, rooms, strict=True)]
+    """Cut each name to its room, of paths the beginning; different names that then look the same are numbered."""
+    cut = [_cut(name, room) for name, room in zip(names, rooms, strict=True)]
     same: dict[str, dict[str, int]] = {}
     for name, text in zip(names, cut, strict=True):
         group = same.setdefault(text, {})
@@ -206,11 +207,13 @@ def shortened(names: Sequence[str], rooms: Sequence[int]) -> list[str]:
     distinct = []
     for name, room, text in zip(names, rooms, cut, strict=True):
         mark = f"#{same[text][name]}" if len(same[text]) > 1 else ""
-        if room > len(mark):
-            distinct.append(fit(name, room - len(mark)) + mark)
-        else:
-            distinct.append(fit(name, room))
+        mark *= room > len(mark)
+        distinct.append(_cut(name, room - len(mark)) + mark)
     return distinct
+
+
+def _cut(name: str, room: int) -> str:
+    return (ending if isinstance(name, Shown) else fit)(name, room)
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ def _text(value: Any, row: Row, column: Column, unit: units.TimeUnit, decimals: 
     if value is None:
         return units.ABSENT
     if isinstance(value, str):
-        return str(value)
+        return value
     kind = row.kind or column.kind
     if kind == "bar":
         return bar_text(value, bar)

@@ -8,6 +8,8 @@ import unicodedata
 
 #: No screen shows more of one name than its first and last characters.
 SHOWN = 4096
+#: Where the parts of a name begin: at the dot before an attribute, behind any other sign between words.
+_PARTS = re.compile(r"(?<=.)\.(?=[^\W\d_])|(?<=[ #/(:])(?=\w)")
 
 
 def printable(name: str) -> str:
@@ -63,3 +65,17 @@ def fit(name: str, width: int) -> str:
     front = head_of(text, width // 2)
     back = head_of(text[::-1], width - 1 - cells(front))[::-1]
     return f"{front}…{back}"
+
+
+def ending(name: str, width: int) -> str:
+    """Return `name`, safe to print, or so many of its last parts as fit in `width` cells, behind dots.
+
+    >>> ending("encoder.layers.*.self_attn.out_proj", 24), ending("scaled dot product attention", 24)
+    ('….self_attn.out_proj', '…dot product attention')
+    """
+    text = bounded(name)
+    if cells(text) <= width:
+        return text
+    ends = (text[part.start() :] for part in _PARTS.finditer(text))
+    short = next((end for end in ends if cells(end) < width), "")
+    return f"…{short.lstrip()}" if short else fit(text, width)
