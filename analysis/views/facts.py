@@ -106,7 +106,7 @@ def facts_of(report: Report) -> Facts | None:
         high_ns=max(own_ns),
         all_step_ns=account.all_step_ns or 0.0,
         varying=account.varying,
-        outlying=_of_one_loop(account),
+        outlying=tuple(row for row in account.outlying if row.process_id == account.outlying[0].process_id),
         rhythm=account.rhythm,
         dropped=account.dropped,
         pause=account.pause,
@@ -129,9 +129,3 @@ def doing_of(part: Part) -> str:
     if part.kind == COPY:
         return "memset" if part.what == "memset" else f"copies {part.what}"
     return {COMMUNICATION: COMMUNICATION, IDLE: IDLE, OPERATORS: OPERATORS}.get(part.kind, COMPUTING)
-
-
-def _of_one_loop(account: Account) -> tuple[Outlying, ...]:
-    """Return the outlying steps of the first process that has some: ranks have the same ones."""
-    first = next((row.process_id for row in account.outlying), None)
-    return tuple(row for row in account.outlying if row.process_id == first)

@@ -38,6 +38,7 @@ from .rows import (
 
 #: Returns a report whose kernels are named by lines, and the lines by these names.
 ByLine: TypeAlias = Callable[[], tuple[Report, Mapping[str, Line]]]
+OF_DEF = " Lines: of `def`."
 IN_NO_FUNCTION = "(in no function)"
 #: How many lines the first screen has at most, and that of several ranks.
 LINES, LINES_OF_RANKS = 25, 30
@@ -129,16 +130,8 @@ def functions(report: Report, detail: Detail) -> Table:
 
     Raises ReportError for a report without Python functions.
     """
-    ranked = longest_first(_of_functions(report))
-    total_ns = time_of(kernels_of(report))
-    rows = [(row.kernel, headings.phase(row.phase), *_figures(row, total_ns)) for row in ranked[: detail.top]]
-    columns = (
-        Column("function", "function", "name"),
-        *headed("phase", total_ns="time", share="%", count="launches"),
-    )
-    title = f"Python functions by the time of their own kernels, {{unit}} {headings.scope(report)}"
-    caption = f"% is of {headings.kernels(report)}. Lines: of `def`.{more(ranked, detail.top, 'function')}"
-    return Table("functions", title, columns, tuple(map(Row, rows)), caption)
+    title = "Python functions by the time of their own kernels"
+    return _of_code(report, detail, "function", _of_functions(report), title, OF_DEF)
 
 
 def _figures(row: KernelRow, total_ns: Number) -> tuple[Number, float | None, Number]:
@@ -148,16 +141,22 @@ def _figures(row: KernelRow, total_ns: Number) -> tuple[Number, float | None, Nu
 
 def lines(report: Report, detail: Detail) -> Table:
     """Rank the lines that kernels are named for by the time of these, backward by the line of its forward."""
-    rows = _of_lines(report)
-    ranked = longest_first(rows)
+    caption = " In backward: the line of the forward that it is of." + OF_DEF * report.provenance.is_of_pytorch
+    title = "Lines by the time of the kernels that they launch"
+    return _of_code(report, detail, "line", _of_lines(report), title, caption)
+
+
+def _of_code(
+    report: Report, detail: Detail, noun: str, rows: Sequence[KernelRow], title: str, caption: str
+) -> Table:
+    """Rank rows whose kernels are named for functions or lines; the caption goes on behind its first sentence."""
     total_ns = time_of(rows)
+    ranked = longest_first(rows)
     cells = [(row.kernel, headings.phase(row.phase), *_figures(row, total_ns)) for row in ranked[: detail.top]]
-    columns = headed("line", "phase", total_ns="time", share="%", count="launches")
-    title = f"Lines by the time of the kernels that they launch, {{unit}} {headings.scope(report)}"
-    caption = f"% is of {headings.kernels(report)}. In backward: the line of the forward that it is of."
-    if report.provenance.is_of_pytorch:
-        caption += " Lines: of `def`."
-    return Table("lines", title, columns, tuple(map(Row, cells)), caption + more(ranked, detail.top, "row"))
+    columns = Column(noun, noun, "name"), *headed("phase", total_ns="time", share="%", count="launches")
+    whole = f"% is of {headings.kernels(report)}.{caption}{more(ranked, detail.top, 'row')}"
+    title += f", {{unit}} {headings.scope(report)}"
+    return Table(f"{noun}s", title, columns, tuple(map(Row, cells)), whole)
 
 
 def _of_lines(report: Report) -> list[KernelRow]:

@@ -74,10 +74,6 @@ def _selected(subject: Subject, attribution: Attribution) -> list[RangeSteps]:
     return [by_range[key] for key in keys if key in by_range]
 
 
-def _time(report: Report) -> str:
-    return f"Time of {graphs.COUNTED}" if graphs.of_graphs(report) else headings.kernel_time(report)
-
-
 def _steps(subject: Subject) -> Table:
     """Show one row per step with work, and the mean of those that count."""
     account = subject.report.account
@@ -188,7 +184,8 @@ def _ranges(report: Report, selected: list[RangeSteps], top: int) -> Table:
         rows.append(Row((name, *cells)[: len(columns)], indent=depth))
     if is_linked:
         caption += f" {headings.LINKED}"
-    title = f"{_time(report)} inside each range, {{unit}} per step"
+    time = f"Time of {graphs.COUNTED}" if graphs.of_graphs(report) else headings.kernel_time(report)
+    title = f"{time} inside each range, {{unit}} per step"
     return Table("ranges", title, columns, tuple(rows), caption + more(selected, len(ranges), "range"))
 
 
