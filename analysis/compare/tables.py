@@ -149,7 +149,7 @@ class _Drawing:
             (self.state(row), row, _place(row)) for row in top_rows
         ]
         if cut:
-            names = ("", f"{len(cut)} others") if len(cut) > 1 else self.state(cut[0])
+            names = ("", "other changes") if len(cut) > 1 else self.state(cut[0])
             lines.append((names, _added(cut), ""))
         step, recorded = ("a step", "step") if self.comparison.per_step else ("all", "time")
         lines.append(((step, ""), _added(changes), ""))

@@ -182,7 +182,7 @@ def _place(cause: Cause | None) -> str:
     """Return where most of some idle time is: its line, or else the call before it."""
     if cause and cause.line:
         return f" at {cause.line}"
-    return f" after {cause.after}" if cause and cause.after else " there"
+    return f" {cause.after_wait}" if cause and cause.after else " there"
 
 
 def _copying(subject: JobSubject, late: _LateRanks, direction: str) -> JobSymptom:

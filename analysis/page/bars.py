@@ -74,7 +74,7 @@ def _kinds(gpu: GpuAccount, *, on_cpu: bool) -> Iterator[dict[str, Any]]:
 def _part(gpu: GpuAccount, kind: str, detail: str, ns: int) -> dict[str, Any]:
     """Return a part with its key, colour and texts; the small ones of a kind have no detail."""
     called = detail_of((kind, detail)) if detail else ""
-    tone = CALLED[kind] if kind in (COMMUNICATION, COPY) else called or "no phase"
+    tone = CALLED[kind] if kind in (COMMUNICATION, COPY) else headings.phase(detail) or "no phase"
     return {
         "kind": kind,
         "key": part_key(kind, detail) if detail else "",

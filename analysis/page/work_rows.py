@@ -26,7 +26,6 @@ from ..support.small_numbers import bounds, grouped_rows, looked_up, summed
 from ..support.text import fit
 from ..trace import GRAPH, KERNEL, Int32s, Int64s, Path
 from ..views import graphs, headings
-from ..views.account import detail_of
 from ..views.rows import NOWHERE, label
 from ..vocabulary import PHASES
 from ..vocabulary.modules import ModuleName
@@ -241,7 +240,7 @@ class _Kinds:
 
 def part_key(kind: str, detail: str) -> str:
     """Return a page's name for a part of a step in its address: `compute backward`, `idle launching`."""
-    return f"{kind} {detail_of((kind, detail))}"
+    return f"{kind} {headings.phase(detail)}"
 
 
 def path_texts(path: Path) -> list[str]:

@@ -21,6 +21,24 @@ KINDS_DRAWN = (COMPUTE, OPERATORS, COMMUNICATION, COPY, IDLE)
 FILLS = {COMPUTE: "█", OPERATORS: "█", COMMUNICATION: "▓", COPY: "▒", IDLE: "░"}
 CALLED = {COMPUTE: "compute", OPERATORS: "operators", COMMUNICATION: "communication", COPY: "copies", IDLE: "idle"}
 OUTSIDE = "outside"
+#: What rows call each cause of idle time, and what happens meanwhile: sentences say it behind "while".
+CAUSES = {
+    "launching": ("launching kernels", "the CPU launches kernels one by one"),
+    "host code": ("Python, other host code", "the CPU runs Python and other host code"),
+    "data loading": ("loading a batch", "the program loads its next batch"),
+    "synchronization": ("synchronization", "the CPU waits for the GPU"),
+    "allocation": ("allocating memory", "the GPU's driver allocates or frees memory"),
+    "copy": ("calls that copy", "the CPU is in a call that copies"),
+    "module loading": ("loading kernels", "the GPU's driver loads kernels"),
+    "between kernels": ("between kernels", "the next launched kernel has not started yet"),
+    "latency": ("launch latency", "a launch is on its way to the GPU"),
+    "queue": ("queued work", "launched work waits for a stream, copy, process or batch"),
+    "profiler": ("profiler", "the profiler writes its data, or annotation sets hooks"),
+    "no more work": ("no more work", "the GPU has no later work"),
+    "unknown": ("unknown cause", "the GPU waits for work whose launch was not recorded"),
+    "Python": ("Python", "the program runs its own Python"),
+    "waiting": ("waiting", "the program waits"),
+}
 #: What the two groups of rows are called, on a GPU and on a CPU.
 GROUPS = {False: ("GPU busy", "GPU idle"), True: ("operators", OUTSIDE)}
 #: Details with less than this share of the time are one row of a group, and so are those beyond the most.
@@ -28,7 +46,7 @@ SMALL, MOST = 0.03, 3
 #: Details with less than the first share, together, are in the row of another one with less than the second.
 TINY, LARGE = 0.01, 0.1
 #: A row that is of several details names them in at most this many cells.
-LONGEST_DETAIL = 20
+LONGEST_DETAIL = 23
 #: The column of the bar.
 DRAWN = Column("bar", "", "bar", seen_by="people")
 #: Up to this number of GPUs each has a row; of more, those with the least, the middle and the most idle time have.
@@ -92,7 +110,8 @@ def _of_group(sums: Sums, all_ns: int) -> Iterator[tuple[str, str, int]]:
         small.sort(key=lambda key: -sums[key])
         details = [detail for _, detail in small]
         small_ns = sum(sums[key] for key in small)
-        yield small[0][0], _together(details, are_all=not large), small_ns
+        others = "other causes" if small[0][0] == IDLE else "other work"
+        yield small[0][0], _together(details, others, are_all=not large), small_ns
 
 
 def _in_group(state: State) -> str:
@@ -104,21 +123,25 @@ def _in_group(state: State) -> str:
     return f"copies {detail}" if is_copy else detail_of(state)
 
 
-def _together(details: Sequence[str], *, are_all: bool) -> str:
+def _together(details: Sequence[str], others: str, *, are_all: bool) -> str:
     """Name a row of several details; one of all details of a group needs no name."""
     if are_all and len(details) > 1:
         return ""
-    texts = [", ".join(details)]
-    if len(details) > 2:
-        texts.append(f"{details[0]}, {len(details) - 1} others")
-    short = [text for text in texts if len(text) <= LONGEST_DETAIL]
-    return short[0] if short else f"{len(details)} others"
+    texts = [", ".join(details), f"{details[0]}, {others}"]
+    return next((text for text in texts if len(text) <= LONGEST_DETAIL), others)
 
 
 def detail_of(state: State) -> str:
     """Return how screens call what a row of a kind is of."""
     kind, detail = state
-    return detail if kind in (COPY, IDLE) else headings.phase(detail)
+    if kind == IDLE:
+        return called(detail)
+    return detail if kind == COPY else headings.phase(detail)
+
+
+def called(cause: str) -> str:
+    """Return how screens call a cause of idle time."""
+    return CAUSES[cause][0] if cause in CAUSES else cause
 
 
 def state_name(state: State, *, on_cpu: bool) -> str:
@@ -141,12 +164,12 @@ def _of_several(gpus: Sequence[GpuAccount], subject: str) -> Table:
         computing_ns = sums[COMPUTE] + sums[OPERATORS]
         times_ns = computing_ns, sums[COMMUNICATION], sums[COPY], sums[IDLE]
         cells = [ns / gpu.steps for ns in times_ns]
-        cause = gpu.causes[0].cause if gpu.causes else ""
+        cause = called(gpu.causes[0].cause) if gpu.causes else ""
         rows.append(Row((gpu.gpu, bar, *cells, share(sums[IDLE], gpu.total_own_ns), cause)))
     columns = (*headed(gpu="GPU"), DRAWN)
     columns += headed(compute_ns="compute", communication_ns="commun.", copy_ns="copies", idle_ns="idle")
-    columns += headed(idle_share="%", cause="mostly")
-    return Table("account", f"{subject}, on each GPU", columns, tuple(rows), caption)
+    columns += headed(idle_share="% idle", cause="idle mostly")
+    return Table("account", f"{subject}, on each GPU: {{unit}}", columns, tuple(rows), caption)
 
 
 def least_middle_most(gpus: Sequence[GpuAccount]) -> list[GpuAccount]:

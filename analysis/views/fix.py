@@ -19,12 +19,14 @@ from ..measures.rank_evidence import RankEvidence, rank_evidence
 from ..report import Report
 from ..report.evidence import RECORDING
 from ..summary.parallel import Ranked
-from ..support.text import fit
+from ..support.text import ending, fit
 from ..support.units import UNITS_NS, digits_text, share_text
 from ..support.units import time_in_digits as time
 from ..vocabulary import PATH_SEPARATOR, is_step
+from ..vocabulary.loading import iterates
 from ..vocabulary.modules import Naming
 from . import headings
+from .account import called
 from .job import answer_of
 from .job import table as job_table
 from .registry import Subject
@@ -42,6 +44,9 @@ LEAST_SILENT = 0.005
 LEAST_SHOWN = 0.005
 NOTHING = "Nothing to fix first: no known change {verb} {least} or more of {whole}."
 UNSURE = "No known change is sure to save {least} or more of {whole}."
+#: Why nothing is suggested for much idle time.
+NO_CHANGE_FITS = "No known change fits the causes of the idle time."
+UNKNOWN_COST = "How much of the idle time recording adds is unknown."
 GIVE_STEP = "{}. Give its time to narrow these ranges, such as --unrecorded-step 68ms."
 RECORDED, AT_MOST = "Unrecorded, a step is shorter", "Alone, a step may be shorter"
 ONE_RANK = "Of {} ranks, the steps of one are replayed; what its collectives wait for stays as recorded."
@@ -71,11 +76,7 @@ class Words(NamedTuple):
 
 WORDS = {
     REPLAY: Words(
-        "",
-        "saves alone",
-        "saves",
-        "",
-        "Estimates per step, by replay of the recorded calls; they do not add up.",
+        "", "saves alone", "saves", "", "Estimates per step, by replay of the recorded calls; they do not add up."
     ),
     GPU_TIME: Words(
         ", by the GPU's time alone",
@@ -105,13 +106,8 @@ SAVING = (REPLAY, RANKS)
 
 #: How screens call the change of each rule.
 CALLED = {rule.name: rule.called for rule in RULES} | {late_batches.RULE: late_batches.CALLED}
-#: How the first screen heads its list; {} is what the figures are of, where that is not its step.
-IN_SHORT = {
-    REPLAY: "Fix first (estimates{})",
-    GPU_TIME: "Fix first (upper limits{})",
-    CPU: "Fix first (estimates{}, by counting operators)",
-    RANKS: "Fix first (estimates{})",
-}
+#: The place of a change that concerns no range or line in particular, beside others that do.
+WHOLE = "whole program"
 #: So many cells the first screen has for the place of a change, and for a file that has a long name.
 LONGEST_PLACE, LONGEST_FILE = 18, 24
 
@@ -228,15 +224,19 @@ def first(advice: Fixes | None, named: Naming = tuple) -> list[Table]:
     if not (advice and listed and listed.fixes):
         return []
     rows = []
-    for number, fix in enumerate(listed.fixes[:FIRST], 1):
+    shown_fixes = listed.fixes[:FIRST]
+    places = [place(fix, named) for fix in shown_fixes]
+    for number, (fix, where) in enumerate(zip(shown_fixes, places, strict=True), 1):
         is_same = "(" in then(listed, number)
         saves = then(listed, number).strip("()") if is_same else in_short(listed, fix)
-        where = place(fix, named)
-        rows.append(Row((f"{number}.", saves, f"{where}:" if where else "", fix.short)))
+        where = f"{where or WHOLE}:" if any(places) else ""
+        rows.append(Row((f"{number}.", saves, where, fix.short)))
     kinds: dict[str, Kind] = {"number": "text", "saves": "text", "where": "name", "change": "prose"}
     columns = tuple(Column(key, "", kind) for key, kind in kinds.items())
+    figures = "upper limits" if advice.kind == GPU_TIME else "estimates"
     several = ": do not add them" if len(rows) > 1 else ""
-    title = IN_SHORT[advice.kind].format(_of_what(advice) + several)
+    by = ", by counting operators" if advice.kind == CPU else ""
+    title = f"Fix first ({figures}{_of_what(advice)}{several}{by})"
     return [Table("first", title, columns, tuple(rows), not_wanted(advice), least=LEAST_ROWS)]
 
 
@@ -264,19 +264,22 @@ def _of_what(advice: Fixes) -> str:
 
 
 def place(fix: Fix, named: Naming = tuple) -> str:
-    """Return where most of what a change concerns is, in a few cells: `train.py:65`, else a range."""
-    if not fix.lines:
-        inside = [name for name in named(fix.most) if not is_step(name.replace("*", "0"))]
+    """Return where most of what a change concerns is: `train.py:65` of the program, else a range or a library."""
+    own = fix.lines[0].own if fix.lines else None
+    inside = [name for name in named(fix.most) if not is_step(name.replace("*", "0"))]
+    if own is None and inside:
         places = [label(tuple(inside[-depth:])) for depth in (2, 1)]
         short = next((called for called in places if len(called) <= LONGEST_PLACE), places[-1])
-        return fit(short if inside else fix.near, LONGEST_PLACE)
-    at = fix.lines[0].line.at
-    return at if len(at) <= LONGEST_PLACE else fit(at.rpartition("/")[2], LONGEST_FILE)
+        return called("data loading") if iterates(inside[-1]) else ending(short, LONGEST_FILE)
+    line = own or (fix.lines[0].line if fix.lines else None)
+    if line is None:
+        return fix.near
+    return line.at if len(line.at) <= LONGEST_PLACE else fit(line.at.rpartition("/")[2], LONGEST_FILE)
 
 
 def located(fix: Fix) -> str:
     """Return a rule's sentence behind the line that it is of, as compilers write: `train.py:65: Each step …`."""
-    return f"{fix.lines[0].line.at}: {fix.sentence}" if fix.lines else fix.sentence
+    return f"{(fix.lines[0].own or fix.lines[0].line).at}: {fix.sentence}" if fix.lines else fix.sentence
 
 
 def in_short(advice: Fixes, fix: Fix) -> str:
@@ -287,13 +290,25 @@ def in_short(advice: Fixes, fix: Fix) -> str:
     return f"{bound}{time(fix.alone_ns)}"
 
 
-def without_changes(advice: Fixes | None) -> str:
-    """Return that there is nothing to fix first, to end the first answer, with what may help; "" if there is."""
+def without_changes(advice: Fixes | None, *, is_idle: bool = False) -> str:
+    """Return that there is nothing to fix first, to end the first answer, with what may help; "" if there is.
+
+    If much of a step is idle, it says why nothing is suggested for that.
+    """
     if advice is None or not advice.step_ns or wanted(advice).fixes:
         return ""
     if advice.fixes:
         return f" Nothing to fix first. {not_wanted(advice)}"
-    return f" {_nothing(advice)}{why_not_replayed(advice)}{silent(advice) if is_unsure(advice) else ''}"
+    possible = silent(advice) if is_unsure(advice) else ""
+    why_idle = _why_nothing(advice) if is_idle else ""
+    return f" {_nothing(advice)}{why_not_replayed(advice)}{possible}{why_idle}"
+
+
+def _why_nothing(advice: Fixes) -> str:
+    """Return why nothing is suggested for idle time, to follow another sentence."""
+    if advice.kind not in SAVING or (advice.is_unrecorded and is_unsure(advice)):
+        return ""
+    return f" {UNKNOWN_COST if is_unsure(advice) else NO_CHANGE_FITS}"
 
 
 def in_a_sentence(advice: Fixes, fix: Fix) -> str:
@@ -363,12 +378,8 @@ _FIGURES = (
 
 def caption(advice: Fixes) -> str:
     """Return how the figures were computed, and what was tried and saves too little to be listed."""
-    return WORDS[advice.kind].caption + not_sure(advice.fixes) + why_not_replayed(advice) + silent(advice)
-
-
-def not_sure(fixes: Sequence[Fix]) -> str:
-    """Explain a question mark behind a figure, in a sentence that follows another, if one has it."""
-    return " ?: it may save too little to matter." * any(fix.uncertain for fix in fixes)
+    not_sure = " ?: it may save too little to matter." * any(fix.uncertain for fix in advice.fixes)
+    return WORDS[advice.kind].caption + not_sure + why_not_replayed(advice) + silent(advice)
 
 
 def silent(advice: Fixes) -> str:
@@ -378,12 +389,12 @@ def silent(advice: Fixes) -> str:
         if each.alone_ns >= LEAST_SILENT * advice.step_ns:
             kinds.setdefault(each.called, []).append(each)
     tried = []
-    for called, similar in kinds.items():
+    for change, similar in kinds.items():
         low_ns, high_ns = min(each.alone_low_ns for each in similar), max(each.alone_ns for each in similar)
         places = f" ({len(similar)} places)" if len(similar) > 1 else ""
         figure = (_between(low_ns, high_ns) if advice.kind in SAVING else "") or time(high_ns)
         figure = f"up to {time(high_ns)}" if low_ns < LEAST_SHOWN * high_ns else figure
-        tried.append(f"{called} {figure}{places}")
+        tried.append(f"{change} {figure}{places}")
     stake = "Possible" if is_unsure(advice) else "Less at stake"
     return f" {stake}: {', '.join(tried)}." if tried else ""
 

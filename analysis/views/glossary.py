@@ -76,8 +76,7 @@ GLOSSARY: dict[str, dict[str, str]] = {
     },
     "fix": {
         "alone": "what the change saves by itself, by replay of the recorded calls: an upper limit. Without a "
-        "known "
-        "time of the unrecorded step, for several costs of recording, so it is a range. Savings do not add up",
+        "known time of the unrecorded step, it is a range, for several costs of recording. Savings do not add up",
         "then a step takes": "after this change and those above it",
         "line": "of the program, that launches most of the work concerned",
         "time": "of the kernels and copies concerned",

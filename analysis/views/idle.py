@@ -17,30 +17,13 @@ from ..summary.selection import naming_for
 from ..support.units import time_text
 from ..vocabulary import PHASES
 from . import headings
+from .account import CAUSES, called
 from .registry import Subject
 from .rows import common_length, label, more, per_step, price_notes, require_measured, share
 
-#: What each cause of idle time means.
-MEANING = {
-    "launching": "the CPU launches kernels one by one",
-    "host code": "the program launches nothing",
-    "data loading": "the program waits for its next batch",
-    "synchronization": "the CPU waits for the GPU",
-    "allocation": "the GPU's driver allocates or frees memory",
-    "copy": "the CPU is in a call that copies",
-    "module loading": "the GPU's driver loads kernels",
-    "between kernels": "pauses between launched kernels",
-    "latency": "the launch is on its way",
-    "queue": "launched work waits for a stream, copy, process or batch",
-    "profiler": "the profiler writes its data, or annotation sets hooks",
-    "no more work": "the GPU has no later work",
-    "unknown": "the next work has no recorded launch",
-    "Python": "the program's own code, between operators",
-    "waiting": "the program waits",
-}
 MIXED = "mixed"
 #: What people read for what limits a phase; programs get it unchanged.
-WORDS = {LAUNCH_BOUND: "launching", UNDECIDED: MIXED}
+WORDS = {LAUNCH_BOUND: called("launching"), UNDECIDED: MIXED}
 NEVER_IDLE = "The GPU is never idle in what is measured."
 NEVER_OUTSIDE = "The program always runs an operator in what is measured."
 #: From this share of a place's idle time on, its line is named without its share.
@@ -64,7 +47,8 @@ def view(subject: Subject) -> Document:
     tables += [*_limits(report)] if not account.on_cpu else []
     tables.append(_places(subject, account, places))
     tables += [_lags(subject)] if subject.launches else []
-    notes = [*report.notes, *_doubts(account)]
+    unknown_ns = sum(gpu.total_ns(kind=IDLE, what="unknown") for gpu in account.gpus)
+    notes = [*report.notes, *([UNKNOWN.format(time_text(unknown_ns))] if unknown_ns else [])]
     notes += price_notes(report, prices(subject.attribution, include_warm_up=report.warm_up_included))
     accounting = headings.accounting_per_step(report) if account.has_steps else None
     return headings.answer(report, tables, notes, accounting=accounting)
@@ -101,12 +85,12 @@ def _causes(account: Account) -> Iterator[Table]:
         causes = _idle_by_cause(gpu)
         phases = [phase for phase in PHASES if any(phase in of_cause for of_cause in causes.values())]
         own_ns = gpu.total_own_ns / gpu.steps
-        rows = [_row(cause, of_cause, phases, own_ns) for cause, of_cause in causes.items()]
+        rows = [_row(called(cause), of_cause, phases, own_ns) for cause, of_cause in causes.items()]
         together = {phase: sum(of_cause.get(phase, 0) for of_cause in causes.values()) for phase in phases}
         rows.append(_row("sum", together, phases, own_ns, strong=True))
         columns = headed("cause", **{f"{phase}_ns": headings.phase(phase) for phase in phases})
         columns += headed(idle_ns="idle", share="%")
-        glosses = "; ".join(f"{cause}: {MEANING[cause]}" for cause in [*causes][:2])
+        glosses = "; ".join("{}: {}".format(*CAUSES[cause]) for cause in [*causes][:2])
         on_gpu = f" of {gpu.gpu}" if len(account.gpus) > 1 else ""
         idle_time = "Time outside of operators" if account.on_cpu else "Idle time"
         title = f"{idle_time}{on_gpu} by cause and phase, {{unit}} {_per(account)}"
@@ -145,7 +129,7 @@ def _limits(report: Report) -> Iterator[Table]:
         figures = (row.span_ns / steps, row.busy_ns / steps, share(row.busy_ns, row.span_ns))
         idle = ((row.span_ns - row.busy_ns) / steps, row.waiting_ns / steps)
         is_sum = row.phase not in PHASES
-        words = (row.verdict, WORDS.get(row.verdict, row.verdict))
+        words = (row.verdict, WORDS.get(row.verdict, called(row.verdict)))
         rows.append(Row((headings.phase(row.phase), *figures, *idle, *words), strong=is_sum))
     columns = headed("phase", time_ns="time", busy_ns="busy", busy_share="%", idle_ns="idle")
     columns += headed(waiting_ns="waiting for CPU")
@@ -182,7 +166,8 @@ def _places(subject: Subject, account: Account, places: list[IdlePlace]) -> Tabl
     has_calls = any(place.after for place in top_places)
     rows = []
     for place in top_places:
-        names = (place.cause, label(place.path, common), place.function, line_of(place, whole=detail.whole))
+        cause = place.cause if detail.whole else called(place.cause)
+        names = (cause, label(place.path, common), place.function, line_of(place, whole=detail.whole))
         figures = (place.total_ns / steps, share(place.total_ns, total_ns))
         rows.append(Row((*names, *figures, place.after)))
     columns = (
@@ -219,9 +204,3 @@ def _lags(subject: Subject) -> Table:
     columns = headed("phase", "launches", median_lag_ns="median lag", p95_lag_ns="95% below")
     title = f"Launches {headings.over_steps(subject.report)}, and the lag from launch to start, {{unit}}"
     return Table("launches", title, columns, tuple(rows), LAGS)
-
-
-def _doubts(account: Account) -> Iterator[str]:
-    unknown_ns = sum(gpu.total_ns(kind=IDLE, what="unknown") for gpu in account.gpus)
-    if unknown_ns:
-        yield UNKNOWN.format(time_text(unknown_ns))

@@ -172,7 +172,7 @@ def _place(cause: Cause) -> str:
     if cause.line:
         return f" at {fit(cause.line, LONGEST_PLACE)}"
     if cause.after:
-        return f" after {cause.after}"
+        return f" {cause.after_wait}"
     if cause.path and not is_step(cause.path[-1].replace("*", "0")) and cause.cause != "data loading":
         return f" in {label(cause.path[-1:])}"
     return ""
@@ -198,7 +198,7 @@ def table(job: Job) -> Table:
         waiting_ns = rank.waiting_ns or 0.0
         divided = (exposed_ns - waiting_ns, waiting_ns) if knows_waiting else (exposed_ns,)
         idle = {state: ns for state, ns in rank.states_ns.items() if state[0] == IDLE}
-        mostly = max(idle, key=lambda state: idle[state])[1] if idle else ""
+        mostly = detail_of(max(idle, key=lambda state: idle[state])) if idle else ""
         times = (rank.kind_ns(COMPUTE), *divided, rank.kind_ns(COPY), rank.kind_ns(IDLE))
         is_late = job.late is not None and rank is job.late.rank
         rows.append(Row((rank.name, *times, rank.step_ns, mostly), strong=is_late))

@@ -40,7 +40,7 @@ def slowest(report: Report) -> Table:
     over_steps = "" if report.per_step or not report.counted_steps else f" {headings.scope(report)}"
     columns = headed(range=f"Slowest ranges, own {graphs.counted_time(report)}, {{unit}}{over_steps}")
     columns += headed(**{f"{phase}_ns": headings.phase(phase) for phase in phases})
-    columns += headed(total_ns="sum" if phases else "time", share="%")
+    columns += headed(total_ns="sum" if phases else "time", share="% of all")
     return Table("slowest", "", columns, tuple(lines), least=0)
 
 

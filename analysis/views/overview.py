@@ -95,7 +95,7 @@ def overview(
 def _answer(report: Report, found: Fixes | None) -> str:
     """Return the answer in sentences, the last of which says that there is nothing to fix first; "" of nothing."""
     answer = verdict.verdict(report)
-    return f"{answer}{without_changes(found)}" if answer else ""
+    return answer + without_changes(found, is_idle=verdict.is_idle(report)) if answer else ""
 
 
 def kernels(report: Report, detail: Detail) -> Table:

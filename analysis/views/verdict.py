@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from ..report import Number, Path, Report
-from ..report.account import COMMUNICATION, IDLE, OPERATORS, Cause, Difference, Outlying, Pause
+from ..report.account import COMMUNICATION, COMPUTE, COPY, IDLE, OPERATORS, Cause, Difference, Outlying, Pause
 from ..report.recording import Recording
-from ..support.text import fit
+from ..support.text import ending, fit
 from ..support.units import counted, ordinal, time_in_digits
 from ..vocabulary import OTHER, PHASES, step_matcher
-from ..vocabulary.loading import without_iterator
+from ..vocabulary.loading import iterates
 from . import graphs, headings
+from .account import CAUSES, called
 from .facts import ALIKE, COMPUTING, SAID_FROM, Facts, GpuFacts, doing_of, facts_of, subject_of
 from .rows import count_of, kernels_of, label, time_of
 
@@ -26,28 +28,10 @@ SMALL, SOME = 0.05, 0.02
 #: By how much a GPU's busy share without recording differs at least, if it is mentioned.
 BUSIER = 0.05
 #: With such a share, little idle time is left without recording.
-BUSY_ALONE = 0.9
-LONGEST_FUNCTION, LONGEST_PATH = 80, 48
+IDLE_ALONE = 0.1
+LONGEST_FUNCTION, LONGEST_PATH = 80, 60
 #: How a sentence says what a GPU does, where the word alone says too little.
 DOES = {COMMUNICATION: "communication that nothing hides", OPERATORS: "in operators"}
-#: How a sentence says each cause of idle time, of a GPU or of a CPU.
-WHILE = {
-    "launching": "while the CPU launches kernels one by one",
-    "host code": "while the program runs its own code",
-    "data loading": "waiting for data",
-    "synchronization": "as the CPU waits for the GPU",
-    "allocation": "while memory is allocated",
-    "copy": "in calls that copy",
-    "module loading": "while kernels are loaded",
-    "between kernels": "between launched kernels",
-    "latency": "while launches are on their way",
-    "queue": "while launched work waits",
-    "profiler": "while the profiler works",
-    "no more work": "after its last work",
-    "unknown": "for reasons that the report does not show",
-    "Python": "in its own Python",
-    "waiting": "waiting",
-}
 
 
 def verdict(report: Report) -> str:
@@ -61,8 +45,8 @@ def verdict(report: Report) -> str:
         return _without_parts(report)
     sentences = [UNRECORDED_GPU] if report.provenance.gpu_operator else []
     sentences += _of_gpus(facts) if len(facts.gpus) > 1 else _of_one(facts)
-    sentences += _of_pause(facts.pause) if facts.pause else _why_idle(facts, report)
     sentences += _unrecorded(facts)
+    sentences += _of_pause(facts.pause) if facts.pause else _why_idle(facts, report)
     sentences += [*_about_steps(facts), *_generation(report), *_left_out(report), *_taken_out(report)]
     unknown = headings.share_of_other(report)
     if unknown > headings.MUCH_OTHER:
@@ -87,14 +71,14 @@ def _takes(facts: Facts) -> str:
     if not facts.has_steps:
         return f"The recorded work takes {time_in_digits(facts.time_ns)}"
     takes, cost = f"{facts.subject} takes {time_in_digits(facts.time_ns)}", facts.recording
-    if cost and cost.alone_ns:
-        return f"{takes} while recorded ({_alone(cost, cost.alone_ns)} without)"
+    if cost and cost.alone_ns and _idle_alone(facts) is None:
+        return f"{takes} while recorded ({_alone(cost)} without)"
     return takes if facts.on_cpu else f"{takes} while recorded"
 
 
-def _alone(cost: Recording, alone_ns: float) -> str:
-    """Return the time of a step without recording, with its bounds where it varies."""
-    alone = time_in_digits(alone_ns)
+def _alone(cost: Recording) -> str:
+    """Return the time of a step without recording, which is known, with its bounds where it varies."""
+    alone = time_in_digits(cost.alone_ns or 0)
     if cost.is_upper_limit:
         return f"at most {alone}"
     if cost.varies:
@@ -148,23 +132,22 @@ def _of_gpus(facts: Facts) -> Iterator[str]:
 
 
 def _unrecorded(facts: Facts) -> Iterator[str]:
-    """Yield how busy a GPU is without recording where that differs."""
-    share = _busier_alone(facts)
-    if share is None:
+    """Yield how long a step takes without recording, and for how much of it a GPU is idle, where that is less."""
+    share, cost = _idle_alone(facts), facts.recording
+    if share is None or cost is None:
         return
-    at_least = "at least " if facts.recording and facts.recording.is_upper_limit else ""
-    gpu = "a GPU" if len(facts.gpus) > 1 else "the GPU"
-    adds = "Without recording" if share < BUSY_ALONE else "Recording adds most of the idle time: without it"
-    yield f"{adds}, {gpu} works for {at_least}{_percent(share, 1)} of the step."
+    idle = f"{'at most ' * cost.is_upper_limit}{_percent(share, 1)} of it idle"
+    ends = ": recording adds most of the idle time" if share <= IDLE_ALONE else ""
+    yield f"Without recording, it takes {_alone(cost)}, {idle}{ends}."
 
 
-def _busier_alone(facts: Facts) -> float | None:
-    """Return for which share of the step a GPU works without recording; None unless that is more than with it."""
+def _idle_alone(facts: Facts) -> float | None:
+    """Return for which share of the step a GPU is idle without recording, where that is less than with it."""
     cost = facts.recording
     if cost is None or cost.alone_busy_share is None or cost.busy_ns is None:
         return None
     is_busier = cost.alone_busy_share - cost.busy_ns / facts.time_ns > BUSIER
-    return cost.alone_busy_share if is_busier else None
+    return 1 - cost.alone_busy_share if is_busier else None
 
 
 def _why_idle(facts: Facts, report: Report) -> Iterator[str]:
@@ -172,15 +155,16 @@ def _why_idle(facts: Facts, report: Report) -> Iterator[str]:
     gpu = facts.most_idle
     if gpu.time_ns(IDLE) < SAID_FROM * facts.time_ns or not gpu.causes:
         return
-    if (_busier_alone(facts) or 0.0) >= BUSY_ALONE:  # recording adds most of it
+    alone = _idle_alone(facts)
+    if alone is not None and alone <= IDLE_ALONE:  # recording adds most of it
         return
     if facts.on_cpu:
         yield _outside_operators(gpu, report)
         return
     cause = gpu.causes[0]
-    who = gpu.name if len(facts.gpus) > 1 else "It"
+    who = gpu.name if len(facts.gpus) > 1 else "The GPU"
     inside = ", ".join([time_in_digits(cause.total_ns / gpu.steps), *place(cause, report)])
-    yield f"{who} is idle mostly {WHILE[cause.cause]} ({inside})."
+    yield f"{who} is idle mostly while {CAUSES[cause.cause][1]} ({inside})."
 
 
 def _outside_operators(gpu: GpuFacts, report: Report) -> str:
@@ -191,20 +175,21 @@ def _outside_operators(gpu: GpuFacts, report: Report) -> str:
     for cause in said:
         where = place(cause, report)
         inside = f" ({', '.join(where)})" if where else ""
-        parts.append(f"{time_in_digits(cause.total_ns / gpu.steps)} {WHILE[cause.cause]}{inside}")
-    return f"Outside of operators, the program is {' and '.join(parts)}."
+        parts.append(f"{time_in_digits(cause.total_ns / gpu.steps)} while {CAUSES[cause.cause][1]}{inside}")
+    return f"Outside of operators: {', '.join(parts)}."
 
 
 def place(cause: Cause, report: Report) -> list[str]:
     """Return where most of a cause is, by range, function or line and after which call, as parts of a sentence."""
     is_step = step_matcher(report.step)
     inner = max((depth for depth, name in enumerate(cause.path, 1) if is_step(name.replace("*", "0"))), default=0)
-    inside = without_iterator(label(cause.path[inner:]))
-    parts = [f"most in {fit(inside, LONGEST_PATH)}"] if cause.path[inner:] else []
+    below = cause.path[inner:]
+    inside = label(below) if below and not iterates(below[-1]) else ""
+    parts = [f"most in {ending(inside, LONGEST_PATH)}"] if inside else []
     parts += [f"{'in' if parts else 'most in'} {fit(cause.function, LONGEST_FUNCTION)}"] if cause.function else []
     line = "" if cause.function else fit(cause.line, LONGEST_FUNCTION)
     parts += [f"{'at' if parts else 'most at'} {line}"] if line else []
-    return parts + ([f"after {cause.after}"] if cause.after else [])
+    return [*parts, cause.after_wait] if cause.after else parts
 
 
 def _about_steps(facts: Facts) -> Iterator[str]:
@@ -212,11 +197,12 @@ def _about_steps(facts: Facts) -> Iterator[str]:
     yield from facts.evidence
     if not facts.has_steps:
         return
+    more = partial(_more, on_cpu=facts.on_cpu)
     if facts.rhythm:
         rhythm = facts.rhythm
         apart, others = time_in_digits(rhythm.apart_ns), time_in_digits(rhythm.others_ns)
         yield (
-            f"Every {ordinal(rhythm.every)} of {facts.counted} steps takes {apart} ({_more(rhythm.more)}), the "
+            f"Every {ordinal(rhythm.every)} of {facts.counted} steps takes {apart} ({more(rhythm.more)}), the "
             f"others {others}: figures are means over both."
         )
     elif facts.varying:
@@ -224,13 +210,14 @@ def _about_steps(facts: Facts) -> Iterator[str]:
         longer = facts.varying.longer
         longest = f"the {longer} longer ones have" if longer > 1 else "the longest has"
         yield (
-            f"The {facts.counted} steps take {low} to {high}, {longest} {_more(facts.varying.more)}: "
-            "figures are means."
+            f"The {facts.counted} steps take {low} to {high}; {longest} {more(facts.varying.more)}. "
+            "Figures are means."
         )
     elif facts.outlying:
         them = "it" if len(facts.outlying) == 1 else "them"
         all_of_them = time_in_digits(facts.all_step_ns)
-        yield f"Not counted: {'; '.join(_not_counted(facts.outlying))}. With {them}, {all_of_them} on average."
+        not_counted = "; ".join(_not_counted(facts.outlying, more))
+        yield f"Not counted: {not_counted}. With {them}, {all_of_them} on average."
     if facts.dropped:
         have = "has" if facts.dropped == 1 else "have"
         are = "is" if facts.dropped == 1 else "are"
@@ -238,7 +225,7 @@ def _about_steps(facts: Facts) -> Iterator[str]:
         yield f"{facts.dropped} of {of} steps {have} no recorded work, and {are} left out."
 
 
-def _not_counted(outlying: Sequence[Outlying]) -> Iterator[str]:
+def _not_counted(outlying: Sequence[Outlying], more: Callable[[Difference], str]) -> Iterator[str]:
     """Yield the steps that do not count, those with more of the same thing together, of at most two things."""
     groups: dict[tuple[str, bool], list[Outlying]] = {}
     for row in outlying:
@@ -247,13 +234,17 @@ def _not_counted(outlying: Sequence[Outlying]) -> Iterator[str]:
         numbers = ", ".join(str(row.step) for row in rows[:4]) + ("…" if len(rows) > 4 else "")
         low, high = (time_in_digits(bound(row.own_ns for row in rows)) for bound in (min, max))
         took = low if low == high else f"{low} to {high}"
-        yield f"{'steps' if len(rows) > 1 else 'step'} {numbers} took {took} ({_more(rows[0].more)})"
+        yield f"{'steps' if len(rows) > 1 else 'step'} {numbers} took {took} ({more(rows[0].more)})"
 
 
-def _more(more: Difference) -> str:
-    """Describe how some steps differ."""
-    what = {"compute": f"{more.what} kernels", "copy": f"copies {more.what}"}.get(more.kind, more.what)
-    return f"{'more' if more.ns >= 0 else 'less'} {what}"
+def _more(more: Difference, *, on_cpu: bool) -> str:
+    """Describe how some steps differ: `more time in GEMM kernels`, `less idle time: launching kernels`."""
+    category = headings.category(more.what)
+    works = {COMPUTE: f"{category} kernels", OPERATORS: f"{category} operators", COPY: f"copies {more.what}"}
+    differ = f"time in {works.get(more.kind, more.what)}"
+    if more.kind == IDLE:
+        differ = f"{'time outside of operators' if on_cpu else 'idle time'}: {called(more.what)}"
+    return f"{'more' if more.ns >= 0 else 'less'} {differ}"
 
 
 def _of_pause(pause: Pause) -> Iterator[str]:
@@ -268,7 +259,7 @@ def _of_pause(pause: Pause) -> Iterator[str]:
     busy = f"Without it the GPU is busy {_percent(pause.rest_ns - pause.rest_idle_ns, pause.rest_ns)} of "
     busy += time_in_digits(pause.rest_ns)
     if pause.rest_idle_ns >= SAID_FROM * pause.rest_ns and pause.rest_cause_ns > 0:
-        busy += f", and idle mostly {WHILE[pause.rest_cause]} ({time_in_digits(pause.rest_cause_ns)})"
+        busy += f", and idle mostly while {CAUSES[pause.rest_cause][1]} ({time_in_digits(pause.rest_cause_ns)})"
     yield f"{busy}."
 
 
@@ -376,12 +367,15 @@ def _gemm(report: Report, kernel_ns: Number) -> str:
     return f"{_percent(gemm_ns, kernel_ns)} is GEMM" if gemm_ns else f"{none} GEMM"
 
 
+def is_idle(report: Report) -> bool:
+    """Return whether a GPU is idle for so much of a step that the answer says why."""
+    facts = facts_of(report)
+    return facts is not None and facts.most_idle.time_ns(IDLE) >= SAID_FROM * facts.time_ns
+
+
 def next_view(report: Report) -> str:
     """Return the name of the view to ask for next."""
-    facts = facts_of(report)
-    if facts and facts.gpus and facts.most_idle.time_ns(IDLE) >= SAID_FROM * facts.time_ns:
-        return "idle"
-    return "steps" if report.steps > 1 else "kernels"
+    return "idle" if is_idle(report) else "steps" if report.steps > 1 else "kernels"
 
 
 def commands(report: Report, target: str, *, program: str = "") -> tuple[str, ...]:

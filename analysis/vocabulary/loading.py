@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 #: PyTorch's name of the range around each batch of a loader.
-ITERATOR = re.compile(r"enumerate\((\w+)\)#_\w+\.__next__")
+ITERATOR = re.compile(r"enumerate\(\w+\)#.*__next__")
 
 
 class NameTest(NamedTuple):
@@ -71,9 +71,9 @@ def loads_data(name: str) -> bool:
     return LOADS_DATA.pattern.search(name) is not None
 
 
-def without_iterator(text: str) -> str:
-    """Return a text in which the range around each batch is called `DataLoader.__next__`, after its loader."""
-    return ITERATOR.sub(r"\1.__next__", text)
+def iterates(name: str) -> bool:
+    """Return whether this is PyTorch's own range around each batch of a loader."""
+    return ITERATOR.fullmatch(name) is not None
 
 
 def loads_in_workers(name: str) -> bool | None:

@@ -54,7 +54,7 @@ def test_every_command_succeeds(said):
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        ("nvtx-kernels before.sqlite", "waiting for data"),
+        ("nvtx-kernels before.sqlite", "while the program loads its next batch"),
         ("nvtx-kernels before.sqlite", "Make batches in DataLoader(num_workers=…)"),
         ("nvtx-kernels view idle before.sqlite", "(__getitem__)"),
         ("nvtx-kernels try ", "against"),

@@ -87,7 +87,7 @@ def test_the_answer_and_json_name_what_changed_most_and_where(tmp_path, capsys):
     sides = waiting(tmp_path / "a", 1000), waiting(tmp_path / "b", 1500)
     assert command.main([*sides, "--format", "json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert "Mostly idle (launching) +458 ns." in shown["answer"]["sentence"]
+    assert "Mostly idle (launching kernels) +458 ns." in shown["answer"]["sentence"]
     first = shown["account"][0]
     assert (first["kind"], first["what"], first["path"]) == ("idle", "launching", ["step"])
     assert shown["answer"]["delta_ns"] == 500 == round(sum(row["delta_ns"] for row in shown["account"]), 6)

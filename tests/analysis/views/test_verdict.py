@@ -27,8 +27,8 @@ CALLS = [
     for at in (200_000, 1_200_000, 5_200_000, 5_600_000)
 ]
 STEP = (
-    "A step takes 80.3 ms while recorded: 60.0 ms (75%) computing, 20.1 ms (25%) idle. It is idle mostly while "
-    "the CPU launches kernels one by one (9.89 ms, most in optimizer)."
+    "A step takes 80.3 ms while recorded: 60.0 ms (75%) computing, 20.1 ms (25%) idle. The GPU is idle mostly "
+    "while the CPU launches kernels one by one (9.89 ms, most in optimizer)."
 )
 OPTIMIZER = "Optimizer takes 17.0 ms (21%) of a step: 11.7 ms (69%) idle, 5.33 ms (31%) computing."
 SOFTMAX = "The ranges asked for take {} of kernel time {}: backward 72%, forward 28%; none is GEMM."

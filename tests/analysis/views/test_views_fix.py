@@ -10,11 +10,16 @@ from nvtx_kernels.analysis.doctor.checks import examine
 from nvtx_kernels.analysis.measures.fix_list import Fix, Fixes, Silent
 from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page.contents import contents
+from nvtx_kernels.analysis.report.account import LineTime
+from nvtx_kernels.analysis.trace import Line
+from nvtx_kernels.analysis.views import fix as fix_view
 from nvtx_kernels.analysis.views.fix import first, fix_table, silent, without_changes
 
 from nvtx_kernels import __main__ as first_screen
 from tests.analysis.making.building import alter
 from tests.analysis.making.simulated import FP32_GEMM, MS, TF32_GEMM, US, recorded, step_ns
+
+GRAPHS = Silent("launching", "CUDA graphs", 20, 0)
 
 
 def program(machine, *, gemm=FP32_GEMM, pause=6 * MS):
@@ -91,7 +96,7 @@ def launched(machine):
 def test_what_may_be_at_stake_is_said_where_no_change_is_sure(tmp_path, capsys, slower):
     """A host that took three times as long may have done so without recording, or not."""
     report = recorded(tmp_path, launched, slower=slower)
-    said = "No known change is sure to save 2% or more of a step of 6.35 ms. Possible: TF32 up to 156 µs, launch"
+    said = "No known change is sure to save 2% or more of a step of 6.35 ms. Possible: TF32 up to 156 µs, CUDA"
     for command, words in ((view, ["fix", report]), (kernels, [report])):
         assert (said in " ".join(shown(capsys, command, *words).split())) is (slower == 3)
     assert (said in contents([opened(report)]).reports[0]["answer"]) is (slower == 3)
@@ -185,3 +190,34 @@ def test_the_doctor_says_by_what_changes_are_judged(tmp_path):
     (finding,) = (finding for finding in examine(without_steps(tmp_path)) if "view fix has" in finding.what)
     assert "no replay: the report has no measured steps: kernels repeat" in finding.what
     assert finding.fix.startswith("push a range named step")
+
+
+@pytest.mark.parametrize(
+    ("advice", "reason"),
+    [
+        (Fixes(step_ns=100), fix_view.NO_CHANGE_FITS),
+        (Fixes(step_ns=100, silent=(GRAPHS,)), fix_view.UNKNOWN_COST),
+        (Fixes(step_ns=100, silent=(GRAPHS,), is_unrecorded=True), "Possible: CUDA graphs up to 20 ns."),
+    ],
+    ids=["no change", "unknown cost", "known cost"],
+)
+def test_the_answer_says_why_nothing_is_suggested_for_idle_time(advice, reason):
+    assert fix_view.without_changes(advice, is_idle=True).endswith(f" {reason}")
+    assert reason not in fix_view.without_changes(advice) or reason.startswith("Possible")
+
+
+@pytest.mark.parametrize(
+    ("most", "lines", "shown"),
+    [
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", [], "loading a batch"),
+        ("Optimizer.step#ReferenceAdamW.step", [], "…ReferenceAdamW.step"),
+        ("encoder", ["train.py"], "train.py:7"),
+        ("encoder", ["transformers/trainer.py"], "encoder"),
+        ("", ["transformers/trainer.py"], "trainer.py:7"),
+    ],
+)
+def test_a_place_is_the_programs_line_or_else_a_range(most, lines, shown):
+    times = tuple(LineTime(Line(file, 7, "step"), None, 1) for file in lines)
+    path = (most,) if most else ()
+    fix = Fix("rule", "", "", (), 1, 1, 1, None, 1, up_to=False, most=path, lines=times)
+    assert fix_view.place(fix) == shown

@@ -36,15 +36,15 @@ def traced(tmp_path):
 
 def test_host_code_is_told_by_its_innermost_function(traced):
     rows = {(row["cause"], row["function"]): row["idle_ns"] for row in table(viewed("idle", traced), "places")}
-    assert rows["host code", "scipy/ndimage/_interpolation.py(9): zoom"] == 700 * US
-    assert rows["host code", "train.py(5): load"] == (80 + 100) * US
+    assert rows["Python, other host code", "scipy/ndimage/_interpolation.py(9): zoom"] == 700 * US
+    assert rows["Python, other host code", "train.py(5): load"] == (80 + 100) * US
     assert not any("built-in" in name or "torch" in name or "thread" in name for _, name in rows)
     assert "function" in screen(viewed("idle", traced))
 
 
 def test_the_answer_names_the_function_with_half_of_a_cause(traced):
     said = verdict(subject(traced, per_step=True).report)
-    assert "its own code (950 µs, most in scipy/ndimage/_interpolation.py(9): zoom)" in said
+    assert "Python and other host code (950 µs, most in scipy/ndimage/_interpolation.py(9): zoom)" in said
 
 
 def test_pieces_have_their_function_and_add_up(traced):

@@ -195,8 +195,8 @@ SHARED_TRACES = SHARED / "failing" / "traces"
             "cpu_micro_batches.json",
             "Only every 4th step has an update: these steps are micro-batches, and 4 of them take ",
         ),
-        ("dataloader_t4.pt.trace.json", "It is idle mostly waiting for data (43.7 ms"),
-        ("one_step_data_wait.pt.trace.json", "It is idle mostly waiting for data (80.0 ms"),
+        ("dataloader_t4.pt.trace.json", "idle mostly while the program loads its next batch (43.7 ms"),
+        ("one_step_data_wait.pt.trace.json", "idle mostly while the program loads its next batch (80.0 ms"),
         ("steps_without_gpu_events.pt.trace.json", "30 of 32 steps have no recorded work"),
     ],
 )
