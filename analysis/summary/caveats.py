@@ -159,15 +159,13 @@ def _of_annotation(attribution: Attribution) -> Iterator[str]:
             f"forward, backward and optimizer, and inside these around layers and their parts, {how}."
         )
     elif not opened:
-        extent = " as a whole" if present - {OTHER} else ""
         yield (
-            f"No range opens a phase{extent}, so forward, backward and optimizer cannot be distinguished. Open "
+            "No range is named forward, backward or optimizer, so the phases cannot be distinguished. Open "
             f"{ranges} of these names, {how}."
         )
     elif BACKWARD in opened and OTHER in present and FORWARD not in opened:
         yield (
-            f"No range opens the forward phase, so its work is counted in no phase. Open {ranges} named "
-            f"forward, {how}."
+            f"No range is named forward, so its work is in the row `no phase`. Open {ranges} named forward, {how}."
         )
 
 

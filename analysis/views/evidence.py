@@ -13,12 +13,14 @@ from . import headings
 
 #: Sentences on steps that no range names, by their evidence; {which} are updates or ranges.
 TOLD = {
-    UPDATES: "{no_names}: a step ends with {which} ({steps}, {share} of all work repeats).",
-    RANGES: "{no_names}: each of the ranges {which} begins one ({steps}, {share} of all work repeats).",
-    REPETITION: "{no_names}: each repetition of the same kernels is taken as one ({steps}, {share} of all work).",
+    UPDATES: "{no_names}: each ends with {which} ({steps}).",
+    RANGES: "{no_names}: each begins with a range {which} ({steps}).",
+    REPETITION: "{no_names}: each is a repetition of the same kernels ({steps}).",
 }
-OF_CALLS = "{no_names}: each call of {which} is taken as one ({steps}, {share} of all work repeats)."
-NO_NAMES = "No range is called a step"
+OF_CALLS = "{no_names}: each call of {which} counts as one ({steps})."
+NO_NAMES = "No range marks the steps"
+#: From this share of all work on, it is not said how much of it the steps have in common.
+NEARLY_ALL = 0.95
 EMPTY_NAMES = "What ran in the ranges of steps is not known, as launches were not recorded"
 MICRO_BATCHES = "Each step has {} micro-batches."
 NO_STEPS = "No steps are known."
@@ -44,19 +46,20 @@ def sentences(report: Report, account: Account) -> Iterator[str]:
 
 def _told(evidence: StepEvidence, source: Provenance) -> str:
     """Return by what steps that have no names are known."""
+    share = evidence.explained or 0
+    common = f", alike in {share_text(share, 0)} of all work" * (share < NEARLY_ALL)
     template = headings.worded(OF_CALLS if evidence.is_call else TOLD[evidence.by], source)
     return template.format(
         no_names=EMPTY_NAMES if evidence.names_are_empty else NO_NAMES,
         which=f"`{evidence.name}`" if evidence.by == RANGES else _updates(evidence),
-        steps=counted(evidence.count, "call" if evidence.is_call else "step"),
-        share=share_text(evidence.explained or 0, 0),
+        steps=counted(evidence.count, "call" if evidence.is_call else "step") + common,
     )
 
 
 def _updates(evidence: StepEvidence) -> str:
-    """Return with which updates steps end: `each of the updates (Optimizer.step#SGD.step)`."""
-    each = "each of the updates" if evidence.every == 1 else f"every {ordinal(evidence.every)} of the updates"
-    return f"{each} ({evidence.name or 'the optimizer kernels'})"
+    """Return with which updates steps end: `an update by Optimizer.step#SGD.step`."""
+    each = "an update" if evidence.every == 1 else f"every {ordinal(evidence.every)} update"
+    return f"{each} by {evidence.name or 'the optimizer kernels'}"
 
 
 def subject_of(account: Account) -> str:

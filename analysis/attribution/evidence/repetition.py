@@ -44,8 +44,8 @@ MOST = 0.5
 SPREAD = 0.02
 
 NOTHING = "nothing in the sequence of kernels repeats"
-LAYERS_ALONE = "kernels repeat, but not each time with a copy, a wait or an update: these may be layers of a model"
-LITTLE = "only {:.0%} of all work repeats"
+LAYERS_ALONE = "what repeats has no copy, wait or update each time, so it may be layers of a model"
+LITTLE = "only {:.0%} of all work repeats, too little for steps"
 TWO_UNLIKE = "only two stretches of the work are alike, and they differ too much"
 IN_ONE_CALL = "what repeats are parts of single calls of a model, or of a phase"
 SHORT = "what repeats is only {} kernel{} long"

@@ -50,13 +50,13 @@ ADVICE = [
     ([], False, "forward, backward and optimizer", True),
     ([], True, "backward is known only by its threads", True),
     ([], True, "it is unknown", False),
-    (["train"], False, "No range opens a phase", True),
-    (["forward"], False, "No range opens a phase", False),
-    (["Backward pass"], False, "No range opens a phase", False),
-    (["FSDP::pre_forward (blocks.3)"], False, "No range opens a phase", True),
-    (["train"], True, "No range opens a phase", False),
-    (["train", "backward"], True, "No range opens the forward phase", True),
-    (["forward", "backward"], True, "No range opens the forward phase", False),
+    (["train"], False, "No range is named forward, backward or optimizer", True),
+    (["forward"], False, "No range is named forward, backward or optimizer", False),
+    (["Backward pass"], False, "No range is named forward, backward or optimizer", False),
+    (["FSDP::pre_forward (blocks.3)"], False, "No range is named forward, backward or optimizer", True),
+    (["train"], True, "No range is named forward, backward or optimizer", False),
+    (["train", "backward"], True, "No range is named forward, so", True),
+    (["forward", "backward"], True, "No range is named forward, so", False),
 ]
 
 

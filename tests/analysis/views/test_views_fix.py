@@ -153,8 +153,8 @@ def test_without_a_replay_every_screen_gives_bounds_and_the_reason(tmp_path, cap
         words = " ".join(text.split())
         assert "at most 5.19 ms, 86%" in words
         assert (
-            "What depends on the CPU is not judged: the report has no measured steps: kernels repeat, "
-            "but not each time with a copy, a wait or an update: these may be layers" in words
+            "What depends on the CPU is not judged: the report has no measured steps: what "
+            "repeats has no copy, wait or update each time, so it may be layers of a model" in words
         )
     assert "then a step takes" not in shown(capsys, view, "fix", report)
 
@@ -188,7 +188,7 @@ def test_the_doctor_says_by_what_changes_are_judged(tmp_path):
     report = recorded(tmp_path, program)
     assert any(finding.what == "view fix replays 6 steps" for finding in examine(report))
     (finding,) = (finding for finding in examine(without_steps(tmp_path)) if "view fix has" in finding.what)
-    assert "no replay: the report has no measured steps: kernels repeat" in finding.what
+    assert "no replay: the report has no measured steps: what repeats" in finding.what
     assert finding.fix.startswith("push a range named step")
 
 

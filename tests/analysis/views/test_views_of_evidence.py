@@ -32,16 +32,10 @@ CALLED = [event for _ in range(6) for event in (COPY, *named("Forward", forward(
 REPEATED = [event for _ in range(6) for event in (COPY, *forward(12))]
 ONE_PASS = named("Forward", forward(12))
 SENTENCES = {
-    "updates": (
-        UPDATED,
-        "a step ends with each of the updates (Optimizer.step#SGD.step) (8 steps, 100% of all work",
-    ),
-    "bursts": (training(8), "a step ends with each of the updates (the optimizer kernels) (8 steps, "),
-    "calls": (CALLED, "each call of `Forward` is taken as one (6 calls, 100% of all work repeats)."),
-    "repetition": (
-        REPEATED,
-        "each repetition of the same kernels is taken as one (6 steps, 100% of all work).",
-    ),
+    "updates": (UPDATED, "each ends with an update by Optimizer.step#SGD.step (8 steps)."),
+    "bursts": (training(8), "each ends with an update by the optimizer kernels (8 steps)."),
+    "calls": (CALLED, "each call of `Forward` counts as one (6 calls)."),
+    "repetition": (REPEATED, "each is a repetition of the same kernels (6 steps)."),
 }
 
 
@@ -60,8 +54,8 @@ def shown(capsys, *arguments):
 def test_the_first_screen_says_once_by_what_steps_are_known(tmp_path, capsys, name):
     program, sentence = SENTENCES[name]
     screen = shown(capsys, report(tmp_path, program))
-    assert screen.count("No range is called a step: ") == 1
-    assert f"No range is called a step: {sentence}" in screen
+    assert screen.count("No range marks the steps: ") == 1
+    assert f"No range marks the steps: {sentence}" in screen
 
 
 def test_a_call_is_the_unit_of_a_program_that_does_not_train(tmp_path, capsys):
@@ -73,8 +67,8 @@ def test_a_call_is_the_unit_of_a_program_that_does_not_train(tmp_path, capsys):
 def test_a_refusal_says_what_was_tried_and_which_option_helps(tmp_path, capsys):
     path = report(tmp_path, ONE_PASS)
     screen = shown(capsys, path)
-    assert "No steps are known: kernels repeat, but not each time with a copy, a wait or an update" in screen
-    assert "To count these ranges as steps: --step Forward." in screen
+    assert "No steps are known: what repeats has no copy, wait or update each time" in screen
+    assert "If these ranges are the steps, add --step Forward." in screen
     assert "A step takes" in shown(capsys, path, "--step", "Forward")
 
 
@@ -179,7 +173,7 @@ def test_on_a_cpu_operators_take_the_place_of_kernels(tmp_path):
     on_cpu = replace(whole, provenance=replace(whole.provenance, unit_of_work="CPU"), no_steps="")
     account = replace(whole.account, evidence=StepEvidence("repetition", count=2, explained=0.9), per="step")
     assert next(sentences(on_cpu, account)).startswith(
-        "No range is called a step: each repetition of the same operators is taken"
+        "No range marks the steps: each is a repetition of the same operators"
     )
 
 
@@ -190,12 +184,12 @@ SHARED_TRACES = SHARED / "failing" / "traces"
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("updates_without_steps.pt.trace.json.gz", "updates (Optimizer.step#SGD.step) (39 steps, "),
+        ("updates_without_steps.pt.trace.json.gz", "an update by Optimizer.step#SGD.step (39 steps)"),
         (
             "cpu_micro_batches.json",
             "Only every 4th step has an update: these steps are micro-batches, and 4 of them take ",
         ),
-        ("dataloader_t4.pt.trace.json", "idle mostly while the program loads its next batch (43.7 ms"),
+        ("dataloader_t4.pt.trace.json", "The GPU is idle mostly while the program loads its next batch (43.7 ms"),
         ("one_step_data_wait.pt.trace.json", "idle mostly while the program loads its next batch (80.0 ms"),
         ("steps_without_gpu_events.pt.trace.json", "30 of 32 steps have no recorded work"),
     ],
