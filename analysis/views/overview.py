@@ -147,16 +147,15 @@ def lines(report: Report, detail: Detail) -> Table:
 
 
 def _of_code(
-    report: Report, detail: Detail, noun: str, rows: Sequence[KernelRow], title: str, caption: str
+    report: Report, detail: Detail, noun: str, rows: Sequence[KernelRow], title: str, notes: str
 ) -> Table:
-    """Rank rows whose kernels are named for functions or lines; the caption goes on behind its first sentence."""
-    total_ns = time_of(rows)
-    ranked = longest_first(rows)
+    """Rank rows whose kernels are named for functions or lines."""
+    total_ns, ranked = time_of(rows), longest_first(rows)
     cells = [(row.kernel, headings.phase(row.phase), *_figures(row, total_ns)) for row in ranked[: detail.top]]
     columns = Column(noun, noun, "name"), *headed("phase", total_ns="time", share="%", count="launches")
-    whole = f"% is of {headings.kernels(report)}.{caption}{more(ranked, detail.top, 'row')}"
-    title += f", {{unit}} {headings.scope(report)}"
-    return Table(f"{noun}s", title, columns, tuple(map(Row, cells)), whole)
+    caption = f"% is of {headings.kernels(report)}.{notes}{more(ranked, detail.top, 'row')}"
+    scope = f"{{unit}} {headings.scope(report)}"
+    return Table(f"{noun}s", f"{title}, {scope}", columns, tuple(map(Row, cells)), caption)
 
 
 def _of_lines(report: Report) -> list[KernelRow]:
