@@ -1,42 +1,12 @@
-"""Two accounts of a step, state by state: the differences add up to that of the step's time."""
+"""The account of a step by state, and where the idle time is."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from fractions import Fraction
+from operator import attrgetter
 
 from ..report.account import IDLE, Account, Cause, State
-from .change import Change, by_size
-from .sides import Steps
-
-
-@dataclass(frozen=True, slots=True)
-class StateChange(Change):
-    """What a step, or all that was recorded, has more or less of in B: its key is the state.
-
-    `cause` says where most of some idle time is, on the side that has more of it.
-    """
-
-    key: State
-    cause: Cause | None = None
-
-
-def in_order(steps: Steps, accounts: tuple[Account, Account]) -> list[StateChange]:
-    """Return the difference of both accounts by state, the largest first.
-
-    The times are means of a GPU in the steps that count, as `rank` shows them, and add up to the step time.
-    """
-    sums_a, sums_b = map(states_ns, accounts)
-    causes = [_causes(account) for account in accounts]
-    changes = []
-    for state in sums_a | sums_b:
-        a_ns = float(sums_a.get(state, 0))
-        b_ns = float(sums_b.get(state, 0))
-        verdict, spreads_ns = steps.of_states([state])
-        cause = causes[b_ns > a_ns].get(state)
-        changes.append(StateChange(state, a_ns, b_ns, 1, 1, *spreads_ns, verdict, cause=cause))
-    return by_size(changes)
 
 
 def states_ns(account: Account) -> dict[State, Fraction]:
@@ -50,8 +20,7 @@ def states_ns(account: Account) -> dict[State, Fraction]:
     return sums
 
 
-def _causes(account: Account) -> dict[State, Cause]:
-    """Return each cause of idle time, of the GPU that has most of it."""
-    of_all_gpus = [cause for gpu in account.gpus for cause in gpu.causes]
-    of_all_gpus.sort(key=lambda cause: cause.total_ns)
-    return {(IDLE, cause.cause): cause for cause in of_all_gpus}
+def cause_of(account: Account, state: State) -> Cause | None:
+    """Return the cause of some idle time, of the GPU that has most of it; None of any other state."""
+    causes = [cause for gpu in account.gpus for cause in gpu.causes if (IDLE, cause.cause) == state]
+    return max(causes, key=attrgetter("total_ns"), default=None)

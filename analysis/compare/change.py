@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from ..report import Number
+from ..report.account import Cause
 from ..support import noise
 
-Key: TypeAlias = tuple[str, ...]
-AnyChange = TypeVar("AnyChange", bound="Change")
+#: What a change is of: a phase, a kernel and its category, a path, a state of a GPU; () of all.
+Key: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """One thing in both reports, ns and launches; in a range, what was launched directly in it.
 
-    `inside` is what was launched in a range at any depth, None on other axes. The spreads are by how much the
-    slowest step of a report exceeds its fastest, None where it has fewer than two. `judged` says whether the steps
-    of B differ from those of A (docs/compare.md, "When B differs").
+    `inside` is what was launched in a range at any depth, and `cause` where most of some idle time is, on the side
+    that has more of it; None elsewhere. The spreads are by how much the slowest step of a report exceeds its
+    fastest, None where it has fewer than two. `judged` says whether the steps of B differ from those of A
+    (docs/compare.md, "When B differs").
     """
 
     key: Key
@@ -31,6 +33,7 @@ class Change:
     b_spread_ns: int | None = None
     judged: noise.Verdict = "not known"
     inside: Change | None = None
+    cause: Cause | None = None
 
     def figures(self, names: Iterable[str]) -> dict[str, Any]:
         """Return some figures by their names."""
@@ -45,6 +48,13 @@ class Change:
     def change(self) -> float | None:
         """The difference as a fraction of A's time; None where A has none."""
         return self.delta_ns / self.a_ns if self.a_ns else None
+
+    @property
+    def spread_share(self) -> float:
+        """The slowest step less the fastest as a share of the time, of the side that varies more."""
+        a = (self.a_spread_ns or 0) / (self.a_ns or 1)
+        b = (self.b_spread_ns or 0) / (self.b_ns or 1)
+        return max(a, b)
 
     @property
     def verdict(self) -> noise.Verdict:
@@ -70,7 +80,7 @@ class Change:
         return self.inside or self
 
 
-def by_size(rows: Iterable[AnyChange]) -> list[AnyChange]:
+def by_size(rows: Iterable[Change]) -> list[Change]:
     """Sort changes by the size of their difference, the largest first."""
 
     def size(change: Change) -> tuple[Number, Number, Key]:

@@ -6,9 +6,12 @@ Every axis divides the same rows, so the differences along any of them sum to th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cache, cached_property
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path as FilePath
 from typing import Literal, get_args
 
@@ -18,7 +21,7 @@ from .. import report as reports
 from ..errors import ReportError
 from ..opened import is_per_step
 from ..report import KernelRow, Path, Report
-from ..report.account import Account
+from ..report.account import Account, State
 from ..report.evidence import HOW, REPETITION
 from ..summary.selection import naming_of
 from ..support import noise
@@ -26,9 +29,9 @@ from ..views.rows import count_of, time_of
 from ..vocabulary import PHASES, fused_parts, some_of
 from ..vocabulary.modules import Naming
 from . import sides as steps_of_sides
-from .accounts import StateChange, in_order
+from .accounts import cause_of, states_ns
 from .change import Change, Key, by_size
-from .sides import Measure, OfKind, Side, Steps, only_step, paired, place, spelled
+from .sides import Figure, Measure, Side, Steps, only_step, paired, place, spelled
 
 Axis = Literal["phase", "category", "range", "kernel"]
 #: Launches that both sides have at least of all, where steps that were found by repetition are compared.
@@ -113,10 +116,9 @@ class Comparison:
 
     def change(self, key: Key, rows_a: Sequence[KernelRow], rows_b: Sequence[KernelRow]) -> Change:
         """Return the change from some rows of A to some of B."""
-        times = time_of(rows_a), time_of(rows_b)
         counts = count_of(rows_a), count_of(rows_b)
-        judged, spreads_ns = self.steps.of_places([set(map(place, rows)) for rows in (rows_a, rows_b)])
-        return Change(key, *times, *counts, *spreads_ns, judged)
+        change = Change(key, time_of(rows_a), time_of(rows_b), *counts)
+        return self.steps.judged(change, _work((*rows_a, *rows_b)))
 
     @cached_property
     def total(self) -> Change:
@@ -129,22 +131,43 @@ class Comparison:
         return {axis: changes(self, axis) for axis in get_args(Axis)}
 
     @cached_property
-    def account(self) -> list[StateChange]:
-        """What changed in the account, the largest changes first; [] if the accounts are not of the same."""
-        return in_order(self.steps, self.accounts) if self.accounts else []
+    def account(self) -> list[Change]:
+        """What changed in each state of a GPU, the largest changes first; [] if the accounts are not of the same.
+
+        The times add up to the step time as `rank` shows it.
+        """
+        changes = []
+        for state in dict.fromkeys(chain(*self.states_ns)):
+            change = self.of_states([state])
+            more = self.accounts[change.b_ns > change.a_ns]
+            changes.append(replace(change, key=state, cause=cause_of(more, state)))
+        return by_size(changes)
+
+    def of_states(self, states: Collection[State]) -> Change:
+        """Return the change of the time in some states together, in the steps that count."""
+        a_ns, b_ns = (float(sum(of_side.get(state, 0) for state in states)) for of_side in self.states_ns)
+        return self.steps.judged(Change((), a_ns, b_ns, 1, 1), lambda recording: recording.time_in(states))
+
+    @cached_property
+    def states_ns(self) -> list[dict[State, Fraction]]:
+        """The time in each state on both sides, ns."""
+        return list(map(states_ns, self.accounts))
 
     @property
-    def accounts(self) -> tuple[Account, Account] | None:
-        """Both accounts, of a step or both of all that was recorded; None where one lacks its parts."""
+    def accounts(self) -> tuple[Account, ...]:
+        """Both accounts, of a step or both of all that was recorded; () where one lacks its parts."""
         a, b = self.a.account, self.b.account
         if a is None or b is None or not (a.gpus and b.gpus):
-            return None
-        return (a, b) if self.per_step == a.has_steps == b.has_steps else None
+            return ()
+        return (a, b) if self.per_step == a.has_steps == b.has_steps else ()
 
-    def measured(self, measure: Measure) -> list[OfKind]:
-        """Return a measure of whole steps by kind of steps; [] where a side lacks it."""
-        places = [list(map(place, self.rows(report))) for report in self.reports]
-        return self.steps.measured(measure, places)
+    def measured(self, measure: Measure) -> list[Change]:
+        """Return a measure of whole steps for each kind of steps; [] where a side lacks it."""
+        if measure == "step_ns":
+            return self.steps.measured(self.steps.step_times)
+        rows = chain.from_iterable(map(self.rows, self.reports))
+        figure = _work(rows) if measure == "work_ns" else attrgetter(measure)
+        return self.steps.measured(self.steps.by_kind(figure))
 
     @cached_property
     def step_time(self) -> Change | None:
@@ -198,6 +221,12 @@ class Comparison:
                 for key in keys(row):
                     rows.setdefault(key, ([], []))[side].append(row)
         return {key: self.change(key, *of_key) for key, of_key in rows.items()}
+
+
+def _work(rows: Iterable[KernelRow]) -> Figure:
+    """Return the figure of a recording that is the time of these rows in each step."""
+    places = set(map(place, rows))
+    return lambda recording: recording.time_of(places)
 
 
 def compare(

@@ -79,10 +79,19 @@ def _steps(comparison: Comparison) -> list[dict[str, Any]]:
     """Return the measures of whole steps by kind."""
     rows = []
     for measure in get_args(Measure):
-        for row in comparison.measured(measure):
-            medians = row.figures(("a_launches", "b_launches", *TIMES))
-            steps = {"a_steps": row.a_count, "b_steps": row.b_count}
-            rows.append({"measure": measure} | medians | steps | row.figures(("spread_share", "verdict")))
+        for kind, row in zip(comparison.steps.kinds, comparison.measured(measure), strict=False):
+            a_launches, b_launches = kind.launches
+            rows.append(
+                {
+                    "measure": measure,
+                    "a_launches": a_launches,
+                    "b_launches": b_launches,
+                    **row.figures(TIMES),
+                    "a_steps": row.a_count,
+                    "b_steps": row.b_count,
+                    **row.figures(("spread_share", "verdict")),
+                }
+            )
     return rows
 
 

@@ -138,15 +138,12 @@ def _names(kind: str, detail: str) -> tuple[str, ...]:
 
 def _of_account(rule: Rule, comparison: Comparison, states: set[State]) -> Change:
     """Return the change of some states together; raises ReportError where accounts are not known."""
-    if comparison.accounts is None:
+    if not comparison.accounts:
         raise ReportError(
             f"The rule {rule.text!r} needs the account of a step on both sides; a summary of version 1 lacks it "
             "(write it again), and --totals has none."
         )
-    changes = [change for change in comparison.account if change.key in states]
-    a_ns, b_ns = sum(change.a_ns for change in changes), sum(change.b_ns for change in changes)
-    verdict, spreads_ns = comparison.steps.of_states(states)
-    return Change((), a_ns, b_ns, 1, 1, *spreads_ns, verdict)
+    return comparison.of_states(states)
 
 
 def _require_kernels(comparison: Comparison) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, compress
@@ -36,43 +36,37 @@ SELDOM = 0.25
 class Recording:
     """The counted steps of one recording: how many kernels each launches, and its times, ns (NaN: not known).
 
-    `times` are those of each row of kernels, and `states_ns` those of each state of a GPU, a mean over GPUs;
-    `step_ns` is a step's own time, and `span_ns` its GPU span. `is_limited` where the GPU waits for the CPU, which
-    decides how long a step takes. `alone_ns` are times of other steps, which were not recorded; they are upper
-    limits if they were timed where `alone_limit` says.
+    `times` are those of each row of kernels, and of each state of a GPU, a mean over GPUs; `step_ns` is a step's
+    own time, and `span_ns` its GPU span. `is_limited` where the GPU waits for the CPU, which decides how long a
+    step takes. `alone_ns` are times of other steps, which were not recorded; they are upper limits if they were
+    timed where `alone_limit` says.
     """
 
-    times: Mapping[Place, Int64s]
+    times: Mapping[Any, Int64s | Values]
     launches: Int64s
     step_ns: Values
     span_ns: Values
-    states_ns: Mapping[State, Values] = field(default_factory=dict)
     is_limited: bool = False
     alone_ns: Values = field(default_factory=lambda: np.zeros(0))
     alone_limit: str = ""
 
-    def of_places(self, places: Iterable[Place]) -> Values:
-        """Return the time of some rows in each step, ns."""
-        return self._sum(self.times, places)
-
-    def of_states(self, states: Iterable[State]) -> Values:
-        """Return the time in some states in each step, ns; NaN where states are not known."""
-        if not self.states_ns:
-            return np.full(len(self.launches), np.nan)
-        return self._sum(self.states_ns, states)
-
-    def _sum(self, parts: Mapping[Any, NDArray[Any]], keys: Iterable[object]) -> Values:
+    def time_of(self, parts: Iterable[Place | State]) -> Values:
+        """Return the time of some rows, or in some states, in each step, ns."""
         sums = np.zeros(len(self.launches))
-        for key in keys:
-            sums += parts.get(key, 0)
+        for part in parts:
+            sums += self.times.get(part, 0)
         return sums
+
+    def time_in(self, states: Iterable[State]) -> Values:
+        """Return the time in some states in each step, ns; NaN where the step's own time is not known."""
+        return self.time_of(states) + 0 * self.step_ns
 
 
 Side: TypeAlias = tuple[Recording, ...]
-#: Values of a side's steps, by recording.
-Series: TypeAlias = Sequence[Values]
-#: Whether B differs, and the spread of each side's steps, ns.
-Judged: TypeAlias = tuple[noise.Verdict, tuple[int | None, int | None]]
+#: A figure of each step of a recording.
+Figure: TypeAlias = Callable[[Recording], Values]
+#: Values of the steps of both sides, by recording.
+Series: TypeAlias = list[list[Values]]
 
 
 class Kind(NamedTuple):
@@ -81,27 +75,12 @@ class Kind(NamedTuple):
     launches: tuple[float, float]
     steps: tuple[list[NDArray[np.bool_]], list[NDArray[np.bool_]]]
 
-    def of(self, sides: Sequence[Series]) -> list[list[Values]]:
-        """Return the known values of these steps, of values of all steps of A and of B by recording."""
+    def of(self, sides: Series) -> Series:
+        """Return the known values of these steps, of values of all steps."""
         chosen = []
         for series, are_of_kind in zip(sides, self.steps, strict=True):
             chosen.append([noise.known(values[of]) for values, of in zip(series, are_of_kind, strict=True)])
         return chosen
-
-
-@dataclass(frozen=True, slots=True)
-class OfKind(Change):
-    """One measure of one kind of steps: medians of both sides, and as counts the steps that have it."""
-
-    a_launches: float = 0
-    b_launches: float = 0
-
-    @property
-    def spread_share(self) -> float:
-        """The longest step less the shortest as a share of the median, of the side that varies more."""
-        a = (self.a_spread_ns or 0) / (self.a_ns or 1)
-        b = (self.b_spread_ns or 0) / (self.b_ns or 1)
-        return max(a, b)
 
 
 @dataclass(frozen=True)
@@ -152,62 +131,42 @@ class Steps:
         """The level of a test of one kind of steps, so that those of all kinds together have noise.LEVEL."""
         return noise.LEVEL / max(len(self.kinds), 1)
 
-    def of_places(self, places: Sequence[Collection[Place]]) -> Judged:
-        """Return whether the time of some rows of A and some of B differs, with the spreads."""
-        return self._judged(self._work(places))
+    def judged(self, change: Change, figure: Figure) -> Change:
+        """Return a change with the spreads of a figure of its steps, and whether B differs in any kind of them."""
+        verdicts = [noise.judged(*series, level=self.level) for series in self.by_kind(figure)]
+        a_spread_ns, b_spread_ns = map(_spread_ns, self._each(figure))
+        return replace(change, a_spread_ns=a_spread_ns, b_spread_ns=b_spread_ns, judged=noise.worst(verdicts))
 
-    def of_states(self, states: Collection[State]) -> Judged:
-        """Return whether the time in some states differs, with the spreads."""
-        return self._judged(self._each(lambda recording: recording.of_states(states)))
+    def by_kind(self, figure: Figure) -> list[Series]:
+        """Return the known values of a figure for each kind of steps."""
+        sides = self._each(figure)
+        return [kind.of(sides) for kind in self.kinds]
 
-    def _judged(self, sides: Sequence[Series]) -> Judged:
-        """Return whether B differs in any kind of steps, and the spread of each side's values."""
-        of_kinds = [kind.of(sides) for kind in self.kinds]
-        verdict = noise.worst([noise.judged(*of_kind, level=self.level) for of_kind in of_kinds])
-        spread_a_ns, spread_b_ns = map(_spread_ns, sides)
-        return verdict, (spread_a_ns, spread_b_ns)
-
-    def _work(self, places: Sequence[Collection[Place]]) -> list[list[Values]]:
-        """Return the time of some rows of each side in each step, by recording, ns."""
-        series = []
-        for side, of_side in zip(self.sides, places, strict=True):
-            series.append([recording.of_places(of_side) for recording in side])
-        return series
-
-    def _each(self, figure: Callable[[Recording], Values]) -> list[list[Values]]:
-        """Return a figure of each recording of both sides."""
+    def _each(self, figure: Figure) -> Series:
         return [list(map(figure, side)) for side in self.sides]
 
     @cached_property
-    def step_times(self) -> list[list[list[Values]]]:
-        """The times of whole steps of both sides by recording, ns, for each kind of steps.
-
-        They are without recording where all recordings know these.
-        """
+    def step_times(self) -> list[Series]:
+        """The times of whole steps of each kind, ns, without recording where all recordings know these."""
         if self.are_alone:
             return [self._each(attrgetter("alone_ns"))]
-        step_ns = self._each(attrgetter("step_ns"))
-        return [kind.of(step_ns) for kind in self.kinds]
+        return self.by_kind(attrgetter("step_ns"))
 
-    def measured(self, measure: Measure, places: Sequence[Collection[Place]] = ((), ())) -> list[OfKind]:
-        """Return a measure by kind of steps; [] if a side lacks it. `work_ns` is of the rows at these places."""
-        if measure == "step_ns":
-            of_kinds = self.step_times
-        else:
-            sides = self._work(places) if measure == "work_ns" else self._each(attrgetter(measure))
-            of_kinds = [kind.of(sides) for kind in self.kinds]
-        if not all(any(map(len, side)) for of_kind in of_kinds for side in of_kind):
+    def measured(self, of_kinds: Sequence[Series]) -> list[Change]:
+        """Return the change of the medians for each kind of steps, its counts those of the steps that have values.
+
+        [] if a side has none.
+        """
+        if not all(any(map(len, side)) for series in of_kinds for side in series):
             return []
-        return [self._measured(*of_kind) for of_kind in zip(self.kinds, of_kinds, strict=True)]
-
-    def _measured(self, kind: Kind, sides: Sequence[Series]) -> OfKind:
-        """Compare the values of steps of one kind, by recording; each side has some."""
-        a, b = map(np.concatenate, sides)
-        medians_ns = float(np.median(a)), float(np.median(b))
-        counts = len(a), len(b)
-        spreads_ns = _spread_ns(sides[0]), _spread_ns(sides[1])
-        verdict = noise.judged(*sides, level=self.level)
-        return OfKind((), *medians_ns, *counts, *spreads_ns, verdict, None, *kind.launches)
+        changes = []
+        for series in of_kinds:
+            a, b = map(np.concatenate, series)
+            medians_ns = float(np.median(a)), float(np.median(b))
+            spreads_ns = _spread_ns(series[0]), _spread_ns(series[1])
+            verdict = noise.judged(*series, level=self.level)
+            changes.append(Change((), *medians_ns, len(a), len(b), *spreads_ns, verdict))
+        return changes
 
 
 def place(row: KernelRow) -> Place:
@@ -222,9 +181,7 @@ def spelled(side: Side, report: Report, like_first: Report) -> Side:
         kernels[row.kernel] = respelled.kernel
     recordings = []
     for recording in side:
-        times = {}
-        for (path, phase, kind, kernel), ns in recording.times.items():
-            times[path, phase, kind, kernels.get(kernel, kernel)] = ns
+        times = {(*where, kernels.get(name, name)): ns for (*where, name), ns in recording.times.items()}
         recordings.append(replace(recording, times=times))
     return tuple(recordings)
 
@@ -325,11 +282,11 @@ def _side(report: Report, times: Mapping[Place, Int64s], launches: Int64s, span_
     cost = report.recording
     alone_ns = np.array(cost.timed_ns if cost and cost.alone_ns else (), np.float64)
     alone_limit = cost.where if cost and cost.is_upper_limit else ""
-    return (Recording(times, launches, step_ns, span_ns, states_ns, is_limited, alone_ns, alone_limit),)
+    return (Recording({**times, **states_ns}, launches, step_ns, span_ns, is_limited, alone_ns, alone_limit),)
 
 
 def _states(rows: Sequence[StepRow]) -> dict[State, Values]:
-    """Return the time of each state in some steps, ns, a mean over GPUs; {} where it is not known."""
+    """Return the time of each state in some steps, ns, a mean over GPUs."""
     states: dict[State, Values] = {}
     for number, row in enumerate(rows):
         for state, ns in row.states_ns:
@@ -364,6 +321,7 @@ def notes(steps: Steps) -> Iterator[str]:
             yield f"{some} other work than the rest (another number of kernels): the verdicts leave it out."
 
 
-def _spread_ns(series: Series) -> int | None:
+def _spread_ns(series: Sequence[Values]) -> int | None:
+    """Return by how much the slowest step exceeds the fastest; None of fewer than two."""
     values = noise.known(np.concatenate([np.zeros(0), *series]))
     return int(np.ptp(values)) if len(values) > 1 else None

@@ -18,7 +18,6 @@ from ..views import headings
 from ..views.account import CALLED, OUTSIDE, detail_of
 from ..views.rows import NOWHERE, common_length, count_of, label
 from . import for_programs
-from .accounts import StateChange
 from .answer import answer
 from .change import Change
 from .changes import Axis, Comparison, changes, notes
@@ -157,7 +156,7 @@ class _Drawing:
         columns = (*headed(kind="", what=""), *NUMBERS[:4], MARK, *headed(place="most in"))
         return [self.table("account", f"Where the recorded {recorded} changed, {{unit}}", columns, rows)]
 
-    def state(self, row: StateChange) -> tuple[str, str]:
+    def state(self, row: Change) -> tuple[str, str]:
         """Return the name of a state in two columns."""
         kind, _ = row.key
         called = OUTSIDE if self.comparison.on_cpu and kind == IDLE else CALLED[kind]
@@ -219,7 +218,7 @@ class _Drawing:
         return _explained(table)
 
 
-def _place(row: StateChange) -> str:
+def _place(row: Change) -> str:
     """Return where most of some idle time is."""
     return fit(row.cause.function or label(row.cause.path, 1), LONGEST_PLACE) if row.cause else ""
 
