@@ -25,6 +25,7 @@ from ..report.account import Account, State
 from ..report.evidence import HOW, REPETITION
 from ..summary.selection import naming_of
 from ..support import noise
+from ..views import headings
 from ..views.rows import count_of, time_of
 from ..vocabulary import PHASES, fused_parts, some_of
 from ..vocabulary.modules import Naming
@@ -34,6 +35,7 @@ from .change import Change, Key, by_size
 from .sides import Figure, Measure, Side, Steps, only_step, paired, place, spelled
 
 Axis = Literal["phase", "category", "range", "kernel"]
+TO_SEE_KERNELS = "Compare --all-work, or record with `nsys profile --cuda-graph-trace=node`"
 #: Launches that both sides have at least of all, where steps that were found by repetition are compared.
 COMMON_WORK = 0.75
 
@@ -49,13 +51,15 @@ AXES: dict[Axis, Callable[[KernelRow], Key]] = {
 class Comparison:
     """Two comparable reports: both per step, or both as recorded; kernels only, or all work.
 
-    `asked_per_step` is what was asked for, None where the reports decide.
+    `asked_per_step` is what was asked for, None where the reports decide. `unlike` is a sentence on how the steps
+    of both differ in kind; empty where they do not.
     """
 
     a: Report
     b: Report
     asked_per_step: bool | None
     per_step: bool
+    unlike: str = ""
     all_work: bool = False
     steps: Steps = field(default_factory=Steps)
 
@@ -162,7 +166,7 @@ class Comparison:
         return (a, b) if self.per_step == a.has_steps == b.has_steps else ()
 
     def measured(self, measure: Measure) -> list[Change]:
-        """Return a measure of whole steps for each kind of steps; [] where a side lacks it."""
+        """Return a measure of whole steps for each kind of them, or their launches; [] where a side lacks it."""
         if measure == "step_ns":
             return self.steps.measured(self.steps.step_times)
         rows = chain.from_iterable(map(self.rows, self.reports))
@@ -247,9 +251,8 @@ def compare(
     unit_a, unit_b = a.provenance.unit_of_work, b.provenance.unit_of_work
     if unit_a != unit_b:
         raise ReportError(f"A counts {unit_a} work and B {unit_b} work: their times cannot be compared.")
-    is_of_steps = is_per_step((a, b), per_step)
-    if not per_step and unlike(a, b):
-        is_of_steps = False
+    difference = unlike(a, b)
+    is_of_steps = is_per_step((a, b), per_step) and bool(per_step or not difference)
     if is_of_steps:
         a, b = reports.per_step(a), reports.per_step(b)
     spelled_a, spelled_b = reports.in_one_spelling((a, b))
@@ -257,7 +260,7 @@ def compare(
     if is_of_steps:
         side_a, side_b = (side or only_step(report) for side, report in zip(sides, (a, b), strict=True))
         steps = paired((side_a, spelled(side_b, b, spelled_b)))
-    return Comparison(spelled_a, spelled_b, per_step, is_of_steps, all_work, steps)
+    return Comparison(spelled_a, spelled_b, per_step, is_of_steps, difference, all_work, steps)
 
 
 def unlike(a: Report, b: Report) -> str:
@@ -274,9 +277,7 @@ def unlike(a: Report, b: Report) -> str:
         ways = f"A's are known {HOW[by_a]}{of_a}, B's {HOW[by_b]}{of_b}"
         return f"A has steps of one kind and B of another: {ways}."
     if by_a == REPETITION and (common := common_work(a, b)) < COMMON_WORK:
-        return (
-            f"The steps were found by repetition and do different work: {common:.0%} of the launches are common."
-        )
+        return f"Steps found by repetition do different work: {common:.0%} of their launches are common."
     return ""
 
 
@@ -331,16 +332,15 @@ def _around(path: Path) -> list[Path]:
 
 def notes(comparison: Comparison) -> Iterator[str]:
     """Return notes on the comparison, followed by the notes of each report."""
-    a, b = comparison.a, comparison.b
-    if not comparison.per_step and comparison.asked_per_step is None:
-        yield from _not_per_step(a, b)
-    ways = [report.account.evidence.by for report in (a, b) if report.account and report.account.has_steps]
-    if comparison.per_step and len(set(ways)) > 1:
-        yield f"Steps of A are known {HOW[ways[0]]}, those of B {HOW[ways[1]]}: are they the same?"
+    a, b = comparison.reports
+    if comparison.per_step and comparison.unlike:
+        yield comparison.unlike
+    elif not comparison.per_step and comparison.asked_per_step is None:
+        yield from _not_per_step(comparison)
     if comparison.hides_kernels:
         yield (
             "A report counts CUDA graphs whole, without their kernels, so the difference in kernel time is not "
-            "the difference in work. Compare --all-work, or record with `nsys profile --cuda-graph-trace=node`."
+            f"the difference in work. {TO_SEE_KERNELS}."
         )
     for name, other, ranges in zip("AB", "BA", comparison.undivided, strict=True):
         if ranges:
@@ -354,22 +354,19 @@ def notes(comparison: Comparison) -> Iterator[str]:
         yield "Warm-up is counted in one of the reports only."
     of_both = set(a.notes) & set(b.notes)
     yield from (f"A and B: {note}" for note in a.notes if note in of_both)
-    for name, report in (("A", a), ("B", b)):
+    for name, report in zip("AB", comparison.reports, strict=True):
         yield from (f"{name}: {note}" for note in report.notes if note not in of_both)
 
 
-def _not_per_step(a: Report, b: Report) -> Iterator[str]:
+def _not_per_step(comparison: Comparison) -> Iterator[str]:
     """Yield why totals are compared, and not steps."""
-    if reason := unlike(a, b):
-        yield f"Not per step: {reason} The totals are compared; --per-step compares the steps as they are."
+    if comparison.unlike:
+        remedy = "The totals are compared; --per-step compares the steps as they are."
+        yield f"Not per step: {comparison.unlike} {remedy}"
         return
-    missing = [name for name, report in (("A", a), ("B", b)) if not report.has_work_in_steps]
-    have = "A and B have" if len(missing) > 1 else f"{missing[0]} has"
-    some_empty = any(report.steps and not report.has_work_in_steps for report in (a, b))
-    lacks = "work in measured steps" if some_empty else "measured step ranges"
-    yield f"Not per step: {have} no {lacks}. The totals are compared: A {_over(a)}, B {_over(b)}."
-    yield from dict.fromkeys(report.no_steps for report in (a, b) if report.no_steps)
-
-
-def _over(report: Report) -> str:
-    return f"over {report.steps} step{'s' if report.steps > 1 else ''}" if report.steps else "total"
+    without = [report for report in comparison.reports if not report.has_work_in_steps]
+    have = "A and B have" if len(without) > 1 else f"{'AB'[without[0] is comparison.b]} has"
+    lacks = "work in measured steps" if any(report.steps for report in without) else "measured step ranges"
+    scope_a, scope_b = map(headings.scope, comparison.reports)
+    yield f"Not per step: {have} no {lacks}. The totals are compared: A {scope_a}, B {scope_b}."
+    yield from dict.fromkeys(filter(None, (report.no_steps for report in comparison.reports)))

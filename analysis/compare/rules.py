@@ -19,12 +19,19 @@ from ..views.account import CALLED
 from ..views.rows import label
 from ..vocabulary import collapsed
 from .change import Change
-from .changes import Comparison, unlike
+from .changes import TO_SEE_KERNELS, Comparison
 
 ACCOUNT = "account"
 KINDS = ("range", "phase", "category", ACCOUNT)  # what a bare name may name; the first that knows it is taken
 
 PREFIXES = (*KINDS, "kernel")
+#: States of a step that a rule may name although no report has them.
+STATES: tuple[State, ...] = (
+    (COMPUTE, ""),
+    (COMMUNICATION, ""),
+    *itertools.product((COPY,), COPIES),
+    *itertools.product((IDLE,), (*CAUSES, *CPU_CAUSES)),
+)
 _FORM = (
     "write NAME > +5%, NAME > +0.3ms, NAME < -10% or NAME > +5% beyond spread, where NAME is a range, a phase, a "
     f"category, a row of the account such as `idle` or `data loading`, total, or {limits.STEP_TIME}"
@@ -92,8 +99,8 @@ def _require_common_measure(comparison: Comparison) -> None:
             "Only one of the reports has measured step ranges, so --fail-on has no common measure. "
             f"{TO_HAVE_STEPS}, or compare the totals as they are with --totals."
         )
-    if reason := unlike(comparison.a, comparison.b):
-        raise ReportError(f"{reason} Ask for --per-step or --totals, so that --fail-on has a measure.")
+    if comparison.unlike:
+        raise ReportError(f"{comparison.unlike} Ask for --per-step or --totals, so that --fail-on has a measure.")
 
 
 def _measured(rule: Rule, comparison: Comparison) -> tuple[str, Change, str]:
@@ -126,9 +133,8 @@ def _of_step(rule: Rule, comparison: Comparison) -> Change:
 
 def _states(name: str, comparison: Comparison) -> set[State]:
     """Return the states of a step that a name means, also of those that neither report has."""
-    states = {*itertools.product((COPY,), COPIES), *itertools.product((IDLE,), (*CAUSES, *CPU_CAUSES))}
-    states |= {(COMPUTE, ""), (COMMUNICATION, ""), *(change.key for change in comparison.account)}
-    return {(kind, detail) for kind, detail in states if name.lower() in _names(kind, detail)}
+    states = {*STATES, *(change.key for change in comparison.account)}
+    return {state for state in states if name.lower() in _names(*state)}
 
 
 def _names(kind: str, detail: str) -> tuple[str, ...]:
@@ -138,20 +144,19 @@ def _names(kind: str, detail: str) -> tuple[str, ...]:
 
 def _of_account(rule: Rule, comparison: Comparison, states: set[State]) -> Change:
     """Return the change of some states together; raises ReportError where accounts are not known."""
-    if not comparison.accounts:
-        raise ReportError(
-            f"The rule {rule.text!r} needs the account of a step on both sides; a summary of version 1 lacks it "
-            "(write it again), and --totals has none."
-        )
-    return comparison.of_states(states)
+    if comparison.accounts:
+        return comparison.of_states(states)
+    raise ReportError(
+        f"The rule {rule.text!r} needs the account of a step on both sides; a summary of version 1 lacks it "
+        "(write it again), and --totals has none."
+    )
 
 
 def _require_kernels(comparison: Comparison) -> None:
     """Raise ReportError where kernels are compared that a report hides."""
     if comparison.hides_kernels:
         raise ReportError(
-            "A report hides kernels inside CUDA graphs, so --fail-on cannot judge kernel time. Compare "
-            "--all-work, or record with `nsys profile --cuda-graph-trace=node`."
+            f"A report hides kernels inside CUDA graphs, so --fail-on cannot judge kernel time. {TO_SEE_KERNELS}."
         )
 
 
