@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, get_args
+from collections.abc import Sequence
+from typing import Any, TypeAlias, get_args
 
 from ..document import Row, Table, headed
 from ..report import as_object as report_object
 from ..views.rows import label
 from .answer import answer
-from .change import Change
 from .changes import Axis, Comparison, notes
 from .rules import Verdict
 from .sides import Measure
 
+MEASURES: tuple[Measure, ...] = ("step_ns", "span_ns", "work_ns")
 TIMES = ("a_ns", "b_ns", "delta_ns", "change")
 COUNTS = ("a_count", "b_count")
 SPREADS = ("a_spread_ns", "b_spread_ns", "within_spread")
@@ -23,6 +23,13 @@ JSON_NUMBERS = (*JSON_TIMES, *COUNTS, "state")
 #: What the rows of tables have, and those of ranges also of all that lies inside.
 IN_TABLES = (*TIMES, *COUNTS, *SPREADS, "state", "verdict")
 INSIDE = ("a_inside_ns", "b_inside_ns", "delta_inside_ns", "change_inside", "a_inside_count", "b_inside_count")
+#: What JSON has of a row along an axis.
+IN_JSON = ("phase", "path", "kernel", "category", *JSON_NUMBERS, *INSIDE[:2])
+#: Where most of some idle time is.
+PLACES = ("path", "after", "function")
+
+
+Rows: TypeAlias = list[dict[str, Any]]
 
 
 def as_object(comparison: Comparison, verdicts: Sequence[Verdict] = ()) -> dict[str, Any]:
@@ -41,87 +48,60 @@ def as_object(comparison: Comparison, verdicts: Sequence[Verdict] = ()) -> dict[
         "account": account(comparison),
         "notes": list(notes(comparison)),
         "total": comparison.total.figures(JSON_NUMBERS),
-        "by": {axis: list(_of_axis(comparison, axis)) for axis in get_args(Axis)},
+        "by": {axis: list(map(_in_json, _of_axis(comparison, axis))) for axis in get_args(Axis)},
         "rules": _rules(verdicts, JSON_TIMES),
     }
 
 
 def tables(comparison: Comparison, verdicts: Sequence[Verdict], by: str | None) -> list[Table]:
     """Return every row along each axis, or along one, then steps, account and rules."""
+    more = {"kernel": ("category", *IN_TABLES), "range": (*IN_TABLES, *INSIDE)}
     axes: list[Axis] = [axis for axis in get_args(Axis) if by in (None, axis)]
+    keys = {axis: (axis, *more.get(axis, IN_TABLES)) for axis in axes}
+    tables = [_table(f"by_{axis}", keys[axis], _of_axis(comparison, axis)) for axis in axes]
     others = {"steps": _steps(comparison), "account": account(comparison), "rules": _rules(verdicts, TIMES)}
-    return [
-        *(_axis_table(comparison, axis) for axis in axes),
-        *(_table(name, tuple(rows[0]), rows) for name, rows in others.items() if rows),
-    ]
+    return [*tables, *(_table(name, tuple(rows[0]), rows) for name, rows in others.items() if rows)]
 
 
-def account(comparison: Comparison) -> list[dict[str, Any]]:
+def _in_json(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: row[key] for key in IN_JSON if key in row}
+
+
+def account(comparison: Comparison) -> Rows:
     """Return the rows of the account with their places; times in ns per step, or of all that was recorded."""
     rows = []
     for row in comparison.account:
-        kind, detail = row.key
-        cause = row.cause
-        rows.append(
-            {
-                "kind": kind,
-                "what": detail,
-                **row.figures(JSON_TIMES),
-                "path": list(cause.path) if cause else [],
-                "after": cause.after if cause else "",
-                "function": cause.function if cause else "",
-            }
-        )
+        names = dict(zip(("kind", "what"), row.key, strict=True))
+        places = {name: getattr(row.cause, name, "") for name in PLACES}
+        rows.append(names | row.figures(JSON_TIMES) | places | {"path": list(places["path"])})
     return rows
 
 
-def _steps(comparison: Comparison) -> list[dict[str, Any]]:
+def _steps(comparison: Comparison) -> Rows:
     """Return the measures of whole steps by kind."""
     rows = []
-    for measure in get_args(Measure):
-        for kind, row in zip(comparison.steps.kinds, comparison.measured(measure), strict=False):
-            a_launches, b_launches = kind.launches
-            rows.append(
-                {
-                    "measure": measure,
-                    "a_launches": a_launches,
-                    "b_launches": b_launches,
-                    **row.figures(TIMES),
-                    "a_steps": row.a_count,
-                    "b_steps": row.b_count,
-                    **row.figures(("spread_share", "verdict")),
-                }
-            )
+    for measure in MEASURES:
+        for row, launches in zip(comparison.measured(measure), comparison.measured("launches"), strict=False):
+            names = {"measure": measure, "a_launches": launches.a_ns, "b_launches": launches.b_ns}
+            steps = {"a_steps": row.a_count, "b_steps": row.b_count}
+            rows.append(names | row.figures(TIMES) | steps | row.figures(("spread_share", "verdict")))
     return rows
 
 
-def _of_axis(comparison: Comparison, axis: Axis) -> Iterator[dict[str, Any]]:
-    """Yield the changes along an axis; a range's also with the times inside it."""
-    for row in comparison.by[axis]:
-        if row.inside:
-            inside = {"a_inside_ns": row.inside.a_ns, "b_inside_ns": row.inside.b_ns}
-            yield {"path": list(row.key), **row.figures(JSON_NUMBERS), **inside}
-        else:
-            yield _names(axis, row) | row.figures(JSON_NUMBERS)
-
-
-def _axis_table(comparison: Comparison, axis: Axis) -> Table:
-    """Return the changes along an axis as a table."""
+def _of_axis(comparison: Comparison, axis: Axis) -> Rows:
+    """Return the changes along an axis; a range's also with its path and the figures of all that lies inside."""
     rows = []
     for row in comparison.by[axis]:
-        inside = row.inside.figures((*TIMES, *COUNTS)).values() if row.inside else ()
-        rows.append(_names(axis, row) | row.figures(IN_TABLES) | dict(zip(INSIDE, inside, strict=False)))
-    category = ("category",) if axis == "kernel" else ()
-    return _table(f"by_{axis}", (axis, *category, *IN_TABLES, *(INSIDE if axis == "range" else ())), rows)
+        if row.inside:
+            inside = dict(zip(INSIDE, row.inside.figures((*TIMES, *COUNTS)).values(), strict=True))
+            names = {"range": label(row.key), "path": list(row.key)} | inside
+        else:
+            names = dict(zip((axis, "category"), row.key, strict=False))
+        rows.append(names | row.figures(IN_TABLES))
+    return rows
 
 
-def _names(axis: Axis, row: Change) -> dict[str, Any]:
-    """Return the names of what a row is of; a range's path in one text."""
-    key = (label(row.key),) if axis == "range" else row.key
-    return dict(zip((axis, "category"), key, strict=False))
-
-
-def _rules(verdicts: Sequence[Verdict], keys: Sequence[str]) -> list[dict[str, Any]]:
+def _rules(verdicts: Sequence[Verdict], keys: Sequence[str]) -> Rows:
     """Return the rules' verdicts, with these figures of what each was compared with."""
     rows = []
     for verdict in verdicts:
@@ -131,7 +111,7 @@ def _rules(verdicts: Sequence[Verdict], keys: Sequence[str]) -> list[dict[str, A
     return rows
 
 
-def _table(name: str, keys: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
+def _table(name: str, keys: Sequence[str], rows: Rows) -> Table:
     cells = tuple(Row(tuple(_cell(row[key]) for key in keys)) for row in rows)
     return Table(name, name.replace("_", " "), headed(*keys), cells)
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import chain, compress
 from operator import attrgetter
 from pathlib import Path as FilePath
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from .change import Change
 Values: TypeAlias = NDArray[np.float64]
 #: Where a row of kernels is: its path, phase, kind and kernel.
 Place: TypeAlias = tuple[Path, str, str, str]
-Measure = Literal["step_ns", "span_ns", "work_ns"]
+Measure = Literal["step_ns", "span_ns", "work_ns", "launches"]
 #: A kind with too few steps for a verdict is left out if it has less than this share of the steps.
 SELDOM = 0.25
 
@@ -67,20 +67,8 @@ Side: TypeAlias = tuple[Recording, ...]
 Figure: TypeAlias = Callable[[Recording], Values]
 #: Values of the steps of both sides, by recording.
 Series: TypeAlias = list[list[Values]]
-
-
-class Kind(NamedTuple):
-    """Steps of both sides that do the same work: their launches, and which steps of each recording they are."""
-
-    launches: tuple[float, float]
-    steps: tuple[list[NDArray[np.bool_]], list[NDArray[np.bool_]]]
-
-    def of(self, sides: Series) -> Series:
-        """Return the known values of these steps, of values of all steps."""
-        chosen = []
-        for series, are_of_kind in zip(sides, self.steps, strict=True):
-            chosen.append([noise.known(values[of]) for values, of in zip(series, are_of_kind, strict=True)])
-        return chosen
+#: Steps of both sides that do the same work: which steps of each recording they are.
+Kind: TypeAlias = list[list[NDArray[np.bool_]]]
 
 
 @dataclass(frozen=True)
@@ -140,7 +128,7 @@ class Steps:
     def by_kind(self, figure: Figure) -> list[Series]:
         """Return the known values of a figure for each kind of steps."""
         sides = self._each(figure)
-        return [kind.of(sides) for kind in self.kinds]
+        return [[_chosen(*of_side) for of_side in zip(sides, kind, strict=True)] for kind in self.kinds]
 
     def _each(self, figure: Figure) -> Series:
         return [list(map(figure, side)) for side in self.sides]
@@ -192,27 +180,24 @@ def paired(sides: tuple[Side, Side]) -> Steps:
         return Steps(sides)
     launches = [np.concatenate([recording.launches for recording in side]) for side in sides]
     matched = noise.matched_kinds(*launches)
-    frequent = [rows for rows in matched if _is_frequent(rows, launches)]
-    kinds = [_kind(rows, launches, sides) for rows in frequent or matched]
-    return Steps(sides, tuple(kinds))
+    frequent = [places for places in matched if _is_frequent(places, launches)]
+    return Steps(sides, tuple(_kind(places, sides) for places in frequent or matched))
 
 
-def _is_frequent(rows: tuple[Int64s, Int64s], launches: Sequence[Int64s]) -> bool:
+def _is_frequent(places: tuple[Int64s, Int64s], launches: Sequence[Int64s]) -> bool:
     """Return whether a kind has steps enough for a verdict, or a good share of a side's."""
-    if min(map(len, rows)) >= noise.SOME_STEPS:
+    if min(map(len, places)) >= noise.SOME_STEPS:
         return True
-    return any(len(of_kind) >= SELDOM * len(steps) for of_kind, steps in zip(rows, launches, strict=True))
+    return any(len(of_kind) >= SELDOM * len(steps) for of_kind, steps in zip(places, launches, strict=True))
 
 
-def _kind(rows: tuple[Int64s, Int64s], launches: Sequence[Int64s], sides: tuple[Side, ...]) -> Kind:
-    """Return a kind of steps, with those of each side divided by recording."""
-    medians, steps = [], []
-    for of_kind, of_side, side in zip(rows, launches, sides, strict=True):
+def _kind(places: tuple[Int64s, Int64s], sides: tuple[Side, Side]) -> Kind:
+    """Return which steps of each recording are at these places among all steps of a side."""
+    kind = []
+    for of_side, side in zip(places, sides, strict=True):
         ends = np.cumsum([len(recording.launches) for recording in side])
-        are_of_kind = np.isin(np.arange(len(of_side)), of_kind)
-        medians.append(float(np.median(of_side[of_kind])))
-        steps.append(np.split(are_of_kind, ends[:-1]))
-    return Kind((medians[0], medians[1]), (steps[0], steps[1]))
+        kind.append(np.split(np.isin(np.arange(ends[-1]), of_side), ends[:-1]))
+    return kind
 
 
 def recorded(opened: Opened) -> Side:
@@ -314,11 +299,15 @@ def notes(steps: Steps) -> Iterator[str]:
             "The rest: recorded."
         )
     for number, name in enumerate("AB"):
-        compared = sum(np.concatenate(kind.steps[number]).sum() for kind in steps.kinds)
+        compared = sum(np.concatenate(kind[number]).sum() for kind in steps.kinds)
         count = sum(len(recording.launches) for recording in steps.sides[number]) - compared
         if count:
             some = f"{count} steps of {name} do" if count > 1 else f"1 step of {name} does"
             yield f"{some} other work than the rest (another number of kernels): the verdicts leave it out."
+
+
+def _chosen(series: Sequence[Values], steps: Sequence[NDArray[np.bool_]]) -> list[Values]:
+    return [noise.known(values[chosen]) for values, chosen in zip(series, steps, strict=True)]
 
 
 def _spread_ns(series: Sequence[Values]) -> int | None:
