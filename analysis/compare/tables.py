@@ -140,21 +140,19 @@ class _Drawing:
         changes = self.comparison.account
         if not changes:
             return []
-        all_ns = sum(abs(row.delta_ns) for row in changes)
-        large = [row for row in changes if abs(row.delta_ns) >= SMALL * all_ns]
-        top_rows = large[:MOST_STATES] or changes
-        cut = changes[len(top_rows) :]
-        lines: list[tuple[tuple[str, str], Change, str]] = [
-            (self.state(row), row, _place(row)) for row in top_rows
-        ]
-        if cut:
-            names = ("", "other changes") if len(cut) > 1 else self.state(cut[0])
-            lines.append((names, _added(cut), ""))
+        least_ns = SMALL * sum(abs(row.delta_ns) for row in changes)
+        top = sum(abs(row.delta_ns) >= least_ns for row in changes[:MOST_STATES])
+        top += len(changes) == top + 1
+        rows = [(*self.state(row), row, _place(row)) for row in changes[:top]]
+        if cut := changes[top:]:
+            rows.append(("", "other changes", _added(cut), ""))
         step, recorded = ("a step", "step") if self.comparison.per_step else ("all", "time")
-        lines.append(((step, ""), _added(changes), ""))
-        rows = [Row((*names, *_numbers(row)[:4], MARKS[row.verdict], place)) for names, row, place in lines]
+        rows.append((step, "", _added(changes), ""))
+        cells = []
+        for kind, what, row, place in rows:
+            cells.append(Row((kind, what, *_numbers(row)[:4], MARKS[row.verdict], place)))
         columns = (*headed(kind="", what=""), *NUMBERS[:4], MARK, *headed(place="most in"))
-        return [self.table("account", f"Where the recorded {recorded} changed, {{unit}}", columns, rows)]
+        return [self.table("account", f"Where the recorded {recorded} changed, {{unit}}", columns, cells)]
 
     def state(self, row: Change) -> tuple[str, str]:
         """Return the name of a state in two columns."""
