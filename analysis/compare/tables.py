@@ -183,7 +183,8 @@ class _Drawing:
         if axis == "range":
             common = common_length(row.key for row in changed)
             return [label(key, common) for key in keys]
-        return [headings.category(name) for (name,) in keys]
+        called = headings.phase if axis == "phase" else headings.category
+        return [called(name) for (name,) in keys]
 
     def tree(self) -> Table:
         """Show all ranges as a tree, with what was launched at any depth and the part launched directly."""

@@ -93,6 +93,13 @@ def test_a_range_has_what_is_launched_inside_it_beside_its_own():
     assert (layer.a_ns, layer.b_ns, layer.inside.a_ns, layer.inside.b_ns) == (4e6, 4e6, 6e6, 6.1e6)
 
 
+@pytest.mark.parametrize(("axis", "name"), [("phase", "no phase"), ("category", "unknown")])
+def test_work_in_no_phase_and_kernels_of_no_category_have_the_names_of_all_screens(axis, name):
+    report = report_of(row("k", 40, "step", category="other"), steps=1)
+    (table,) = compared(compare(report, report), by=axis).tables
+    assert [each.values[0] for each in table.rows] == [name, "all kernels"]
+
+
 @pytest.mark.parametrize(("grown", "shown"), [(1.5, 0.5), (10.9, 9.9), (11, "11×"), (36_432.3, "36,432×")])
 def test_what_has_grown_manifold_is_a_multiple_with_a_legend(grown, shown):
     after = report_of(*(replace(row, total_ns=row.total_ns * grown) for row in BEFORE.kernels), steps=2)
