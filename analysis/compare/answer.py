@@ -51,7 +51,9 @@ def answer(comparison: Comparison) -> Answer:
         subject += " while recorded"
     sentences = [_sentence(comparison, step, subject)]
     if step.verdict == "differs":
-        sentences += [_mostly(comparison, step), _of_one_run(comparison)]
+        sentences.append(_mostly(comparison, step))
+        if comparison.steps.limited and not comparison.steps.are_repeated:
+            sentences.append(f"{_limited(comparison)}: to be sure, record {RUNS}.")
     return Answer("step_ns", step, " ".join(filter(None, sentences)))
 
 
@@ -110,26 +112,18 @@ def _mostly(comparison: Comparison, step: Change) -> str:
 
     Where steps without recording are compared, recorded ones may say the opposite: then it says this instead.
     """
-    changes = comparison.account
     delta_ns = comparison.account_delta_ns
     if comparison.is_opposite(step):
         return f"While recorded, the difference is {signed(delta_ns)}: the account does not explain it."
-    largest = [row for row in changes[:2] if row.delta_ns * delta_ns > 0]
-    for most in (largest[:1], largest):
-        if most and abs(sum(row.delta_ns for row in most)) >= MOSTLY * abs(delta_ns):
-            names = []
-            for row in most:
-                name = state_name(row.key, on_cpu=comparison.on_cpu)
-                names.append(f"{name} {signed(row.delta_ns)}")
-            return f"Mostly {' and '.join(names)}{' while recorded' * comparison.steps.are_alone}."
+    names: list[str] = []
+    sum_ns = 0.0
+    for row in comparison.account[:2]:
+        if row.delta_ns * delta_ns > 0:
+            names.append(f"{state_name(row.key, on_cpu=comparison.on_cpu)} {signed(row.delta_ns)}")
+            sum_ns += row.delta_ns
+            if abs(sum_ns) >= MOSTLY * abs(delta_ns):
+                return f"Mostly {' and '.join(names)}{' while recorded' * comparison.steps.are_alone}."
     return ""
-
-
-def _of_one_run(comparison: Comparison) -> str:
-    """Say which side the CPU decides, where one recording of it is all there is."""
-    if not comparison.steps.limited or comparison.steps.are_repeated:
-        return ""
-    return f"{_limited(comparison)}: to be sure, record {RUNS}."
 
 
 def _limited(comparison: Comparison) -> str:
@@ -141,16 +135,12 @@ def _steps(comparison: Comparison, change: Change) -> str:
     steps = comparison.steps
     if not steps.are_known:
         return ""
-    parts = []
     a, b = map(len, steps.sides)
-    if max(a, b) > 1:
-        parts.append(_a_side(a, b, "recording"))
-    counts = (comparison.a.counted_steps, comparison.b.counted_steps)
+    parts = [_a_side(a, b, "recording")] if max(a, b) > 1 else []
     if steps.are_alone:
-        counts = (int(change.a_count), int(change.b_count))
-    parts.append(_a_side(*counts, "step"))
-    if steps.are_alone:
-        parts.append("without recording")
+        parts += [_a_side(int(change.a_count), int(change.b_count), "step"), "without recording"]
+    else:
+        parts.append(_a_side(comparison.a.counted_steps, comparison.b.counted_steps, "step"))
     return f" ({', '.join(parts)})"
 
 

@@ -133,13 +133,12 @@ def _of_step(rule: Rule, comparison: Comparison) -> Change:
 
 def _states(name: str, comparison: Comparison) -> set[State]:
     """Return the states of a step that a name means, also of those that neither report has."""
-    states = {*STATES, *(change.key for change in comparison.account)}
-    return {state for state in states if name.lower() in _names(*state)}
-
-
-def _names(kind: str, detail: str) -> tuple[str, ...]:
-    """Return the names of a state, in small letters."""
-    return CALLED[kind].lower(), detail.lower(), f"{CALLED[kind]} {detail}".lower()
+    named = set()
+    for kind, detail in (*STATES, *(change.key for change in comparison.account)):
+        called = CALLED[kind]
+        if name.lower() in (called.lower(), detail.lower(), f"{called} {detail}".lower()):
+            named.add((kind, detail))
+    return named
 
 
 def _of_account(rule: Rule, comparison: Comparison, states: set[State]) -> Change:

@@ -25,7 +25,6 @@ from .rules import Verdict
 
 By = Literal["account", "phase", "category", "range", "kernel"]
 NUMBERS = headed(a_ns="A", b_ns="B", delta_ns="B−A", change="%", a_count="launches A", b_count="B")
-INSIDE = tuple(replace(column, key=key) for key, column in zip(for_programs.INSIDE, NUMBERS, strict=True))
 MARK = Column("within_spread", "~")
 MARKS: dict[noise.Verdict, str] = {"differs": "", "same": "~", "not known": "?"}
 #: What the signs mean that cells end with.
@@ -81,17 +80,9 @@ def rules(verdicts: Sequence[Verdict], comparison: Comparison) -> list[Table]:
     if not rows:
         return []
     violated = sum(verdict.violated for verdict in verdicts)
-    title = f"Rules: {violated} of {len(verdicts)} violated, {{unit}} {scope(comparison)}"
+    title = f"Rules: {violated} of {len(verdicts)} violated, {{unit}} {_scope(comparison)}"
     columns = (*headed("rule"), *NUMBERS[:4], *headed("verdict"))
     return [_explained(Table("rules", title, columns, tuple(rows)))]
-
-
-def scope(comparison: Comparison) -> str:
-    """Return the unit of both sides, such as `per step`."""
-    if comparison.per_step:
-        return "per step"
-    scope_a, scope_b = map(headings.scope, comparison.reports)
-    return scope_a if scope_a == scope_b else f"A {scope_a}, B {scope_b}"
 
 
 def _document(comparison: Comparison, tables: Sequence[Table]) -> Document:
@@ -123,8 +114,14 @@ def _launched(comparison: Comparison) -> str:
             launched.append(f"{' → '.join(texts)} {names[counts != [1, 1]]}")
     if not launched:
         return ""
-    sentence = f". Launched {scope(comparison)}: {', '.join(launched)}."
+    sentence = f". Launched {_scope(comparison)}: {', '.join(launched)}."
     return headings.worded(sentence, comparison.a.provenance)
+
+
+def _scope(comparison: Comparison) -> str:
+    """Return what figures are of on both sides, such as `per step`."""
+    scopes = dict(zip("AB", map(headings.scope, comparison.reports), strict=True))
+    return scopes["A"] if scopes["A"] == scopes["B"] else ", ".join(map(" ".join, scopes.items()))
 
 
 class _Drawing:
@@ -143,7 +140,13 @@ class _Drawing:
         least_ns = SMALL * sum(abs(row.delta_ns) for row in changes)
         top = sum(abs(row.delta_ns) >= least_ns for row in changes[:MOST_STATES])
         top += len(changes) == top + 1
-        rows = [(*self.state(row), row, _place(row)) for row in changes[:top]]
+        on_cpu = self.comparison.on_cpu
+        rows = []
+        for row in changes[:top]:
+            kind, _ = row.key
+            called = OUTSIDE if on_cpu and kind == IDLE else CALLED[kind]
+            place = row.cause.function or label(row.cause.path, 1) if row.cause else ""
+            rows.append((called, detail_of(row.key), row, fit(place, LONGEST_PLACE)))
         if cut := changes[top:]:
             rows.append(("", "other changes", _added(cut), ""))
         step, recorded = ("a step", "step") if self.comparison.per_step else ("all", "time")
@@ -153,12 +156,6 @@ class _Drawing:
             cells.append(Row((kind, what, *_numbers(row)[:4], MARKS[row.verdict], place)))
         columns = (*headed(kind="", what=""), *NUMBERS[:4], MARK, *headed(place="most in"))
         return [self.table("account", f"Where the recorded {recorded} changed, {{unit}}", columns, cells)]
-
-    def state(self, row: Change) -> tuple[str, str]:
-        """Return the name of a state in two columns."""
-        kind, _ = row.key
-        called = OUTSIDE if self.comparison.on_cpu and kind == IDLE else CALLED[kind]
-        return called, detail_of(row.key)
 
     def ranked(self, axis: Axis) -> Table:
         """Rank one axis by the size of the difference; what is cut and the total are rows too."""
@@ -198,7 +195,7 @@ class _Drawing:
         for name, row, indent in lines:
             numbers = _numbers(row.whole)
             rows.append(Row((name, *numbers, row.delta_ns, MARKS[row.whole.verdict]), indent))
-        columns = (*headed("range"), *INSIDE, *headed(delta_ns="own B−A"), MARK)
+        columns = (*headed("range"), *NUMBERS, *headed(own_delta_ns="own B−A"), MARK)
         own = " own: in no inner range, which sums to the total."
         return self.table("by_range", self.title(OF_TREE), columns, rows, own)
 
@@ -206,7 +203,7 @@ class _Drawing:
         """Return the title of a table of kernel time, or of all work."""
         a = self.comparison.a
         time = f"All {headings.work(a)}" if self.comparison.all_work else headings.kernel_time(a)
-        return f"{time} {of_what}, {{unit}} {scope(self.comparison)}"
+        return f"{time} {of_what}, {{unit}} {_scope(self.comparison)}"
 
     def table(self, key: str, title: str, columns: tuple[Column, ...], rows: list[Row], more: str = "") -> Table:
         """Put a table together whose last row is the sum; it has marks where steps can tell."""
@@ -215,11 +212,6 @@ class _Drawing:
         if not self.comparison.steps.are_known:
             table = with_columns(table, [place for place, column in enumerate(columns) if column != MARK])
         return _explained(table)
-
-
-def _place(row: Change) -> str:
-    """Return where most of some idle time is."""
-    return fit(row.cause.function or label(row.cause.path, 1), LONGEST_PLACE) if row.cause else ""
 
 
 def _numbers(row: Change) -> tuple[object, ...]:
