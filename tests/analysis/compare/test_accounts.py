@@ -9,7 +9,7 @@ import pytest
 from nvtx_kernels.analysis import compare as command
 from nvtx_kernels.analysis.compare.accounts import states_ns
 from nvtx_kernels.analysis.compare.answer import answer
-from nvtx_kernels.analysis.compare.changes import compare
+from nvtx_kernels.analysis.compare.changes import compare, notes
 from nvtx_kernels.analysis.compare.sides import recorded
 from nvtx_kernels.analysis.opened import opened
 
@@ -97,6 +97,19 @@ def test_totals_have_no_account_and_a_rule_of_one_says_so(tmp_path, capsys):
     sides = waiting(tmp_path / "a", 1000), waiting(tmp_path / "b", 1500)
     assert command.main([*sides, "--totals", "--fail-on", "idle > +5%"]) == 1
     assert "needs the account of a step on both sides" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("per_step", [None, True])
+def test_repeated_steps_that_do_different_work_are_noted_also_where_they_are_compared(tmp_path, per_step):
+    reports = []
+    for name, kernel in (("a", "f"), ("b", "g")):
+        report, _ = of_file(waiting(tmp_path / name, 1000))
+        kernels = tuple(replace(row, kernel=kernel) for row in report.kernels)
+        account = replace(report.account, steps_by="repetition")
+        reports.append(replace(report, kernels=kernels, account=account))
+    note = next(notes(compare(*reports, per_step=per_step)))
+    assert "Steps found by repetition do different work: 0% of their launches are common." in note
+    assert ("The totals are compared" in note) == (per_step is None)
 
 
 def test_no_row_is_named_that_goes_against_steps_without_recording(tmp_path):
