@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .judging import Arm
+from .levers import LEVERS, Lever
 from .patch import PACKAGES
 
 COMPILE = "torch.compile"
@@ -49,20 +50,18 @@ def suggestions_of(report: Path) -> tuple[dict[str, Suggestion], str]:
 
 
 def join(arms: Iterable[Arm], suggestions: Mapping[str, Suggestion]) -> list[Suggestion]:
-    """Give each arm the suggestion that it carries out; return those that no arm does."""
-    left = dict(suggestions)
+    """Give each arm the suggestion that it carries out; return those that no lever does, tried or not."""
     for arm in arms:
         rules = arm.lever.rules if arm.lever else ()
-        carried_out = [rule for rule in rules if rule in suggestions and _is_for(arm, suggestions[rule])]
-        arm.rule = next(iter((*carried_out, *rules)), None)
+        carried_out = [suggestions[rule] for rule in rules if rule in suggestions]
+        carried_out = [suggestion for suggestion in carried_out if arm.lever and _is_for(arm.lever, suggestion)]
+        arm.rule = next(iter((*(suggestion.rule for suggestion in carried_out), *rules)), None)
         if carried_out:
-            suggestion = suggestions[carried_out[0]]
-            arm.predicted_ns = suggestion.low_ns, suggestion.high_ns
-            left.pop(suggestion.rule, None)
-    return list(left.values())
+            arm.predicted_ns = carried_out[0].low_ns, carried_out[0].high_ns
+    return [each for each in suggestions.values() if not any(_is_for(lever, each) for lever in LEVERS)]
 
 
-def _is_for(arm: Arm, suggestion: Suggestion) -> bool:
-    """Return whether an arm does what is suggested: compiling helps no program that must read less before it."""
-    is_compiling = arm.lever is not None and arm.lever.kind == "compile"
-    return not is_compiling or COMPILE in suggestion.sentence
+def _is_for(lever: Lever, suggestion: Suggestion) -> bool:
+    """Return whether a lever does what is suggested: compiling helps no program that must read less before it."""
+    is_of_rule = suggestion.rule in lever.rules
+    return is_of_rule and (lever.kind != "compile" or COMPILE in suggestion.sentence)

@@ -22,6 +22,7 @@ def joined(*suggestions):
         ([("launching", GRAPHS)], {"compile", "graphs"}, []),
         ([("launching", DECIDE)], set(), ["launching"]),
         ([("launching", DECIDE), ("compile", "torch.compile(model)")], {"compile"}, ["launching"]),
+        ([("attention", "scaled_dot_product_attention")], set(), []),  # by a lever that is not tried
         ([("to_cpu", "compute on the GPU"), ("optimizer", "fused=True")], {"fused"}, ["to_cpu"]),
     ],
 )
