@@ -36,6 +36,9 @@ ADDS_ROWS, SETS, ADDS = (
 )
 #: A table has far more rows than a step uses if setting its gradient takes so many times what adding rows takes.
 MORE_ROWS = 4
+#: Adding two gradients of a table moves so many times the bytes that setting one does; of what is set, so much is
+#: of different tables at least, where no other layer uses them.
+ADDING, FEWEST_TABLES = 3, 0.2
 FP32_BYTES = 4
 
 
@@ -81,8 +84,9 @@ def slices(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
 def dense_rows(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     """Find tables of embeddings of which a step uses few rows, while their gradients and updates are of all.
 
-    `aten::embedding_dense_backward` sets the gradient of the whole table first, which tells the table's bytes. A
-    table that other layers use, too, has a gradient of all rows: it is added to this one.
+    `aten::embedding_dense_backward` sets the gradient of the whole table first, which tells the table's bytes. The
+    gradient of a second lookup is added to the first one. So is that of another layer, which has all rows: then as
+    many gradients are added as are set.
     """
     parameters = subject.run_number("parameters")
     called = updating_class(subject)
@@ -90,17 +94,19 @@ def dense_rows(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     if subject.peak is None or not parameters or called not in SPARSE or not sets.any():
         return
     is_long = subject.duration_ns >= 2 * subject.duration_ns[sets].max()
-    if (subject.matching(ADDS) & subject.of_phase(BACKWARD) & is_long).any():
+    adds = subject.matching(ADDS) & subject.of_phase(BACKWARD) & is_long
+    tables_ns = subject.time_ns(sets) - subject.time_ns(adds) / ADDING
+    if tables_ns < FEWEST_TABLES * subject.time_ns(sets):
         return
-    share = min(subject.time_ns(sets) / 1e9 * subject.peak.bytes / (FP32_BYTES * parameters), 1.0)
-    work = sets | (subject.of_phase(OPTIMIZER) & subject.kernel)
+    share = min(tables_ns / 1e9 * subject.peak.bytes / (FP32_BYTES * parameters), 1.0)
+    work = sets | adds | (subject.of_phase(OPTIMIZER) & subject.kernel)
     remedy = f"Embedding(sparse=True) with {SPARSE[called]}"
     sentence = (
         f"Gradients and updates are of all rows of embeddings, of which a step uses few: {remedy}; "
         "rows that a step does not use then have no momentum or weight decay"
     )
     short = f"{remedy}: all rows are updated, few are used"
-    yield Found(shortening(work, np.where(sets, 0.0, 1.0 - share)), sentence, short, work, cause=sets)
+    yield Found(shortening(work, np.where(sets | adds, 0.0, 1.0 - share)), sentence, short, work, cause=sets)
 
 
 def _sets_tables(subject: GpuSubject) -> Bools:

@@ -255,17 +255,25 @@ def partly_in_tf32(machine, *, wide=10, narrow=20, lasts=400 * US, gemm=TF32_GEM
     machine.read()
 
 
-def looking_up(machine, *, sets=2, lasts=400 * US, adds=20 * US, shared=0, called="Adagrad", updates=12):
-    """Compute the gradient of a table of embeddings at line 20, and update all of its rows in several kernels."""
+def looking_up(
+    machine, *, sets=2, lasts=400 * US, adds=20 * US, lookups=1, shared=0, called="Adagrad", updates=12
+):
+    """Compute the gradient of a table of embeddings at line 20, and update all of its rows in several kernels.
+
+    The gradients of `lookups` are added to one, and perhaps one that is `shared` with another layer.
+    """
     with machine.range("forward"):
         machine.gemms(10, 200 * US, BF16_GEMM)
     with machine.range("backward"):
         machine.gemms(20, 200 * US, BF16_GEMM)
         machine.at(20)
-        with machine.range("table"):
-            for _ in range(sets):
-                machine.work(lasts, SETS)
-            machine.work(adds, ADDS_ROWS)
+        for lookup in range(lookups):
+            with machine.range("table"):
+                for _ in range(sets):
+                    machine.work(lasts, SETS)
+                machine.work(adds, ADDS_ROWS)
+            if lookup and sets:
+                machine.work(3 * sets * lasts, ADDS)
         if shared:
             machine.work(shared, ADDS)
     machine.at(50)

@@ -269,7 +269,12 @@ SILENT = {
         "left_in_tf32", partial(wasteful.partly_in_tf32, wide=1, lasts=100 * US, narrow=100),
     ),
     "dense_rows: most rows are used": ("dense_rows", partial(wasteful.looking_up, adds=300 * US), OF_TABLE),
-    "dense_rows: the output layer's table": ("dense_rows", partial(wasteful.looking_up, shared=MS), OF_TABLE),
+    "dense_rows: the output layer's table": (
+        "dense_rows", partial(wasteful.looking_up, shared=2400 * US), OF_TABLE,
+    ),
+    "dense_rows: the output layer's table, of two lookups": (
+        "dense_rows", partial(wasteful.looking_up, lookups=2, shared=2400 * US), OF_TABLE,
+    ),
     "dense_rows: another optimizer": ("dense_rows", partial(wasteful.looking_up, called="Lion"), OF_TABLE),
     "dense_rows: of a large model": (
         "dense_rows", partial(wasteful.looking_up, sets=1, lasts=100 * US), MUCH_ELSE,
@@ -410,6 +415,7 @@ SPEAKS = {
     "left_in_tf32": ("left_in_tf32", wasteful.partly_in_tf32),
     "left_in_tf32: as many": ("left_in_tf32", partial(wasteful.partly_in_tf32, narrow=10)),
     "dense_rows": ("dense_rows", wasteful.looking_up, OF_TABLE),
+    "dense_rows: two lookups": ("dense_rows", partial(wasteful.looking_up, lookups=2), OF_TABLE),
     "optimizer: a group for each tensor": ("optimizer", partial(updating_fused, groups=203), SMALL_MODEL),
     "untrained": ("untrained", wasteful.distilled, {"run": UNTRAINED}),
     "frozen": ("frozen", partial(wasteful.distilled, in_vain=False), {"run": FROZEN}),
