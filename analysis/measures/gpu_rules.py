@@ -390,7 +390,7 @@ def chains(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     sentence = (
         f"{count} kernels between products only move memory: torch.compile(model) fuses memory-bound kernels"
     )
-    short = f"torch.compile(model): {count} memory-bound kernels a step"
+    short = f"torch.compile(model) for {count} memory-bound kernels"
     yield Found(dropping(dropped), sentence, short, work)
 
 

@@ -283,8 +283,12 @@ def located(fix: Fix) -> str:
 
 
 def in_short(advice: Fixes, fix: Fix) -> str:
-    """Return the figure of a change without its share: `12–31 ms`, `up to 27 ms`; the heading says `at most`."""
-    if advice.kind in SAVING and (between := _between(fix.alone_low_ns, fix.alone_ns)):
+    """Return the figure of a change without its share: `12–31 ms`, `up to 27 ms`; the heading says `at most`.
+
+    Of an upper bound, how low it may be shows only how sure the bound is.
+    """
+    is_range = advice.kind in SAVING and not fix.up_to
+    if is_range and (between := _between(fix.alone_low_ns, fix.alone_ns)):
         return between.replace(" to ", "–")
     bound = _bound(advice, fix) if advice.kind in SAVING else ""
     return f"{bound}{time(fix.alone_ns)}"

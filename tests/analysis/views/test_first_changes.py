@@ -61,7 +61,7 @@ SAYS = {
     "allocating": r"Remove torch.cuda.empty_cache\(\) from the loop: \d+ cudaMalloc, \d+ cudaFree a step",
     "anomaly": r"Remove torch.autograd.set_detect_anomaly\(True\): it waits \d+ times a step",
     "device_sync": r"Remove torch.cuda.synchronize\(\) from the step \(\d+ a step\)",
-    "compile": r"torch.compile\(model\): \d+ memory-bound kernels a step",
+    "compile": r"torch.compile\(model\) for \d+ memory-bound kernels",
     "fp32": r'torch.set_float32_matmul_precision\("high"\): TF32 for \d+ GEMMs',
     "fp64": r"float32 instead of float64 \(.float\(\)\): \d+ GEMMs compute in fp64",
     "layouts": r"memory_format=torch.channels_last for model and images: \d+ layout conversions",
