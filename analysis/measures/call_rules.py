@@ -1,6 +1,6 @@
 """Rules on calls of models: on one part of a batch after another, and again without gradient.
 
-in_parts         model(a) │ model(b) │ model(c) │ …          one call on all parts
+in_parts         model(a) │ loss │ model(b) │ loss │ …       one call on all parts
 second_forward   model(x) │ backward │ no_grad: model(x)     the outputs of the first call
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from ..attribution.operators import outermost_of
 from ..support.small_numbers import distinct, looked_up, rows_of_each
 from ..support.units import counted
-from ..trace import MODEL_FORWARD, Bools, Int32s, Path
+from ..trace import MODEL_FORWARD, Bools, Int32s, Int64s, Path
 from ..vocabulary import BACKWARD, FORWARD, PHASES
 from .fix_subject import FixSubject
 from .gpu_rules import leaving_out
@@ -38,10 +38,11 @@ def second_forward(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]
     if len(names) != 1 or len(subject.trace.provenance.models) > 1:
         return
     of_model = (call >= 0) & ~subject.of_phase(BACKWARD)
-    has_gradient = looked_up(ranges.category, call, MODEL_FORWARD) == MODEL_FORWARD
+    has_gradient = _has_gradient(subject, call)
     again = of_model & ~has_gradient
     sizes, again_sizes = (_sizes(subject, call, work) for work in (of_model & has_gradient, again))
-    if len(sizes) < max(subject.steps - 1, 1) or len(sizes) != len(again_sizes) or not sizes.sum():
+    once_a_step = subject.steps - 1, subject.steps, subject.steps + 1
+    if len(sizes) not in once_a_step or len(sizes) != len(again_sizes) or not sizes.sum():
         return
     if abs(again_sizes.sum() / sizes.sum() - 1) > SAME_SIZE:
         return
@@ -54,6 +55,11 @@ def second_forward(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]
     yield Found(leaving_out(again), sentence, short, again)
 
 
+def _has_gradient(subject: GpuSubject, call: Int32s) -> Bools:
+    """Mark the work whose outermost call of a model, given for each, is with gradient."""
+    return np.equal(looked_up(subject.attribution.ranges.category, call, -1), MODEL_FORWARD)
+
+
 def _sizes(subject: GpuSubject, call: Int32s, work: Bools) -> Floats:
     """Return how many blocks the products of each call have whose work this is."""
     rows = np.flatnonzero(work & (subject.products | subject.of_category("convolution", "attention")))
@@ -64,21 +70,22 @@ def _sizes(subject: GpuSubject, call: Int32s, work: Bools) -> Floats:
 def in_parts(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged]:
     """Find a model that each step calls on many parts, one right after another, while launches limit the step.
 
-    Whether a call needs what the one before returned is in no report: the row says on which condition it holds.
+    With gradient, kernels may be between: those of a loss. Whether a call needs what the one before returned is in
+    no report: the row says on which condition it holds.
     """
     if PHASES.index(FORWARD) not in limited_by_launching(subject, factors.min(axis=0)):
         return
     part = np.where(subject.of_phase(FORWARD), _outermost_call(subject), np.int32(-1))
     name_of_part = looked_up(subject.attribution.ranges.name_id, part, -1)
-    for name in distinct(name_of_part[part >= 0]).tolist():
+    has_gradient = _has_gradient(subject, part)
+    for (name, is_trained), rows in rows_of_each(name_of_part, has_gradient):
+        parts = len(distinct(part[rows])) / subject.steps
+        if name < 0 or parts < FEWEST_CALLS or not subject.in_most_steps(subject.work.call[rows]):
+            continue
+        if not _is_in_a_row(subject, part, rows, may_have_kernels=bool(is_trained)):
+            continue
         called = subject.trace.names[name]
-        of_forward = (part >= 0) & (name_of_part == name)
-        parts = len(distinct(part[of_forward])) / subject.steps
-        if parts < FEWEST_CALLS or not subject.in_most_steps(subject.work.call[of_forward]):
-            continue
-        if not _is_in_a_row(subject, part, of_forward):
-            continue
-        work = of_forward | _backward_of(subject, called)
+        work = _until_last(subject, rows) | (_backward_of(subject, called) & bool(is_trained))
         count = counted(round(parts), "call")
         sentence = (
             f"{called} runs in {count} a step, one right after another, and launching limits them: "
@@ -96,6 +103,16 @@ def _outermost_call(subject: GpuSubject) -> Int32s:
     return outermost[subject.node]
 
 
+def _until_last(subject: FixSubject, rows: Int64s) -> Bools:
+    """Mark some work, and the kernels of forward from its first to its last in each step."""
+    within = np.zeros(len(subject.row), np.bool_)
+    for _step, places in rows_of_each(subject.timeline.step_of_work[rows]):
+        within[rows[places[0]] : rows[places[-1]]] = True
+    within &= subject.of_phase(FORWARD) & subject.kernel
+    within[rows] = True
+    return within
+
+
 def _backward_of(subject: FixSubject, called: str) -> Bools:
     """Mark the work of backward inside of ranges that are called like a model."""
 
@@ -105,12 +122,19 @@ def _backward_of(subject: FixSubject, called: str) -> Bools:
     return subject.in_places(is_inside) & subject.of_phase(BACKWARD)
 
 
-def _is_in_a_row(subject: FixSubject, part: Int32s, work: Bools) -> bool:
-    """Return whether most calls, that some work is of, have no work between them and the next in their step."""
-    rows = np.flatnonzero(work)
-    is_next = part[rows[1:]] != part[rows[:-1]]
-    is_next &= np.diff(subject.timeline.step_of_work[rows]) == 0
-    return bool(is_next.any()) and float((np.diff(rows)[is_next] == 1).mean()) >= IN_A_ROW
+def _is_in_a_row(subject: FixSubject, part: Int32s, rows: Int64s, *, may_have_kernels: bool) -> bool:
+    """Return whether most calls, that some work is of, have no work between them and the next in their step.
+
+    There may be kernels. What copies or waits is an environment, or decides how to go on.
+    """
+    before, after = rows[:-1], rows[1:]
+    is_next = part[after] != part[before]
+    is_next &= subject.timeline.step_of_work[after] == subject.timeline.step_of_work[before]
+    others = np.cumsum(~(subject.kernel & may_have_kernels))
+    waits = np.cumsum(subject.waiting)
+    call = subject.work.call
+    is_free = (others[after - 1] == others[before]) & (waits[call[after]] == waits[call[before]])
+    return bool(is_next.any()) and float(is_free[is_next].mean()) >= IN_A_ROW
 
 
 def _in_one_call(subject: FixSubject, work: Bools, parts: float) -> Callable[[Timeline], Timeline]:

@@ -100,7 +100,7 @@ def averaging(machine, *, tensors=80, kernels=2, lasts=2 * US, blocks=OF_LAYERS,
             machine.read()
 
 
-def called_in_parts(machine, *, calls=32, kernels=12, lasts=2 * US, between=0):
+def called_in_parts(machine, *, calls=32, kernels=12, lasts=2 * US, between=0, reads=False):
     """Run a model on parts of the batch, one after another, in place of all at once; perhaps with work between."""
     with machine.range("forward"):
         machine.at(FORWARD_AT)
@@ -110,6 +110,8 @@ def called_in_parts(machine, *, calls=32, kernels=12, lasts=2 * US, between=0):
                     machine.work(lasts, AVERAGES[number % 9])
             for _ in range(between):
                 machine.work(US)
+            if reads:
+                machine.read()
     with machine.range("backward"), machine.model("Net", MODEL_BACKWARD):
         machine.at(BACKWARD_AT)
         for number in range(2 * calls * kernels):

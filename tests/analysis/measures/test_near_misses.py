@@ -363,8 +363,8 @@ SILENT = {
     ),
     "one_by_one: an optimizer that can be fused": ("one_by_one", partial(updating, called="AdamW")),
     "in_parts: few calls": ("in_parts", partial(wasteful.called_in_parts, calls=7, kernels=50)),
-    "in_parts: work between the calls, as in an environment": (
-        "in_parts", partial(wasteful.called_in_parts, between=2),
+    "in_parts: reads between the calls, as of an environment": (
+        "in_parts", partial(wasteful.called_in_parts, between=2, reads=True),
     ),
     "in_parts: the GPU is busy": ("in_parts", partial(wasteful.called_in_parts, lasts=40 * US)),
     "compile: one kernel between products": (
@@ -429,6 +429,7 @@ SPEAKS = {
     "one_by_one": ("one_by_one", partial(trained, after=wasteful.averaging, lasts=20 * US)),
     "one_by_one: in an optimizer of the program": ("one_by_one", updating),
     "in_parts": ("in_parts", wasteful.called_in_parts),
+    "in_parts: a loss of each part": ("in_parts", partial(wasteful.called_in_parts, between=2)),
     "optimizer: without products": ("optimizer", partial(orthogonalizing, products=0)),
     "optimizer: one by one": ("optimizer", partial(updating, called="AdamW")),
     "to_cpu": ("to_cpu", partial(trained, after=wasteful.computing_on_cpu)),
