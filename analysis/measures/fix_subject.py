@@ -25,10 +25,14 @@ from ..vocabulary.calls import plain_name
 from .gpu_subject import GpuSubject
 from .host_line import SYNCHRONIZES
 from .symptoms import Concerned, Found
-from .timeline import WAIT, Timeline
+from .timeline import PAUSE_NS, WAIT, Timeline
 
 #: How long the host takes between two calls where nothing keeps it, ns.
 AT_ONCE_NS = 20_000.0
+
+
+#: Pauses of one run are as long as those of another but for this share.
+NEARLY_ALL = 0.8
 
 
 class FixSubject(GpuSubject):
@@ -142,6 +146,17 @@ class FixSubject(GpuSubject):
     def idle_pieces(self) -> Pieces:
         """The causes of these gaps."""
         return Pieces.joined(list(pieces_of(self.attribution, self.gaps, self._gpu)))
+
+    def idle_in_pauses(self, unrecorded_ns: float) -> float:
+        """Return which share of the GPU's idle time in pauses can be the program's, if a step takes so long alone.
+
+        All of it, unless recording made them longer: then they are longer than the step has idle time.
+        """
+        idle_ns = float(self.gaps.duration_ns.sum()) / self.steps
+        left_ns = max(unrecorded_ns - (self.step_ns - idle_ns), 0.0)
+        paused_ns = float(self.gaps.duration_ns[self.gaps.duration_ns > PAUSE_NS].sum()) / self.steps
+        share = left_ns / paused_ns if paused_ns else 1.0
+        return share if share < NEARLY_ALL else 1.0
 
     def idle_before(self, call: int) -> float:
         """Return for which share of the host's time before a call the GPU had no work."""

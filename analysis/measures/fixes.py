@@ -337,6 +337,8 @@ class _Weighed:
             if symptom.rule.name == "launching":
                 first_ns = saved[self._first_part(symptom.finding)].sum(axis=0)
                 saved[place] = np.minimum(saved[place], launching_ns + first_ns)
+            if symptom.rule.name == "host_pause" and step.scale is None and tried.fits:
+                saved[place] *= subject.idle_in_pauses(step.ns)
         share = saved / self.base_ns * (self.inside_ns / step.ns)
         scale = step.ns / self.base_ns if step.scale is None else step.scale
         saved = np.minimum(saved * scale, step.most_ns)

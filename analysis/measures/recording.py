@@ -169,10 +169,10 @@ def _working_ns(account: Account, phase: str) -> float:
 
 
 def _pauses_ns(partition: Partition, *, in_phases: bool) -> float | None:
-    """Return how long the GPU is idle for over 1 ms at a time: the median over the steps, ns.
+    """Return how long the GPU is idle for over 1 ms at a time: the mean over the steps, ns.
 
-    Without pauses `in_phases`, it is that outside of them. A phase lasts on the GPU and on the CPU, which may work
-    long before it launches the first kernel.
+    Without pauses `in_phases`, it is the median of that outside of them. A phase lasts on the GPU and on the CPU,
+    which may work long before it launches the first kernel.
     """
     work = partition.attribution.trace.work
     table = partition.table
@@ -194,4 +194,6 @@ def _pauses_ns(partition: Partition, *, in_phases: bool) -> float | None:
         long = (outside_ns > PAUSE_NS) & (step < len(loop.rows)) & (start_ns >= table.before_ns[loop.rows[0]])
         paused_ns = summed(step[long], outside_ns[long], len(loop.rows))
         of_steps_ns += paused_ns[np.isin(loop.rows, choice.counted)].astype(float).tolist()
-    return float(median(of_steps_ns)) if of_steps_ns else None
+    if not of_steps_ns:
+        return None
+    return mean(of_steps_ns) if in_phases else median(of_steps_ns)

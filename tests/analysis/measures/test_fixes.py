@@ -221,6 +221,16 @@ def test_the_step_after_a_change_keeps_its_share_of_a_step_that_is_nearly_replay
     assert rule(answer, "fp32").then_ns == pytest.approx(share * step_ns(after), rel=0.01)
 
 
+def test_pauses_are_as_long_as_the_step_without_recording_has_room_for(tmp_path):
+    program = partial(training, pause=6 * MS, reads=True)
+    alone, slowed = (
+        rule(found(tmp_path, program, unrecorded_step_ns=step_ns(program) - less_ns), "host_pause")
+        for less_ns in (0, 4 * MS)
+    )
+    assert alone.alone_ns == pytest.approx(6 * MS, rel=0.05)
+    assert slowed is None or slowed.alone_ns < 4 * MS
+
+
 def test_no_cost_of_recording_that_fits_leaves_what_the_gpu_decides(tmp_path):
     answer = found(tmp_path, partial(training, pause=9 * MS, reads=True), unrecorded_step_ns=3 * MS)
     assert {fix.rule for fix in answer.fixes} == {"host_pause", "fp32"}

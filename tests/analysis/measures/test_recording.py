@@ -21,6 +21,8 @@ TIMED = {
     "allocations": [10, 1000], "dropped": {"unsettled": 4},
 }  # fmt: skip
 MEASURED = {"shapes": ["fbA"] * 3, "sizes": [64] * 3, "allocations": [[10, 1000]] * 3}
+#: What steps of batches that vary measure.
+VARYING = MEASURED | {"allocations": [[8, 1000], [10, 1000], [11, 1000]]}
 KEYS = ["step_ns", "unrecorded_step_ns", "unrecorded_low_ns", "unrecorded_high_ns", "clock", "steps", "phases",
         "trusted", "reason", "factors", "pauses_ns", "is_upper_limit"]  # fmt: skip
 
@@ -72,6 +74,7 @@ def test_a_marked_step_is_told_without_recording(tmp_path):
         ({"shape": "fbAfb"}, MEASURED, {}, "The timed steps did other work."),
         ({"sizes": 70}, MEASURED, {}, "The timed steps did other work."),
         ({"allocations": [10, 1100]}, MEASURED, {}, "The timed steps did other work."),
+        ({"allocations": [20, 1000]}, VARYING, {}, "The timed steps did other work."),
         ({"step_ns": [30 * MS]}, MEASURED, {}, "Recording slows the GPU, too: a step has 36.1 ms of GPU work"),
         ({"step_ns": [70 * MS]}, MEASURED, {}, "The machine changed pace: a step took 70.0 ms"),
         (
@@ -79,7 +82,7 @@ def test_a_marked_step_is_told_without_recording(tmp_path):
             "The steps timed without recording are of another kind: recorded ones pause for 23.9 ms",
         ),
     ],
-    ids=["no mark", "watched", "shape", "sizes", "allocations", "more work", "pace", "pauses"],
+    ids=["no mark", "watched", "shape", "sizes", "allocations", "an outlier", "more work", "pace", "pauses"],
 )  # fmt: skip
 def test_what_is_not_trusted_is_told_as_recorded_with_the_reason(tmp_path, timed, measured, options, reason):
     path = recorded(tmp_path, timed and {**TIMED, **timed}, measured, **options)
@@ -90,6 +93,11 @@ def test_what_is_not_trusted_is_told_as_recorded_with_the_reason(tmp_path, timed
     assert said.startswith("A step takes 60.0 ms while recorded: 36.1 ms (60%) computing, 23.9 ms (40%) idle.")
     assert reason not in said
     assert (cost["reason"] in report.notes) is (timed is not None)
+
+
+def test_steps_that_vary_by_themselves_are_of_one_kind(tmp_path):
+    timed = TIMED | {"allocations": [12, 1000]}
+    assert told(recorded(tmp_path, timed, VARYING))["trusted"]
 
 
 @pytest.mark.parametrize(("mark", "step_ms"), [(TIMED, 40), ({**TIMED, "sizes": 70}, 60), (None, 60)])
