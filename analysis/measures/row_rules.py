@@ -66,7 +66,8 @@ def slices(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     blocks = subject.trace.work.grid[subject.row]
     in_backward = subject.of_phase(BACKWARD) & subject.kernel
     sets, copies, adds = (in_backward & subject.matching(pattern) for pattern in (SETS, CASTS, ADDS))
-    is_small = np.r_[False, blocks[1:] <= SMALL_SLICE * blocks[:-1]]
+    is_known = blocks[1:] > 0
+    is_small = np.r_[False, is_known & (blocks[1:] <= SMALL_SLICE * blocks[:-1])]
     first = np.flatnonzero(sets[:-2] & (copies & is_small)[1:-1] & adds[2:])
     count = len(first) / subject.steps
     if count < FEWEST_SLICES:

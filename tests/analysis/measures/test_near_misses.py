@@ -305,6 +305,7 @@ SILENT = {
         "one_hot", partial(trained, in_backward=wasteful.by_one_hot),
     ),
     "slices: few": ("slices", partial(trained, in_backward=partial(wasteful.of_slices, count=7))),
+    "slices: sizes are not known": ("slices", partial(trained, in_backward=partial(wasteful.of_slices, part=0))),
     "slices: most of the tensor": (
         "slices", partial(trained, in_backward=partial(wasteful.of_slices, part=512)),
     ),
