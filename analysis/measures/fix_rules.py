@@ -112,7 +112,7 @@ RULES = (
     Rule("allocating", "allocations", allocating, needs_host=True),
     Rule("anomaly", "autograd's checks", anomaly, needs_host=True),
     Rule("device_sync", "waits for the whole GPU", device_sync, needs_host=True, unrecorded=True),
-    Rule("launching", "CUDA graphs", launching, needs_host=True, unrecorded=True, last=True),
+    Rule("launching", "fewer launches", launching, needs_host=True, unrecorded=True, last=True),
     Rule("recompute", "checkpointing", recompute),
     Rule("untrained", "gradients of what is not trained", untrained, up_to=False, about=True),
     Rule("second_forward", "second calls without gradient", second_forward, conditional=True),

@@ -254,7 +254,7 @@ def test_a_loader_outside_of_the_steps_is_idle_time_of_the_next_step(tmp_path):
     assert {cause.cause: cause.total_ns / US for cause in gpu.causes} == causes_of(path)
     told = verdict(summarized(path))
     assert "461 µs (92%) idle, 39.0 µs (8%) computing" in told
-    assert "It is idle mostly while the program runs its own code (455 µs)" in told
+    assert "The GPU is idle mostly while the CPU runs Python and other host code (455 µs)" in told
 
 
 def test_what_warm_up_separates_is_not_between_steps(tmp_path):

@@ -19,7 +19,7 @@ from nvtx_kernels import __main__ as first_screen
 from tests.analysis.making.building import alter
 from tests.analysis.making.simulated import FP32_GEMM, MS, TF32_GEMM, US, recorded, step_ns
 
-GRAPHS = Silent("launching", "CUDA graphs", 20, 0)
+GRAPHS = Silent("launching", "fewer launches", 20, 0)
 
 
 def program(machine, *, gemm=FP32_GEMM, pause=6 * MS):
@@ -96,7 +96,7 @@ def launched(machine):
 def test_what_may_be_at_stake_is_said_where_no_change_is_sure(tmp_path, capsys, slower):
     """A host that took three times as long may have done so without recording, or not."""
     report = recorded(tmp_path, launched, slower=slower)
-    said = "No known change is sure to save 2% or more of a step of 6.35 ms. Possible: TF32 up to 156 µs, CUDA"
+    said = "No known change is sure to save 2% or more of a step of 6.35 ms. Possible: TF32 up to 156 µs, fewer"
     for command, words in ((view, ["fix", report]), (kernels, [report])):
         assert (said in " ".join(shown(capsys, command, *words).split())) is (slower == 3)
     assert (said in contents([opened(report)]).reports[0]["answer"]) is (slower == 3)
@@ -197,7 +197,7 @@ def test_the_doctor_says_by_what_changes_are_judged(tmp_path):
     [
         (Fixes(step_ns=100), fix_view.NO_CHANGE_FITS),
         (Fixes(step_ns=100, silent=(GRAPHS,)), fix_view.UNKNOWN_COST),
-        (Fixes(step_ns=100, silent=(GRAPHS,), is_unrecorded=True), "Possible: CUDA graphs up to 20 ns."),
+        (Fixes(step_ns=100, silent=(GRAPHS,), is_unrecorded=True), "Possible: fewer launches up to 20 ns."),
     ],
     ids=["no change", "unknown cost", "known cost"],
 )

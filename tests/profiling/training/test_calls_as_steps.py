@@ -51,7 +51,7 @@ def test_alike_calls_of_a_model_are_its_steps(path):
     account = report.account
     assert (account.steps_by, account.per, len(account.rows)) == ("ranges", "Sequential", 5)
     assert verdict(report).startswith("A call takes ")
-    assert "each call of `Sequential` is taken as one (5 calls, " in verdict(report)
+    assert "each call of `Sequential` counts as one (5 calls" in verdict(report)
     assert not any("counts as one step" in note for note in report.notes)
 
 
