@@ -19,7 +19,7 @@ from .fix_subject import FixSubject
 from .gpu_rules import FULL, shortening, used_of
 from .gpu_subject import GpuSubject
 from .gpu_time import Floats
-from .host_rules import limited_by_launching
+from .launch_rules import limited_by_launching
 from .symptoms import Found, GpuChange, Time, Unjudged
 
 

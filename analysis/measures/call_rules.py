@@ -20,7 +20,7 @@ from .fix_subject import FixSubject
 from .gpu_rules import leaving_out
 from .gpu_subject import GpuSubject
 from .gpu_time import Floats
-from .host_rules import limited_by_launching
+from .launch_rules import limited_by_launching
 from .symptoms import Found, Unjudged
 from .timeline import Timeline
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from .timeline import TO_GPU, Timeline
 
 #: A copy to the CPU of more bytes is no number that is read; and from how many on a copy to the GPU counts.
 READ_BYTES, COPIED_BYTES = 64, 1024
+#: What a pinned copy reaches, bytes per ns, and what its call takes, ns.
+PINNED_RATE, PINNED_CALL_NS = 50.0, 10_000.0
+PINNED = "pin_memory=True and .to(device, non_blocking=True)"
 
 
 def to_cpu(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -105,3 +109,29 @@ def _since_last_launch(subject: FixSubject, rows: Int64s) -> Int64s:
         begin = int(stops[place]) + 1 if place >= 0 else call
         making.append(np.arange(begin, call + 1))
     return np.concatenate(making)
+
+
+def pageable_copy(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find copies to the GPU from memory that is not pinned."""
+    copied = subject.timeline.copied
+    call = subject.work.call
+    work = copied.from_pageable & (copied.bytes > COPIED_BYTES)
+    if not work.any() or not subject.in_most_steps(call[work]):
+        return
+    copies = marked(call[work], len(subject.host.row))
+    waits = np.concatenate([call[work], subject.waits_behind(work)])
+
+    def change(timeline: Timeline) -> Timeline:
+        at_rate_ns = np.minimum(timeline.duration_ns, copied.bytes / PINNED_RATE)
+        return replace(
+            timeline,
+            own_ns=np.where(copies, np.minimum(timeline.own_ns, PINNED_CALL_NS), timeline.own_ns),
+            lag_ns=np.where(work, np.minimum(timeline.lag_ns, PINNED_CALL_NS), timeline.lag_ns),
+            duration_ns=np.where(work, at_rate_ns, timeline.duration_ns),
+            waits=timeline.waits & ~marked(waits, len(copies)),
+        )
+
+    size = mib_text(float(copied.bytes[work].sum()) / subject.steps)
+    sentence = f"{size} are copied from pageable memory while the program waits: {PINNED}"
+    short = f"{PINNED} for {size} a step"
+    yield Found(change, sentence, short, work, host=HostTime(waits))

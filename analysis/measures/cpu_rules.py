@@ -19,8 +19,8 @@ from ..support.text import capitalized
 from ..trace import MODEL_FORWARD, NO_CATEGORY, Bools, Int64s, Path
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER
 from .cpu_subject import GRADIENT_OF_PARAMETER, OF_ENGINE, CpuSubject
-from .host_rules import remedy_of_loading
 from .optimizer_rules import FUSED_ON_CPU, fused_text, optimizer_name, texts_on_optimizer
+from .pause_rules import remedy_of_loading
 from .symptoms import Unjudged
 
 #: From how many parameters on updates one by one count, and from how many calls in a loop on, of operators how

@@ -12,16 +12,18 @@ from typing import Any
 
 from .batch_rules import micro_batches, padding
 from .call_rules import in_parts, second_forward
-from .copy_rules import from_cpu, to_cpu
+from .copy_rules import from_cpu, pageable_copy, to_cpu
 from .fix_list import Fix
 from .gpu_rules import alignment, attention, chains, fp32, fp64, layouts, recompute
 from .gpu_subject import GpuSubject
 from .gpu_time import Floats
 from .gradient_rules import frozen, untrained
-from .host_rules import forward_read, host_pause, launching, pageable_copy, scalar_read
+from .launch_rules import launching
 from .loop_rules import one_by_one
 from .mixed_rules import layout_copies, left_in_tf32
 from .optimizer_rules import optimizer
+from .pause_rules import host_pause
+from .read_rules import forward_read, scalar_read
 from .row_rules import dense_rows, one_hot, slices
 from .size_rules import new_sizes
 from .symptoms import Found, Unjudged

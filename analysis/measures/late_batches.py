@@ -11,7 +11,7 @@ from ..account.sums import outlying
 from ..support.text import capitalized
 from ..support.units import time_in_digits
 from .fix_list import LIKELY_SHARE, Fix, Fixes
-from .host_rules import remedy_of_loading
+from .pause_rules import remedy_of_loading
 
 #: The rule's name, and how screens call it.
 RULE, CALLED = "late_batches", "batches that come late"

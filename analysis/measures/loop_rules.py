@@ -12,7 +12,7 @@ from ..trace import Bools, Int32s, Int64s
 from ..vocabulary import OPTIMIZER, OTHER
 from .fix_subject import FixSubject
 from .gpu_time import Floats
-from .host_rules import at_once
+from .launch_rules import at_once
 from .optimizer_rules import BYTES, MANY_LAUNCHES, updating_class
 from .symptoms import Found, Unjudged
 from .timeline import TO_CPU, TO_GPU

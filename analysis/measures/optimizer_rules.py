@@ -11,7 +11,7 @@ from ..vocabulary import OPTIMIZER
 from .fix_subject import FixSubject
 from .gpu_subject import GpuSubject
 from .gpu_time import Floats
-from .host_rules import at_once
+from .launch_rules import at_once
 from .symptoms import Found, Unjudged
 
 #: An optimizer is not fused from this number of kernels in a step, or this multiple of the least time, on.

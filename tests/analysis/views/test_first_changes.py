@@ -10,7 +10,7 @@ import pytest
 from nvtx_kernels.analysis import read, view
 from nvtx_kernels.analysis.measures.fix_subject import FixSubject
 from nvtx_kernels.analysis.measures.host_line import SYNCHRONIZES
-from nvtx_kernels.analysis.measures.host_rules import launching
+from nvtx_kernels.analysis.measures.launch_rules import launching
 from nvtx_kernels.analysis.measures.replay import timeline_of
 from nvtx_kernels.analysis.opened import opened
 
