@@ -24,7 +24,7 @@ from .mixed_rules import layout_copies, left_in_tf32
 from .optimizer_rules import optimizer
 from .pause_rules import host_pause
 from .read_rules import forward_read, scalar_read
-from .row_rules import dense_rows, one_hot, slices
+from .row_rules import dense_rows, distances, one_hot, slices
 from .size_rules import new_sizes
 from .symptoms import Found, Unjudged
 from .waste_rules import allocating, anomaly, device_sync
@@ -104,6 +104,7 @@ RULES = (
     Rule("optimizer", "a fused optimizer", optimizer, needs_host=True, unrecorded=True),
     Rule("dense_rows", "sparse embeddings", dense_rows),
     Rule("one_hot", "lookups as products", one_hot),
+    Rule("distances", "distances by differences", distances),
     Rule("slices", "slices in a loop", slices),
     Rule("one_by_one", "loops over tensors", one_by_one, needs_host=True, unrecorded=True),
     Rule("in_parts", "calls on parts", in_parts, needs_host=True, up_to=False, about=True, unrecorded=True),

@@ -1,8 +1,9 @@
-"""Rules on rows and slices of tensors: lookups as products, gradients of whole tables, slices in a loop.
+"""Rules on rows and slices of tensors: lookups and distances, gradients of whole tables, slices in a loop.
 
 one_hot      set │ scatter │ cast │ product            a row of the table, by one kernel
+distances    subtract each pair │ square │ sum         torch.cdist: a product
 dense_rows   set the table's gradient │ add few rows   Embedding(sparse=True): the rows alone
-slices       set │ copy a slice │ add, for each slice   unbind: one kernel puts all slices together
+slices       set │ copy a slice │ add, for each slice  unbind: one kernel puts all slices together
 """
 
 from __future__ import annotations
@@ -23,6 +24,12 @@ from .symptoms import Found, Unjudged
 
 #: How `one_hot` writes its ones, and what casts them.
 WRITES_ONES, CASTS = r"scatter_fill_internal_kernel", r"copy_kernel"
+#: Kernels that subtract tensors of which one is repeated, as the others are vectorized; those that square, or take
+#: the size of, the differences; and those that add these up. Tensors of over 2³² bytes take several of each.
+SUBTRACTS = r"^void at::native::elementwise_kernel<.*CUDAFunctor_add"
+SQUARES, SUMS = r"pow_tensor|MulFunctor|AbsFunctor", r"sum_functor"
+#: Differences of all pairs are so many times as large as what the kernels before wrote, so many of which are asked.
+ALL_PAIRS, BEFORE = 8, 3
 #: Of what a slice is cut, it is this share at most; and a loop has so many slices at least.
 SMALL_SLICE, FEWEST_SLICES = 1 / 8, 8
 #: Optimizers that take the gradients of Embedding(sparse=True), and what does in place of others:
@@ -58,6 +65,33 @@ def one_hot(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     count = count_text(round(subject.per_step(work & subject.products)))
     sentence = f"{count} products look up rows of a table by one-hot rows: F.embedding(ids, table), or table[ids]"
     short = f"F.embedding(ids, table) in place of one_hot(ids) @ table: {count} products a step"
+    yield Found(dropping(work), sentence, short, work)
+
+
+def distances(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
+    """Find distances of all pairs of rows by their differences, which are written, squared and summed."""
+    behind = ~subject.of_phase(BACKWARD)
+    subtracts, squares, sums = (behind & subject.matching(pattern) for pattern in (SUBTRACTS, SQUARES, SUMS))
+    squares &= ~subtracts
+    work = np.zeros_like(subtracts)
+    ends = np.flatnonzero(sums[1:] & squares[:-1]) + 1  # where a row of sums begins
+    first_square = last_marked(~squares) + 1
+    first_subtract = last_marked(~subtracts) + 1
+    last_sum = next_marked(~sums)
+    blocks = subject.trace.work.grid[subject.row]
+    for end in ends.tolist():
+        square = first_square[end - 1]
+        first = first_subtract[square - 1] if square and subtracts[square - 1] else 0
+        if first and blocks[first] >= ALL_PAIRS * blocks[max(first - BEFORE, 0) : first].max():
+            work[first : last_sum[end]] = True
+    if not work.any():
+        return
+    count = count_text(round(subject.per_step(work)))
+    sentence = (
+        f"{count} kernels write the differences of all pairs of rows, square and add them up: torch.cdist, or "
+        "|a|² − 2ab + |b|² by one product"
+    )
+    short = f"torch.cdist in place of (a − b)² summed: {count} kernels write all differences"
     yield Found(dropping(work), sentence, short, work)
 
 

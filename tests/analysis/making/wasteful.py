@@ -33,6 +33,15 @@ DOUBLE_ADD = "void at::native::vectorized_elementwise_kernel<2, at::native::CUDA
 SETS = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int)"
 ADDS_ROWS = "void at::native::(anonymous namespace)::sum_and_scatter<float, long>(long const*, float*, long)"
 WRITES_ONES = "void _scatter_gather_elementwise_kernel<128, 8, _cuda_scatter_fill_internal_kernel<long>>(int)"
+SUBTRACTS = (
+    "void at::native::elementwise_kernel<128, 2, gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float>>>(int)"
+)
+SQUARES = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::pow_tensor_scalar_kernel_impl<float>>(int)"
+)
+SUMS = (
+    "void at::native::reduce_kernel<512, 1, ReduceOp<float, func_wrapper_t<float, sum_functor<float>>>>(ReduceOp)"
+)
 LSTM_CELL = "void at::native::(anonymous namespace)::kernel::lstm_cell_forward<float, float, int, 1>(TensorInfo)"
 ALL_TRUE = "void reduce_kernel<512, 1, ReduceOp<bool, func_wrapper_t<bool, and_kernel_cuda(TensorIterator&)>>>"
 ADDS = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
@@ -394,6 +403,17 @@ def by_one_hot(machine, *, tables=4, between=None):
         if between:
             machine.work(100 * US, between)
         machine.work(200 * US, TF32_GEMM)
+
+
+def of_pairs(machine, *, layers=4, name=SUBTRACTS, parts=2, before=64, squares=SQUARES):
+    """Compute distances at line 20 by the differences of all pairs, in parts; `before` has so many blocks."""
+    machine.at(20)
+    for _ in range(layers):
+        for _ in range(3):
+            machine.work(5 * US, ELEMENTWISE, blocks=before)
+        for kernel in (name, squares, SUMS):
+            for _ in range(parts):
+                machine.work(200 * US, kernel, blocks=4096)
 
 
 def of_slices(machine, *, count=20, whole=True, part=64):

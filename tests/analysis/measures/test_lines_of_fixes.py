@@ -53,6 +53,7 @@ LINES = {
     "frozen": (partial(wasteful.distilled, in_vain=False), [31], "step > forward > Net > teacher"),
     "padding": (wasteful.of_tokens, [10], "step > backward"),
     "one_hot": (partial(wasteful.trained, in_forward=wasteful.by_one_hot), [20], "step > forward"),
+    "distances": (partial(wasteful.trained, in_forward=wasteful.of_pairs), [20], "step > forward"),
     "slices": (partial(wasteful.trained, in_backward=wasteful.of_slices), [40], "step > backward"),
     "second_forward": (wasteful.evaluated, [60], "step > Net"),
     "new_sizes": (wasteful.of_lengths, [20], "step > forward > layer 0"),

@@ -304,6 +304,15 @@ SILENT = {
     "one_hot: in a loss": (
         "one_hot", partial(trained, in_backward=wasteful.by_one_hot),
     ),
+    "distances: of rows one by one": (
+        "distances", partial(trained, in_forward=partial(wasteful.of_pairs, name=ELEMENTWISE)),
+    ),
+    "distances: from a mean, as in a norm": (
+        "distances", partial(trained, in_forward=partial(wasteful.of_pairs, before=4096)),
+    ),
+    "distances: divided before they are added": (
+        "distances", partial(trained, in_forward=partial(wasteful.of_pairs, squares=ELEMENTWISE)),
+    ),
     "slices: few": ("slices", partial(trained, in_backward=partial(wasteful.of_slices, count=7))),
     "slices: sizes are not known": ("slices", partial(trained, in_backward=partial(wasteful.of_slices, part=0))),
     "slices: most of the tensor": (
@@ -422,6 +431,7 @@ SPEAKS = {
     "frozen": ("frozen", partial(wasteful.distilled, in_vain=False), {"run": FROZEN}),
     "padding": ("padding", wasteful.of_tokens, {"run": wasteful.PADDED}),
     "one_hot": ("one_hot", partial(trained, in_forward=wasteful.by_one_hot)),
+    "distances": ("distances", partial(trained, in_forward=wasteful.of_pairs)),
     "slices": ("slices", partial(trained, in_backward=wasteful.of_slices)),
     "slices: eight": ("slices", partial(trained, in_backward=partial(wasteful.of_slices, count=8))),
     "second_forward": ("second_forward", wasteful.evaluated),

@@ -57,6 +57,10 @@ CHANGES = {
     ),
     "padding": (wasteful.of_tokens, partial(wasteful.of_tokens, lasts=100 * US)),
     "one_hot": (partial(trained, in_forward=wasteful.by_one_hot), trained),
+    "distances": (
+        partial(trained, in_forward=wasteful.of_pairs),
+        partial(trained, in_forward=partial(wasteful.of_pairs, parts=0)),
+    ),
     "slices": (
         partial(trained, in_backward=wasteful.of_slices),
         partial(trained, in_backward=partial(wasteful.of_slices, whole=False)),

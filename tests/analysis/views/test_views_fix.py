@@ -162,7 +162,8 @@ def test_without_a_replay_every_screen_gives_bounds_and_the_reason(tmp_path, cap
 def test_a_list_by_the_gpus_time_says_what_was_tried_and_what_only_a_replay_judges(tmp_path, capsys):
     text = " ".join(shown(capsys, view, "fix", without_steps(tmp_path)).split())
     assert (
-        "Tried: TF32, 16 bits in place of TF32, sparse embeddings, lookups as products, slices in a loop, fused "
+        "Tried: TF32, 16 bits in place of TF32, sparse embeddings, lookups as products, distances by "
+        "differences, slices in a loop, fused "
         "attention, checkpointing, gradients of what is not trained, second calls without gradient, outputs of "
         "frozen modules, padding, alignment, double precision, channels-last, copies between memory formats, "
         "chains of small kernels." in text
