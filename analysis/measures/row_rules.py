@@ -28,7 +28,7 @@ WRITES_ONES, CASTS = r"scatter_fill_internal_kernel", r"copy_kernel"
 #: the size of, the differences; and those that add these up. Tensors of over 2³² bytes take several of each.
 SUBTRACTS = r"^void at::native::elementwise_kernel<.*CUDAFunctor_add"
 SQUARES, SUMS = r"pow_tensor|MulFunctor|AbsFunctor", r"sum_functor"
-#: Differences of all pairs are so many times as large as what the kernels before wrote, so many of which are asked.
+#: Differences of all pairs are so many times as large as what the kernels before wrote; and how many these are.
 ALL_PAIRS, BEFORE = 8, 3
 #: Of what a slice is cut, it is this share at most; and a loop has so many slices at least.
 SMALL_SLICE, FEWEST_SLICES = 1 / 8, 8
