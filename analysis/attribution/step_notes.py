@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ..support.small_numbers import distinct
-from ..support.units import count_text, time_text
+from ..support.units import count_text, ordinal, time_text
 from ..trace import EVALUATION, NO_GRADIENT, Int32s
 from ..vocabulary.step_ends import no_step_text
 from .places import Attribution, Steps
@@ -22,6 +23,8 @@ from .steps import evaluation_ns, step_of_nodes
 
 #: The share of the steps' work without gradient from which a note says so.
 MUCH = 0.1
+#: An optimizer among several of its class: `Adam#2`.
+NUMBERED = re.compile(r"\b(\w+)#(\d{1,9})\b")
 
 
 def with_notes(attribution: Attribution, decided: Sequence[Windows], training: dict[int, TrainingFacts]) -> Steps:
@@ -34,7 +37,7 @@ def with_notes(attribution: Attribution, decided: Sequence[Windows], training: d
         if ending in (WHOLE_BLOCK, FROM_FIRST_CALL):
             notes.append(no_step_text(unused, from_first_call=ending == FROM_FIRST_CALL))
         else:
-            notes.append(f"A step ends with each {ending}.")
+            notes.append(f"A step ends with each {NUMBERED.sub(_numbered, ending)}.")
     never = dict.fromkeys(name for times in decided for name in times.never_updated if name not in unused)
     notes += [f"{name}.step() was never called." for name in never]
     # The recorder's own note says so too.
@@ -45,6 +48,11 @@ def with_notes(attribution: Attribution, decided: Sequence[Windows], training: d
     notes += _on_calls_without_gradient(attribution)
     ended_by = " and ".join(filter(None, (steps.ended_by, *endings)))
     return replace(steps, ended_by=ended_by, notes=(*steps.notes, *notes))
+
+
+def _numbered(name: re.Match[str]) -> str:
+    """Return an optimizer among several of its class in words: `the 2nd Adam`."""
+    return f"the {ordinal(int(name[2]))} {name[1]}"
 
 
 def _on_evaluation(

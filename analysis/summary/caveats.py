@@ -66,10 +66,10 @@ def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow
             f"{time_text(unfit_ns)} ({share}) of the work cannot be linked to a forward operator: counted "
             "in backward, and in no module."
         )
-    for number, phase in enumerate(PHASES):
-        of_phase = attribution.phase == number
-        if (of_phase & left_out).any() and not (of_phase & ~left_out).any():
-            yield f"All {phase} work is in warm-up and left out; --include-warmup counts it."
+    in_warm_up = [phase for phase in PHASES if phase != OTHER and _is_left_out(attribution, left_out, phase)]
+    if in_warm_up:
+        phases = " and ".join(filter(None, (", ".join(in_warm_up[:-1]), in_warm_up[-1])))
+        yield f"All work in {phases} is in warm-up and left out; --include-warmup counts it."
     yield from _of_annotation(attribution)
     if graphs := int((work.kind == GRAPH).sum()):
         yield (
@@ -82,6 +82,12 @@ def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow
     if open_ended := int(attribution.trace.ranges.open_ended.sum()):
         were = counted(open_ended, "range was", "ranges were")
         yield f"{were} never closed, and assumed to end with the capture."
+
+
+def _is_left_out(attribution: Attribution, left_out: Bools, phase: str) -> bool:
+    """Return whether a phase has work, all of which is left out."""
+    of_phase = attribution.phase == PHASES.index(phase)
+    return bool(of_phase.any() and not (of_phase & ~left_out).any())
 
 
 def _sentence(doubt: str) -> str:

@@ -84,6 +84,11 @@ def test_evaluation_and_what_ended_the_steps_are_told_with_their_times(attribute
     )
 
 
+def test_an_optimizer_among_several_of_a_class_is_numbered_in_words(attributed):
+    notes = summarize(attributed(Recorded().block(five([F(), B(), U("a#2")]), ("a#2",)))).notes
+    assert "A step ends with each update by the 2nd a." in notes
+
+
 @pytest.mark.parametrize(
     ("events", "optimizers", "error", "note"),
     [
