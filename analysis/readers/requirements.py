@@ -16,7 +16,7 @@ NSYS_SAYS = "nsys says: "
 RECORD = "nsys profile -t cuda,nvtx python train.py"
 RAW_TIMES = "CuptiUseRawGpuTimestamps=false"
 RECORD_ROCM = "rocprofv3 --marker-trace --kernel-trace --memory-copy-trace --hip-trace -f rocpd -- python train.py"
-REPLAYS = "record the capture too (from the program's start, or with it inside the capture range)"
+REPLAYS = "record from before the graphs are captured on"
 
 
 class Words(NamedTuple):

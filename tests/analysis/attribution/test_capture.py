@@ -34,7 +34,7 @@ def test_report_and_doctor_say_how_to_have_the_modules_of_a_replay(tmp_path):
     replayed(tmp_path, nodes=())
     [note] = [note for note in summary(tmp_path / "report.sqlite").notes if "in CUDA graphs" in note]
     assert note.startswith("The modules of 2 of 2 kernels in CUDA graphs are unknown")
-    assert "record the capture too" in note
+    assert "record from before the graphs are captured on" in note
     assert len([one for one in examine(tmp_path / "report.sqlite") if "in CUDA graphs" in one.what]) == 1
     replayed(tmp_path)
     assert not any("in CUDA graphs" in one.what for one in examine(tmp_path / "report.sqlite"))
