@@ -36,8 +36,10 @@ WATCHED = (
     "Warm-up was watched by nsys too: `nvtx-kernels nsys`, or `-c cudaProfilerApi --capture-range-end=stop`, "
     "leaves it unwatched."
 )
-OTHER_WORK = "The timed steps did other work."
-OTHER_PACE = "The machine changed pace: a step took {} without recording, and {} while recorded."
+OTHER_WORK = "The time without recording is unknown: steps timed without it did other work than recorded ones."
+OTHER_PACE = (
+    "The time without recording is not used: the machine changed pace (steps took {}, recorded ones only {})."
+)
 MORE_WORK = "Recording slows the GPU, too: a step has {} of GPU work with it, and takes {} without."
 #: Recording makes a pause at most so many times as long.
 LONGER_PAUSES = 2
