@@ -65,13 +65,13 @@ class Fix:
     measured: tuple[int, int, int] | None = None
     same_as: tuple[str, ...] = ()
     evidence: Mapping[str, float] = field(default_factory=dict)
-    #: The innermost range with over half of the time concerned, as `with_over_half` finds it.
+    #: The innermost range with most of the time concerned, as `with_most` finds it.
     most: Path = ()
     #: The lines of the program that make the work concerned, over the judged steps; empty if unknown.
     lines: tuple[LineTime, ...] = ()
     #: What the run asked for that the change undoes: `full fp32`; "" if nothing.
     undoes: str = ""
-    #: Which phase is before what is concerned: `after backward`; "" if unknown.
+    #: Where what is concerned is by the phase before it: `code after backward`; "" if unknown.
     near: str = ""
     #: The work concerned, as positions in that of the report, for a page; empty for a CPU.
     work: Int64s = field(default_factory=lambda: np.empty(0, np.int64), compare=False, repr=False)

@@ -20,7 +20,7 @@ from ..attribution.causes import Attribution
 from ..support.layers import Layers
 from ..support.small_numbers import distinct, last_marked, looked_up, rows_of_each
 from ..trace import Bools, Frames, Int32s, Int64s, Ranges, fitting, marked
-from ..vocabulary import BACKWARD, OTHER, PHASES, SETTING_HOOKS
+from ..vocabulary import BACKWARD, OPTIMIZER, OTHER, PHASES, SETTING_HOOKS
 from ..vocabulary.calls import plain_name
 from .gpu_subject import GpuSubject
 from .host_line import SYNCHRONIZES
@@ -29,6 +29,8 @@ from .timeline import PAUSE_NS, WAIT, Timeline
 
 #: How long the host takes between two calls where nothing keeps it, ns.
 AT_ONCE_NS = 20_000.0
+#: What comes behind the optimizer and before the next step's forward.
+BETWEEN_STEPS = "between steps"
 
 
 #: Pauses of one run are as long as those of another but for this share.
@@ -71,13 +73,16 @@ class FixSubject(GpuSubject):
         return Concerned(places, most, lines, count, self._phase_before(both))
 
     def _phase_before(self, calls: Int64s) -> str:
-        """Return after which phase's work most of some calls come: `after backward`; "" if no work has a phase."""
+        """Return after which phase most of some calls come: `code after backward`; "" if no work has a phase."""
         phase = self.timeline.work_phase
         has_phase = phase != PHASES.index(OTHER)
         latest = last_marked(has_phase)
         before = np.append(latest, -1)[np.searchsorted(self.work.call, calls) - 1]
         phases = phase[before[before >= 0]]
-        return f"after {PHASES[int(np.bincount(phases).argmax())]}" if len(phases) else ""
+        if not phases.size:
+            return ""
+        usual = PHASES[int(np.bincount(phases).argmax())]
+        return BETWEEN_STEPS if usual == OPTIMIZER else f"code after {usual}"
 
     def nodes_at(self, calls: Int64s, at_ns: Int64s) -> Int32s:
         """Return the node of the innermost range that is open on each call's thread at a moment.

@@ -274,7 +274,7 @@ def recompute(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
         yield Unjudged(f"{symptom[0].lower()}{symptom[1:]}, but the report does not say whether memory has room")
     elif used + kept < FULL * present:
         sentence = f"{symptom}, and {used_of(used, present)}: fewer checkpoints"
-        short = f"Fewer checkpoints: backward computes forward again ({share} of GPU work)"
+        short = "Fewer checkpoints: backward computes forward again"
         yield Found(dropping(again), sentence, short, again)
 
 

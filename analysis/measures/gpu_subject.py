@@ -21,7 +21,7 @@ from ..vocabulary import BACKWARD, FORWARD, PHASES
 from .efficiency import Counts, counted_in, keys_of
 from .gpu_peaks import Peak, peak_for
 from .gpu_time import Floats, GpuTime
-from .symptoms import Concerned, Found, with_over_half
+from .symptoms import Concerned, Found, with_most
 
 MOST_PLACES = 20
 #: Kernels that are bound by memory, and what a compiler calls those that it makes of them.
@@ -127,7 +127,7 @@ class GpuSubject:
         return self.places_of(self.node[work], self.duration_ns[work])[0]
 
     def places_of(self, node: Int32s, ns: Floats) -> tuple[tuple[Path, ...], Path]:
-        """Return the ranges of some nodes, -1 for none, with the most of `ns` first, and that with over half."""
+        """Return the ranges of some nodes, -1 for none, with the most of `ns` first, and that with most of it."""
         in_range = node >= 0
         node = node[in_range]
         _, first, group = np.unique(self._path_ids(node), return_index=True, return_inverse=True)
@@ -135,7 +135,7 @@ class GpuSubject:
         order = np.lexsort((first, -group_ns))
         paths = [self.path(index) for index in node[first[order]].tolist()]
         inside = map(self.below_step, paths)
-        most = with_over_half(dict(zip(inside, group_ns[order].tolist(), strict=True)), float(ns.sum()))
+        most = with_most(dict(zip(inside, group_ns[order].tolist(), strict=True)), float(ns.sum()))
         return tuple(paths[:MOST_PLACES]), most
 
     @cached_property

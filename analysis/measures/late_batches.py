@@ -28,6 +28,13 @@ def with_late_batches(advice: Fixes, partition: Partition) -> Fixes:
     return replace(advice, fixes=(*above, replace(fix, then_ns=then_ns), *below))
 
 
+def _in_short(advice: Fixes, remedy: str, waits: str) -> str:
+    """Return the row of the list; the remedy is named once, if another row has it."""
+    change = capitalized(remedy)
+    is_listed = any(other.short.startswith(change) for other in advice.fixes)
+    return f"{'The same for late batches' if is_listed else change}: {waits}"
+
+
 def _late_batches(advice: Fixes, partition: Partition) -> Fix | None:
     apart = list(outlying(partition))
     late_ns = [row.more.ns for row in apart if row.more.what == CAUSES[DATA_LOADING] and row.more.ns > 0]
@@ -43,7 +50,7 @@ def _late_batches(advice: Fixes, partition: Partition) -> Fix | None:
     return Fix(
         rule=RULE,
         sentence=f"{waits}, {on_average}: {remedy}",
-        short=f"{capitalized(remedy)}: {waits}",
+        short=_in_short(advice, remedy, f"{len(late_ns)} of {steps} steps wait {longer} longer, {on_average}"),
         where=(),
         count=len(late_ns) / steps,
         alone_ns=lost_ns,

@@ -74,8 +74,8 @@ class Found:
 class Concerned:
     """What a symptom is of: ranges and lines with the most of its time first, and how many pieces a step has.
 
-    `most` is the innermost range with over half of the time, as `with_over_half` finds it.
-    `near` says which phase is before most of them, as in `after backward`; "" if none is, or it is unknown.
+    `most` is the innermost range with most of the time, as `with_most` finds it.
+    `near` says which phase is before most of them, as in `code after backward`; "" if none is, or it is unknown.
     """
 
     where: tuple[Path, ...]
@@ -85,8 +85,12 @@ class Concerned:
     near: str = ""
 
 
-def with_over_half(ns: Mapping[Path, float], of_ns: float) -> Path:
-    """Return the innermost range with over half of `of_ns`; `ns` has times by path. () if none has.
+#: The share of the time from which a range has most of it.
+MOST = 0.6
+
+
+def with_most(ns: Mapping[Path, float], of_ns: float) -> Path:
+    """Return the innermost range with most of `of_ns`; `ns` has times by path. () if none has.
 
     The items of a list count as one (`layers.*`), and so do ranges of forward and of backward that have one name.
     """
@@ -99,9 +103,9 @@ def with_over_half(ns: Mapping[Path, float], of_ns: float) -> Path:
             for depth in range(1, len(inner) + 1):
                 inside_ns[alike[:depth]] += time_ns
                 spellings[alike[:depth]].add(inner[:depth])
-        holds_half = [path for path, time_ns in inside_ns.items() if time_ns > of_ns / 2]
-        if holds_half:
-            innermost = max(holds_half, key=len)
+        holds_most = [path for path, time_ns in inside_ns.items() if time_ns >= MOST * of_ns]
+        if holds_most:
+            innermost = max(holds_most, key=len)
             spelt = zip(innermost, zip(*spellings[innermost], strict=True), strict=True)
             return tuple(names[0] if len({*names}) == 1 else star for star, names in spelt)
     return ()

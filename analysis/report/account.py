@@ -24,6 +24,10 @@ DETAILS = {COMPUTE: "category", COMMUNICATION: "category", COPY: "copy", IDLE: "
 State: TypeAlias = tuple[str, str]
 
 
+#: The call with which PyTorch waits for a number that it copies to the CPU.
+OF_ITEM = "cudaStreamSynchronize"
+
+
 @dataclass(frozen=True, slots=True)
 class StepRow:
     """One measured step with work, ns.
@@ -134,8 +138,9 @@ class Cause:
 
     @property
     def after_wait(self) -> str:
-        """What people read of `after`: `after a wait for the GPU in cudaStreamSynchronize`; empty without it."""
-        return f"after a wait for the GPU in {self.after}" if self.after else ""
+        """What people read of `after`: `after cudaStreamSynchronize, as in .item()`; empty without it."""
+        as_in = ", as in .item()" * (self.after == OF_ITEM)
+        return f"after {self.after}{as_in}" if self.after else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +322,7 @@ class Account:
         sums = {
             "evaluation": sum(row.evaluation_ns for row in self.rows),
             "warm-up": sum(row.warm_up_ns for row in self.rows),
-            "pauses of the recorder": sum(row.recorder_ns for row in self.rows),
+            "profiler overhead": sum(row.recorder_ns for row in self.rows),
         }
         return {name: ns for name, ns in sums.items() if ns}
 

@@ -77,5 +77,5 @@ def refusal_of(evidence: StepEvidence) -> str:
         return ""
     reason = REFUSED.format(evidence.refused)
     if evidence.suggested:
-        return f"{reason} If these ranges are the steps, add --step {quote(evidence.suggested)}."
+        return f"{reason} If `{evidence.suggested}` is a step, add --step {quote(evidence.suggested)}."
     return f"{reason} {TO_HAVE_STEPS}."

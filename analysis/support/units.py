@@ -71,6 +71,15 @@ def time_in_digits(time_ns: float) -> str:
     return f"{digits_text(time_ns / unit.ns, 3) if is_whole else time.rstrip('.')} {unit.name}"
 
 
+def time_range(low_ns: float, high_ns: float) -> str:
+    """Return two times as a range, of one if they read alike: 281 to 513 ms, 679 µs to 1.16 ms, 28.1 ms."""
+    low, high = map(time_in_digits, (low_ns, high_ns))
+    if low == high:
+        return high
+    unit = high.partition(" ")[2]
+    return f"{low.removesuffix(f' {unit}')} to {high}"
+
+
 def time_and_noise(time_ns: float, noise_ns: float, least_ns: float = 0.0) -> str:
     """Return a time and its noise in one unit, that of the larger one: `20.3 ± 6.7 ms`, `−0.1 ± 22 ms`.
 

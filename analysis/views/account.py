@@ -30,9 +30,9 @@ CAUSES = {
     "allocation": ("allocating memory", "the GPU's driver allocates or frees memory"),
     "copy": ("calls that copy", "the CPU is in a call that copies"),
     "module loading": ("loading kernels", "the GPU's driver loads kernels"),
-    "between kernels": ("between kernels", "the next launched kernel has not started yet"),
-    "latency": ("launch latency", "a launch is on its way to the GPU"),
-    "queue": ("queued work", "launched work waits for a stream, copy, process or batch"),
+    "between kernels": ("between kernels", "the next kernel is launched but has not started"),
+    "latency": ("launch on its way", "a launch is on its way from the CPU to the GPU"),
+    "queue": ("queued work waiting", "launched work waits for a stream, copy, process or batch"),
     "profiler": ("profiler", "the profiler writes its data, or annotation sets hooks"),
     "no more work": ("no more work", "the GPU has no later work"),
     "unknown": ("unknown cause", "the GPU waits for work whose launch was not recorded"),
@@ -154,7 +154,7 @@ def state_name(state: State, *, on_cpu: bool) -> str:
 
 def _of_several(gpus: Sequence[GpuAccount], subject: str) -> Table:
     """Return a row for each of several GPUs, or of many the least, the middle and the most idle one."""
-    caption = "commun.: communication or waiting, with nothing to hide it."
+    caption = "commun.: communication, or waiting for it, while nothing computes."
     if len(gpus) > MOST_GPUS:
         caption += f" {len(gpus)} GPUs: the least, the middle and the most idle one."
     rows = []
@@ -168,7 +168,7 @@ def _of_several(gpus: Sequence[GpuAccount], subject: str) -> Table:
         rows.append(Row((gpu.gpu, bar, *cells, share(sums[IDLE], gpu.total_own_ns), cause)))
     columns = (*headed(gpu="GPU"), DRAWN)
     columns += headed(compute_ns="compute", communication_ns="commun.", copy_ns="copies", idle_ns="idle")
-    columns += headed(idle_share="% idle", cause="idle mostly")
+    columns += headed(idle_share="%", cause="idle mostly")
     return Table("account", f"{subject}, on each GPU: {{unit}}", columns, tuple(rows), caption)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..report import Report
 from ..report.account import (
@@ -106,11 +106,23 @@ def facts_of(report: Report) -> Facts | None:
         high_ns=max(own_ns),
         all_step_ns=account.all_step_ns or 0.0,
         varying=account.varying,
-        outlying=tuple(row for row in account.outlying if row.process_id == account.outlying[0].process_id),
+        outlying=_outlying(account),
         rhythm=account.rhythm,
         dropped=account.dropped,
         pause=account.pause,
     )
+
+
+def _outlying(account: Account) -> tuple[Outlying, ...]:
+    """Return the steps apart of the first process that has some, numbered among its own steps."""
+    if not account.outlying:
+        return ()
+    process_id = account.outlying[0].process_id
+    own = [row.step for row in account.rows if row.process_id == process_id]
+    outlying = [row for row in account.outlying if row.process_id == process_id]
+    if len(own) < len(account.rows):
+        outlying = [replace(row, step=own.index(row.step)) for row in outlying]
+    return tuple(outlying)
 
 
 def subject_of(report: Report, account: Account) -> str:

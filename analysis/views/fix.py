@@ -46,7 +46,7 @@ NOTHING = "Nothing to fix first: no known change {verb} {least} or more of {whol
 UNSURE = "No known change is sure to save {least} or more of {whole}."
 #: Why nothing is suggested for much idle time.
 NO_CHANGE_FITS = "No known change fits the causes of the idle time."
-UNKNOWN_COST = "How much of the idle time recording adds is unknown."
+UNKNOWN_COST = "It is unknown how much idle time comes from recording."
 GIVE_STEP = "{}. Give its time to narrow these ranges, such as --unrecorded-step 68ms."
 RECORDED, AT_MOST = "Unrecorded, a step is shorter", "Alone, a step may be shorter"
 ONE_RANK = "Of {} ranks, the steps of one are replayed; what its collectives wait for stays as recorded."
@@ -233,10 +233,9 @@ def first(advice: Fixes | None, named: Naming = tuple) -> list[Table]:
         rows.append(Row((f"{number}.", saves, where, fix.short)))
     kinds: dict[str, Kind] = {"number": "text", "saves": "text", "where": "name", "change": "prose"}
     columns = tuple(Column(key, "", kind) for key, kind in kinds.items())
-    figures = "upper limits" if advice.kind == GPU_TIME else "estimates"
     several = ": do not add them" if len(rows) > 1 else ""
     by = ", by counting operators" if advice.kind == CPU else ""
-    title = f"Fix first ({figures}{_of_what(advice)}{several}{by})"
+    title = f"Fix first ({_figures_of(advice)}{by}{several})"
     return [Table("first", title, columns, tuple(rows), not_wanted(advice), least=LEAST_ROWS)]
 
 
@@ -254,13 +253,16 @@ def not_wanted(advice: Fixes) -> str:
     )
 
 
-def _of_what(advice: Fixes) -> str:
-    """Return the whole of the first screen's figures, where this is not its step."""
+def _figures_of(advice: Fixes) -> str:
+    """Name the first screen's figures, with the whole that they are of, where this is not its step."""
     lasts = time(advice.step_ns)
     if advice.kind == GPU_TIME:
-        return f", of {lasts} of GPU work"
+        return f"savings at most, out of {lasts} of GPU work"
+    if advice.kind == CPU:
+        return "estimates"
     at_most = "at most " if advice.is_upper_limit else ""
-    return f" for {at_most}{lasts} without recording" if advice.is_unrecorded else ""
+    out_of = f" out of {at_most}{lasts} without recording" if advice.is_unrecorded else ""
+    return f"estimated savings{out_of}"
 
 
 def place(fix: Fix, named: Naming = tuple) -> str:

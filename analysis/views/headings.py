@@ -69,9 +69,18 @@ def facts(report: Report) -> list[str]:
         parts.append(UNRECORDED_GPU if source.gpu_operator else NO_GPU)
     parts += run_facts(source)
     if report.steps:
-        counted_steps = f"{report.counted_steps} of " if report.counted_steps < report.steps else ""
-        parts.append(f"{counted_steps}{report.steps} step{'s' if report.steps > 1 else ''}")
+        parts.append(_steps(report))
     return [part for part in parts if part]
+
+
+def _steps(report: Report) -> str:
+    """Return how many steps count of how many: of each rank, if all have as many."""
+    numbers = [report.counted_steps, report.steps]
+    is_even = report.ranks > 1 and not any(number % report.ranks for number in numbers)
+    counted_steps, steps = (number // report.ranks if is_even else number for number in numbers)
+    of_all = f"{counted_steps} of " if counted_steps < steps else ""
+    each = " a rank" * is_even
+    return f"{of_all}{steps} step{'s' * (steps > 1)}{each}"
 
 
 def in_short(report: Report) -> str:

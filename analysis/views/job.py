@@ -17,7 +17,7 @@ from ..report import Report
 from ..report.account import COMMUNICATION, COMPUTE, COPY, IDLE, Cause
 from ..summary.parallel import Ranked
 from ..support.text import fit
-from ..support.units import share_text, time_in_digits
+from ..support.units import share_text, time_in_digits, time_range
 from ..vocabulary import is_step
 from .account import detail_of
 from .rows import label
@@ -31,7 +31,7 @@ MOST_RANKS = 8
 #: The share of the waiting from which the late rank's longer work is named.
 EXPLAINS = 0.1
 #: What a rank does longer than others, by its kind.
-DOES = {COMPUTE: "computes", COPY: "copies", IDLE: "is idle"}
+DOES = {COMPUTE: "computes", COPY: "copies"}
 #: So many cells a place has in the answer.
 LONGEST_PLACE = 60
 #: Ranks' steps that differ by more than this share are shown with both bounds.
@@ -111,8 +111,8 @@ def sentences(job: Job) -> str:
     """Return how long a step takes, and which rank the others wait for and why: two lines where one is late."""
     without = f" ({time_in_digits(job.alone_ns)} without)" if job.alone_ns else ""
     least_ns = min(rank.step_ns for rank in job.ranks)
-    low = f"{time_in_digits(least_ns)} to " if job.step_ns - least_ns > ALIKE * job.step_ns else ""
-    takes = f"A step takes {low}{time_in_digits(job.step_ns)} while recorded{without}"
+    low_ns = least_ns if job.step_ns - least_ns > ALIKE * job.step_ns else job.step_ns
+    takes = f"A step takes {time_range(low_ns, job.step_ns)} while recorded{without}"
     longest_wait = time_in_digits(job.waiting_ns)
     uneven = job.uneven
     if uneven and (job.late is None or job.late.may_vanish):
@@ -124,7 +124,8 @@ def sentences(job: Job) -> str:
         return _of_unknown(takes, job)
     if job.waiting_ns >= MUCH_WAITING * job.step_ns:
         share = share_text(job.waiting_ns / job.step_ns, 0)
-        return f"{takes}: each rank waits for others now and then, the longest for {longest_wait} ({share})."
+        longest_waiter = max(job.ranks, key=lambda rank: rank.waiting_ns or 0.0)
+        return f"{takes}: ranks wait for each other, {longest_waiter.name} the longest: {longest_wait} ({share})."
     return f"{takes}: no rank waits long for another, {longest_wait} at most.{_of_transfer(job)}"
 
 
@@ -159,10 +160,13 @@ def _of_late(takes: str, job: Job, late: Late) -> str:
     kind = late.state[0]
     others_ns = statistics.median(rank.kind_ns(kind) for rank in job.ranks if rank is not late.rank)
     longer_ns = max(late.rank.kind_ns(kind) - others_ns, late.more_ns)
-    answer += f", which {DOES.get(kind, kind)} {time_in_digits(longer_ns)} longer"
+    longer = f"{time_in_digits(longer_ns)} longer"
+    if kind != IDLE:
+        return f"{answer}, which {DOES.get(kind, kind)} {longer} (mostly {detail_of(late.state)}).{of_recording}"
     cause = next((cause for cause in late.rank.causes if (IDLE, cause.cause) == late.state), None)
     place = _place(cause) if cause else ""
-    return f"{answer} (mostly {detail_of(late.state)}{place}).{of_recording}"
+    answer += f", whose GPU is idle {longer}, mostly due to {detail_of(late.state)}{place}"
+    return f"{answer}.{of_recording}"
 
 
 def _place(cause: Cause) -> str:
@@ -203,7 +207,7 @@ def table(job: Job) -> Table:
         is_late = job.late is not None and rank is job.late.rank
         rows.append(Row((rank.name, *times, rank.step_ns, mostly), strong=is_late))
     divided_columns = headed(communication_ns="communication")
-    caption = "communication: or waiting, with nothing to hide it."
+    caption = "communication: or waiting for it, while nothing computes."
     if knows_waiting:
         divided_columns = headed(transfer_ns="transfer", waiting_ns="waits")
         caption = CAPTION

@@ -7,6 +7,7 @@ from functools import cache
 
 from ..document import Row, Table, headed
 from ..report import KernelRow, Number, Path, Report
+from ..report.account import COMMUNICATION
 from ..vocabulary import PHASES, phase_matcher, step_matcher
 from . import graphs, headings
 from .rows import RANKED, common_length, label, share, time_of
@@ -38,10 +39,13 @@ def slowest(report: Report) -> Table:
         cells = [times[path].get(phase, 0) for phase in phases]
         lines.append(Row((label(path, common), *cells, sum_ns, share(sum_ns, total_ns))))
     over_steps = "" if report.per_step or not report.counted_steps else f" {headings.scope(report)}"
-    columns = headed(range=f"Slowest ranges, own {graphs.counted_time(report)}, {{unit}}{over_steps}")
+    waits = any(row.category == COMMUNICATION and inside.path_of(row) in longest for row in rows)
+    figures = f"{{unit}}{over_steps or ' and %'}"
+    columns = headed(range=f"Slowest ranges, own {graphs.counted_time(report)}, {figures}")
     columns += headed(**{f"{phase}_ns": headings.phase(phase) for phase in phases})
-    columns += headed(total_ns="sum" if phases else "time", share="% of all")
-    return Table("slowest", "", columns, tuple(lines), least=0)
+    columns += headed(total_ns="sum" if phases else "time", share="%")
+    caption = "Times include waiting for other ranks." if waits else ""
+    return Table("slowest", "", columns, tuple(lines), caption, least=0)
 
 
 class _Inside:

@@ -9,8 +9,8 @@ from functools import partial
 from ..report import Number, Path, Report
 from ..report.account import COMMUNICATION, COMPUTE, COPY, IDLE, OPERATORS, Cause, Difference, Outlying, Pause
 from ..report.recording import Recording
-from ..support.text import ending, fit
-from ..support.units import counted, ordinal, time_in_digits
+from ..support.text import capitalized, ending, fit
+from ..support.units import counted, ordinal, time_in_digits, time_range
 from ..vocabulary import OTHER, PHASES, step_matcher
 from ..vocabulary.loading import iterates
 from . import graphs, headings
@@ -72,20 +72,24 @@ def _takes(facts: Facts) -> str:
         return f"The recorded work takes {time_in_digits(facts.time_ns)}"
     takes, cost = f"{facts.subject} takes {time_in_digits(facts.time_ns)}", facts.recording
     if cost and cost.alone_ns and _idle_alone(facts) is None:
-        return f"{takes} while recorded ({_alone(cost)} without)"
+        without = "; ".join(filter(None, (f"{_alone(cost)} without", _single_steps(cost))))
+        return f"{takes} while recorded ({without})"
     return takes if facts.on_cpu else f"{takes} while recorded"
 
 
 def _alone(cost: Recording) -> str:
-    """Return the time of a step without recording, which is known, with its bounds where it varies."""
+    """Return the time of a step without recording, which is known."""
     alone = time_in_digits(cost.alone_ns or 0)
     if cost.is_upper_limit:
         return f"at most {alone}"
-    if cost.varies:
-        low, high = (time_in_digits(ns or 0) for ns in (cost.unrecorded_low_ns, cost.unrecorded_high_ns))
-        unit = " " + high.partition(" ")[2]
-        return f"{low.removesuffix(unit)} to {high}"
     return f"{'about ' if cost.steps == 1 else ''}{alone}"
+
+
+def _single_steps(cost: Recording) -> str:
+    """Return the times of single steps without recording, where they vary; else ""."""
+    if cost.is_upper_limit or not cost.varies:
+        return ""
+    return f"single steps {time_range(cost.unrecorded_low_ns or 0, cost.unrecorded_high_ns or 0)}"
 
 
 def _of_one(facts: Facts) -> Iterator[str]:
@@ -123,9 +127,8 @@ def _of_gpus(facts: Facts) -> Iterator[str]:
         if high_ns < SMALL * facts.time_ns:
             continue
         if high_ns - low_ns <= ALIKE * facts.time_ns:
-            low = time_in_digits(low_ns)
-            least_of_all = f"{low} to " * (low != time_in_digits(high_ns))
-            parts.append(f"each {words} {least_of_all}{_part(high_ns, facts.time_ns)}")
+            shares = sorted((low_ns / least.step_ns, high_ns / most.step_ns))
+            parts.append(f"each {words} {time_range(low_ns, high_ns)} ({_percents(*shares)})")
         else:
             parts.append(f"{most.name} {words} {_part(high_ns, most.step_ns)}")
     yield f"{_takes(facts)} on {len(facts.gpus)} {several}: {', '.join(parts)}."
@@ -138,7 +141,8 @@ def _unrecorded(facts: Facts) -> Iterator[str]:
         return
     idle = f"{'at most ' * cost.is_upper_limit}{_percent(share, 1)} of it idle"
     ends = ": recording adds most of the idle time" if share <= IDLE_ALONE else ""
-    yield f"Without recording, it takes {_alone(cost)}, {idle}{ends}."
+    single = _single_steps(cost)
+    yield f"Without recording, it takes {_alone(cost)}{f' ({single})' * bool(single)}, {idle}{ends}."
 
 
 def _idle_alone(facts: Facts) -> float | None:
@@ -162,9 +166,10 @@ def _why_idle(facts: Facts, report: Report) -> Iterator[str]:
         yield _outside_operators(gpu, report)
         return
     cause = gpu.causes[0]
-    who = gpu.name if len(facts.gpus) > 1 else "The GPU"
+    who = gpu.name if len(facts.gpus) > 1 else "the GPU"
+    when = capitalized(who) if alone is None else f"In recorded steps, {who}"
     inside = ", ".join([time_in_digits(cause.total_ns / gpu.steps), *place(cause, report)])
-    yield f"{who} is idle mostly while {CAUSES[cause.cause][1]} ({inside})."
+    yield f"{when} is idle mostly while {CAUSES[cause.cause][1]} ({inside})."
 
 
 def _outside_operators(gpu: GpuFacts, report: Report) -> str:
@@ -206,12 +211,12 @@ def _about_steps(facts: Facts) -> Iterator[str]:
             f"others {others}: figures are means over both."
         )
     elif facts.varying:
-        low, high = time_in_digits(facts.low_ns), time_in_digits(facts.high_ns)
         longer = facts.varying.longer
-        longest = f"the {longer} longer ones have" if longer > 1 else "the longest has"
+        middle = time_in_digits((facts.low_ns + facts.high_ns) / 2)
+        longest = f"the {longer} above {middle} have" if longer > 1 else "the longest has"
         yield (
-            f"The {facts.counted} steps take {low} to {high}; {longest} {more(facts.varying.more)}. "
-            "Figures are means."
+            f"The {facts.counted} steps take {time_range(facts.low_ns, facts.high_ns)}; {longest} "
+            f"{more(facts.varying.more)}. Figures are means."
         )
     elif facts.outlying:
         them = "it" if len(facts.outlying) == 1 else "them"
@@ -232,8 +237,8 @@ def _not_counted(outlying: Sequence[Outlying], more: Callable[[Difference], str]
         groups.setdefault((row.more.what, row.more.ns > 0), []).append(row)
     for rows in sorted(groups.values(), key=len, reverse=True)[:2]:
         numbers = ", ".join(str(row.step) for row in rows[:4]) + ("…" if len(rows) > 4 else "")
-        low, high = (time_in_digits(bound(row.own_ns for row in rows)) for bound in (min, max))
-        took = low if low == high else f"{low} to {high}"
+        own_ns = [row.own_ns for row in rows]
+        took = time_range(min(own_ns), max(own_ns))
         yield f"{'steps' if len(rows) > 1 else 'step'} {numbers} took {took} ({more(rows[0].more)})"
 
 
@@ -288,13 +293,13 @@ def _generation(report: Report) -> Iterator[str]:
 def _left_out(report: Report) -> Iterator[str]:
     """Yield how much work between the steps is in none of them, if it is much."""
     outside = [
-        f"{time_in_digits(outside_ns)} of {time_in_digits(total_ns)} of "
+        f"{time_in_digits(outside_ns)} of the {time_in_digits(total_ns)} of "
         f"{phase or f'all {report.provenance.unit_of_work}'} work"
         for phase, outside_ns, total_ns in report.unaccounted
         if report.per_step and phase != OTHER and outside_ns > MUCH_OUTSIDE * total_ns
     ]
     if outside:
-        yield f"Left out, as in no step: {', '.join(outside)}."
+        yield f"In no step, so left out: {', '.join(outside)}."
 
 
 def _taken_out(report: Report) -> Iterator[str]:
@@ -381,7 +386,7 @@ def next_view(report: Report) -> str:
 def commands(report: Report, target: str, *, program: str = "") -> tuple[str, ...]:
     """Return the commands to run next; `target` is the report's path and options, `program` a script to try in."""
     views = dict.fromkeys((next_view(report), "kernels", "fix"))
-    measured = (f"try {shlex.quote(program)} measures changes",) if program else ()
+    measured = (f"nvtx-kernels try {shlex.quote(program)} measures them",) if program else ()
     return (f"nvtx-kernels open {target}", _in_its_place(views), *measured)
 
 
@@ -397,6 +402,12 @@ def _in_its_place(views: Iterable[str]) -> str:
 
 def _part(part_ns: float, total_ns: float) -> str:
     return f"{time_in_digits(part_ns)} ({_percent(part_ns, total_ns)})"
+
+
+def _percents(least: float, most: float) -> str:
+    """Return two shares as a range of percentages, of one if they read alike."""
+    low, high = _percent(least, 1), _percent(most, 1)
+    return high if low == high else f"{low.removesuffix('%')}–{high}"
 
 
 def _percent(part: Number, total: Number) -> str:

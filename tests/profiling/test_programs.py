@@ -60,7 +60,7 @@ def answer(report, last_line):
     heading = re.sub(r"\d+ of (?=\d+ steps)", "", heading)  # how many are counted depends on the machine too
     # How its sentences go on depends on what the machine did in so few steps.
     opening = re.sub(
-        r"(?<=A step takes # T).*", "…", re.sub(r"^Left out, as in no step[^.]*[.] ", "", masked(verdict))
+        r"(?<=A step takes # T).*", "…", re.sub(r"^In no step, so left out[^.]*[.] ", "", masked(verdict))
     )
     return (
         "\n\n".join([masked(last_line), masked(heading), opening, *map(masked, sentences), "\n".join(names)])

@@ -158,7 +158,7 @@ def test_validation_between_steps_is_taken_out_with_its_loading():
 def test_pauses_of_the_recorder_count_where_the_gpu_had_nothing_to_do():
     account = measured(LOADER, [(120, 170), (210, 220)])
     assert own_ns(account)[1:] == [60, 100]
-    assert account.taken_out_ns == {"pauses of the recorder": 40}
+    assert account.taken_out_ns == {"profiler overhead": 40}
 
 
 def test_rows_of_the_recorders_overhead_are_pauses(tmp_path):

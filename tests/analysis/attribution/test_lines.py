@@ -119,9 +119,7 @@ def test_a_wait_behind_the_last_work_of_all_has_its_line(tmp_path):
 
 def test_the_first_answer_names_the_line(tmp_path, capsys):
     assert kernels.main([str(traced_report(tmp_path))]) == 0
-    assert "after a wait for the GPU in cudaStreamSynchronize" in (
-        shown := " ".join(capsys.readouterr().out.split())
-    )
+    assert "after cudaStreamSynchronize, as in .item()" in (shown := " ".join(capsys.readouterr().out.split()))
     assert "at train.py:15 (train)" in shown
 
 

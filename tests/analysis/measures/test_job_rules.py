@@ -266,7 +266,7 @@ def test_screens_show_the_change_with_its_figure_and_view_fix_the_reason(tmp_pat
     status, shown, err = checks.said(kernels, *paths)
     assert (status, err, max(map(len, shown.partition("\nMore: ")[0].splitlines())) <= 80) == (0, "", True)
     said = (
-        "1. Rank 0 runs Python for 5.02 ms after a wait for the GPU in cudaStreamSynchronize: shorten it, or "
+        "1. Rank 0 runs Python for 5.02 ms after cudaStreamSynchronize, as in .item(): shorten it, or "
         "run it every N steps"
     )
     assert set(said.split()) <= set(shown.split())
@@ -274,7 +274,7 @@ def test_screens_show_the_change_with_its_figure_and_view_fix_the_reason(tmp_pat
     assert shown.endswith("view fix or view communication\n")
     reasons = " ".join(checks.said(view, "fix", *paths)[1].split())
     assert "1. Rank 1 waits for rank 0, whose program leaves its GPU idle" in reasons
-    assert "for 5.02 ms after a wait for the GPU in cudaStreamSynchronize" in reasons
+    assert "for 5.02 ms after cudaStreamSynchronize, as in .item()" in reasons
     assert "Tried: a rank that is late, uneven work, reducing in each micro-batch" in reasons
 
 

@@ -65,6 +65,12 @@ def seldom_late(machine, *, late=9 * MS, **options):
     loading(machine, waits=late if is_late else 20 * US, **options)
 
 
+def loading_late(machine, *, late):
+    """Run steps that all wait for their batch, the fourth of them longer."""
+    is_late = len(machine.begun) == 4
+    loading(machine, waits=late if is_late else 9 * MS, name=WORKERS)
+
+
 @pytest.mark.parametrize(
     ("name", "late", "is_told"), [(WORKERS, 9, True), (WORKERS, 1.5, False), ("save", 9, False)]
 )
@@ -78,3 +84,10 @@ def test_batches_that_come_late_in_few_steps_are_told(tmp_path, name, late, is_t
         assert "more workers" in fix.sentence
         assert fix.alone_ns == pytest.approx(9 * MS / 6, rel=0.01)
         assert fix.step_ns == pytest.approx(advice.step_ns + fix.alone_ns)
+
+
+def test_the_same_change_for_loading_and_for_late_batches_is_named_once(tmp_path):
+    program = partial(loading_late, late=round(50 * MS))
+    advice = fixes_of(opened(recorded(tmp_path, program)).partition)
+    rows = {fix.rule: fix.short for fix in advice.fixes}
+    assert rows["late_batches"].startswith("The same for late batches: 1 of 6 steps wait ")

@@ -177,7 +177,7 @@ def test_a_time_of_the_clock_or_after_a_profiler_that_is_detached_is_the_step(tm
 @pytest.mark.parametrize(
     ("step_ns", "says"),
     [
-        ([38 * MS, 40 * MS, 52 * MS], "38.0 to 52.0 ms, "),
+        ([38 * MS, 40 * MS, 52 * MS], "40.0 ms (single steps 38.0 to 52.0 ms), "),
         ([40 * MS], "about 40.0 ms, "),
     ],
 )

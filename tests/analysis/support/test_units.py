@@ -1,9 +1,17 @@
 """Numbers as text."""
 
 import pytest
-from nvtx_kernels.analysis.support.units import time_and_noise
+from nvtx_kernels.analysis.support.units import time_and_noise, time_range
 
 MS = 1e6
+
+
+@pytest.mark.parametrize(
+    ("low_ms", "high_ms", "text"),
+    [(281, 513, "281 to 513 ms"), (0.679, 1.16, "679 µs to 1.16 ms"), (28.11, 28.12, "28.1 ms")],
+)
+def test_a_range_of_times_names_its_unit_once(low_ms, high_ms, text):
+    assert time_range(low_ms * MS, high_ms * MS) == text
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_a_compiled_program_is_not_told_to_compile(tmp_path, capsys):
 @pytest.mark.parametrize("script", ["train.py", "my programs/fit.py"])
 def test_the_command_that_measures_names_the_program(tmp_path, capsys, script):
     assert main([str(recorded(tmp_path, PROGRAMS["to_cpu"], script=script))]) == 0
-    assert capsys.readouterr().out.endswith(f"  try {shlex.quote(script)} measures changes\n")
+    assert capsys.readouterr().out.endswith(f"  nvtx-kernels try {shlex.quote(script)} measures them\n")
 
 
 def test_no_program_is_invented(tmp_path, capsys):
@@ -176,7 +176,7 @@ def test_a_pause_is_named_by_what_is_around_it(tmp_path, capsys, monkeypatch, ar
     monkeypatch.setenv("COLUMNS", "140")
     assert main([str(recorded(tmp_path, partial(pausing, around=around)))]) == 0
     screen = capsys.readouterr().out
-    assert re.search(rf"1\. .* ms +{around or 'after backward'}: +{re.escape(remedy)}", screen)
+    assert re.search(rf"1\. .* ms +{around or 'code after backward'}: +{re.escape(remedy)}", screen)
     assert "another thread" not in screen
 
 

@@ -119,7 +119,9 @@ def test_much_work_between_steps_and_in_none_is_said_after_the_answer(tmp_path):
     path = build(tmp_path, ranges=ranges, **launched((10, 20), (120, 130), (210, 220), (410, 420), (610, 620)))
     said = verdict(subject(path, per_step=True).report)
     assert said.startswith("A step takes 200 ns while recorded: 185 ns (92%) idle, 15 ns (8%) computing.")
-    assert "Left out, as in no step: 10 ns of 40 ns of all GPU work, 10 ns of 10 ns of forward work." in said
+    assert (
+        "In no step, so left out: 10 ns of the 40 ns of all GPU work, 10 ns of the 10 ns of forward work." in said
+    )
 
 
 def test_the_next_commands_keep_what_counts_as_a_range(tmp_path, monkeypatch, capsys):

@@ -146,7 +146,7 @@ def test_without_a_replay_every_screen_gives_bounds_and_the_reason(tmp_path, cap
     for text in (shown(capsys, view, "fix", report), shown(capsys, kernels, report), json.dumps(page)):
         words = " ".join(text.split())
         assert re.search(
-            r"Fix first(, by the GPU's time alone)? \((upper limits, )?of 6\.00 ms of GPU work", words
+            r"Fix first(, by the GPU's time alone)? \((savings at most, out )?of 6\.00 ms of GPU work", words
         )
         assert "5.19 ms" in words
     for text in (shown(capsys, view, "fix", report), json.dumps(page)):

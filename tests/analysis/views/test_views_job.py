@@ -61,8 +61,9 @@ def test_the_ranks_wait_for_the_one_that_comes_last_though_clocks_are_an_hour_ap
     waits = {gpu["rank"]: gpu["waiting_ns"] for gpu in account["gpus"]}
     assert waits == {f"rank {number}": 0 if number == late else 6_000_000 for number in range(count)}
     others = "rank 0 waits" if count == 2 else f"the other {late} ranks wait"
-    assert f"A step takes 9.88 ms while recorded: {others} 6.00 ms (61%) for rank {late}, which is idle" in said(
-        *paths
+    assert (
+        f"A step takes 9.88 ms while recorded: {others} 6.00 ms (61%) for rank {late}, whose GPU is idle"
+        in said(*paths)
     )
 
 
@@ -140,4 +141,4 @@ def test_the_first_screen_of_ranks_has_30_lines_and_its_answer_two(width, monkey
 @needs_shared
 def test_a_folder_of_a_trainers_names_is_one_job():
     folder = SHARED / "failing" / "traces" / "torchtitan_names"
-    assert "rank 1 waits 5.58 ms (30%) for rank 0, which is idle " in said(folder)
+    assert "rank 1 waits 5.58 ms (30%) for rank 0, whose GPU is idle " in said(folder)

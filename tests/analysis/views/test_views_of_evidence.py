@@ -68,7 +68,7 @@ def test_a_refusal_says_what_was_tried_and_which_option_helps(tmp_path, capsys):
     path = report(tmp_path, ONE_PASS)
     screen = shown(capsys, path)
     assert "No steps are known: what repeats has no copy, wait or update each time" in screen
-    assert "If these ranges are the steps, add --step Forward." in screen
+    assert "If `Forward` is a step, add --step Forward." in screen
     assert "A step takes" in shown(capsys, path, "--step", "Forward")
 
 
