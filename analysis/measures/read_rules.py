@@ -40,7 +40,7 @@ BY_CHECKS = _Deciding(
     "`if tensor.all()`, as in checks of torch.distributions",
     ".all()",
     f"Distribution.set_default_validate_args(False), or {MASKS}",
-    "validate_args=False if of distributions",
+    "validate_args=False in torch.distributions",
 )
 
 

@@ -445,7 +445,7 @@ def then(advice: Fixes, number: int) -> str:
         return ""
     same = [str(place) for place, other in enumerate(above, 1) if other.rule in fix.same_as]
     if same and before_ns - fix.then_ns < ADDS * fix.alone_low_ns:
-        return f"(counted in {', '.join(same)})"
+        return f"(part of {', '.join(same)})"
     return time(fix.then_ns) if number <= WITH_STEP else ""
 
 

@@ -40,7 +40,7 @@ def slowest(report: Report) -> Table:
         lines.append(Row((label(path, common), *cells, sum_ns, share(sum_ns, total_ns))))
     over_steps = "" if report.per_step or not report.counted_steps else f" {headings.scope(report)}"
     waits = any(row.category == COMMUNICATION and inside.path_of(row) in longest for row in rows)
-    figures = f"{{unit}}{over_steps or ' and %'}"
+    figures = f"{{unit}}{over_steps or ' and % of all'}"
     columns = headed(range=f"Slowest ranges, own {graphs.counted_time(report)}, {figures}")
     columns += headed(**{f"{phase}_ns": headings.phase(phase) for phase in phases})
     columns += headed(total_ns="sum" if phases else "time", share="%")

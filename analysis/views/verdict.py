@@ -105,7 +105,7 @@ def _of_one(facts: Facts) -> Iterator[str]:
         does[IDLE] = "outside of them"
     parts = [f"{_part(ns, facts.time_ns)} {does[doing]}" for doing, ns in told.items()]
     rest_ns = facts.time_ns - sum(told.values())
-    parts += [f"{time_in_digits(rest_ns)} other"] if rest_ns > SOME * facts.time_ns else []
+    parts += [f"{time_in_digits(rest_ns)} the rest"] if rest_ns > SOME * facts.time_ns else []
     yield f"{_takes(facts)}: {', '.join(parts)}."
 
 
@@ -386,7 +386,7 @@ def next_view(report: Report) -> str:
 def commands(report: Report, target: str, *, program: str = "") -> tuple[str, ...]:
     """Return the commands to run next; `target` is the report's path and options, `program` a script to try in."""
     views = dict.fromkeys((next_view(report), "kernels", "fix"))
-    measured = (f"nvtx-kernels try {shlex.quote(program)} measures them",) if program else ()
+    measured = (f"nvtx-kernels try {shlex.quote(program)} measures the changes",) if program else ()
     return (f"nvtx-kernels open {target}", _in_its_place(views), *measured)
 
 
@@ -397,7 +397,7 @@ def commands_of_job(target: str) -> tuple[str, ...]:
 
 def _in_its_place(views: Iterable[str]) -> str:
     *others, last = (f"view {name}" for name in views)
-    return f"in place of open: {', '.join(others)} or {last}" if others else f"in place of open: {last}"
+    return f"in place of `open`: {', '.join(others)} or {last}" if others else f"in place of `open`: {last}"
 
 
 def _part(part_ns: float, total_ns: float) -> str:

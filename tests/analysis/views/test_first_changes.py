@@ -141,7 +141,7 @@ def test_a_compiled_program_is_not_told_to_compile(tmp_path, capsys):
 @pytest.mark.parametrize("script", ["train.py", "my programs/fit.py"])
 def test_the_command_that_measures_names_the_program(tmp_path, capsys, script):
     assert main([str(recorded(tmp_path, PROGRAMS["to_cpu"], script=script))]) == 0
-    assert capsys.readouterr().out.endswith(f"  nvtx-kernels try {shlex.quote(script)} measures them\n")
+    assert capsys.readouterr().out.endswith(f"  nvtx-kernels try {shlex.quote(script)} measures the changes\n")
 
 
 def test_no_program_is_invented(tmp_path, capsys):

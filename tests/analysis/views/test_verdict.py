@@ -90,7 +90,7 @@ def test_the_next_command_follows_from_the_verdict(path, view):
     if not path.exists():
         pytest.skip("reports that are too large to be kept here")
     found = commands(subject(path, per_step=True).report, "r.sqlite")
-    views = f"in place of open: view {view}, view kernels or view fix"
+    views = f"in place of `open`: view {view}, view kernels or view fix"
     assert found == ("nvtx-kernels open r.sqlite", views)
 
 
@@ -133,7 +133,7 @@ def test_the_next_commands_keep_what_counts_as_a_range(tmp_path, monkeypatch, ca
     more = capsys.readouterr().out.splitlines()[-2:]
     assert more == [
         "More: nvtx-kernels open 'my report.sqlite' --step step",
-        "  in place of open: view idle, view kernels or view fix",
+        "  in place of `open`: view idle, view kernels or view fix",
     ]
 
 

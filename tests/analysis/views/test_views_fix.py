@@ -44,7 +44,7 @@ def test_rows_say_what_each_takes_alone_and_then(tmp_path, capsys, monkeypatch):
     assert "Fix first (of 12.1 ms without recording)\n" in text
     saved_ns = step_ns(program) - step_ns(partial(program, pause=20 * US))
     assert f" {saved_ns / MS:.2f} ms, {saved_ns / step_ns(program):.0%} " in text
-    assert "(counted in 1)" in text
+    assert "(part of 1)" in text
     assert "while recorded" not in text
 
 
@@ -58,9 +58,9 @@ def test_all_rows_are_named_that_may_save_the_same_time():
     assert then == [
         "16.0 ms",
         "12.0 ms",
-        "(counted in 1, 2)",
+        "(part of 1, 2)",
     ]
-    assert [row.values[1] for row in first(advice)[0].rows][-1] == "counted in 1, 2"
+    assert [row.values[1] for row in first(advice)[0].rows][-1] == "part of 1, 2"
 
 
 def test_without_the_unrecorded_step_the_list_says_that_it_is_of_the_recording(tmp_path, capsys):
