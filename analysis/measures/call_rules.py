@@ -24,7 +24,7 @@ from .launch_rules import limited_by_launching
 from .symptoms import Found, Unjudged
 from .timeline import Timeline
 
-#: A model is called in parts from so many calls a step on, of which this share may be followed by the next at once.
+#: A model is called in parts from so many calls a step on, of which this share is followed by the next at once.
 FEWEST_CALLS, IN_A_ROW = 8, 0.9
 #: Batches are of one size if the blocks of calls' kernels differ by less than this share.
 SAME_SIZE = 0.05
