@@ -15,7 +15,7 @@ from ..support.units import UNITS_NS, TimeUnit
 MS: Final = "ms"
 IN_NS = "_ns"
 #: The end of a title that names the unit of its table, which each column then does.
-UNIT_AT_END = re.compile(r"[,:] \{unit\}(?: and %)?$")
+UNIT_AT_END = re.compile(r"[,:] \{unit\}(?: and %(?: of all)?)?$")
 #: The decimals of milliseconds by the least of most of a table's times, ns.
 DECIMALS = ((1e6, 2), (1e5, 3))
 MOST_DECIMALS = 4
