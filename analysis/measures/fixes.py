@@ -21,6 +21,7 @@ import numpy as np
 
 from ..account import Partition
 from ..report.recording import Recording
+from ..support.small_numbers import quartiles
 from ..support.units import time_in_digits
 from ..trace import Bools, Int64s
 from ..vocabulary import BACKWARD, FORWARD, PHASES
@@ -179,9 +180,7 @@ def _host_time_saved_ns(base: Timeline, left: Timeline) -> float:
 
 def _noise_ns(steps_ns: Int64s) -> float:
     """Return how far the mean of some steps may be off, at 95%: by the distance of their quartiles, ns."""
-    ordered_ns = np.sort(steps_ns)
-    places = np.arange(len(steps_ns))
-    low_ns, high_ns = np.interp((len(steps_ns) - 1) * np.array([0.25, 0.75]), places, ordered_ns)
+    low_ns, _, high_ns = quartiles(steps_ns)
     deviation_ns = (high_ns - low_ns) / QUARTILES_APART
     return float(1.96 * deviation_ns / math.sqrt(len(steps_ns)))
 

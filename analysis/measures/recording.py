@@ -19,7 +19,7 @@ from ..attribution.steps import measured_steps
 from ..readers.marks import RecordedMark, TrainingMark, UnrecordedMark
 from ..report.account import COMMUNICATION, IDLE, Account, mean
 from ..report.recording import NO_MARK, PhaseAlone, Recording
-from ..support.small_numbers import summed
+from ..support.small_numbers import quartiles, summed
 from ..support.units import time_in_digits
 from ..vocabulary import OTHER, PHASES
 from .spans import Extents
@@ -144,7 +144,7 @@ def _differs(timed: Sequence[int], measured: Sequence[int]) -> bool:
     if not measured:
         return False
     timed_median = median(timed)
-    low, measured_median, high = np.quantile(measured, [0.25, 0.5, 0.75])
+    low, measured_median, high = quartiles(measured)
     is_far = abs(timed_median - measured_median) > SAME * max(timed_median, measured_median)
     fence = OUTLIER * (high - low)
     return bool(is_far and not low - fence <= timed_median <= high + fence)
