@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..support.small_numbers import covered, last_marked, next_marked
+from ..support.small_numbers import begins_of, covered, next_marked
 from ..support.units import count_text
 from ..trace import Bools, marked
 from ..vocabulary import BACKWARD, OPTIMIZER
@@ -51,11 +51,10 @@ FP32_BYTES = 4
 
 def one_hot(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     """Find products of one-hot rows with a table, which is a lookup: zeros, ones and a cast come before."""
-    behind = ~subject.of_phase(BACKWARD)
-    ones = subject.matching(WRITES_ONES) & behind
+    ones = subject.matching(WRITES_ONES) & ~subject.of_phase(BACKWARD)
     prepares = (ones | subject.matching(f"{SETS}|{CASTS}")) & subject.kernel
     product = next_marked(subject.products)
-    first = last_marked(~prepares) + 1
+    first = begins_of(prepares)
     hot = np.flatnonzero(ones)
     hot = hot[product[hot] < len(ones)]
     hot = hot[first[product[hot] - 1] <= hot]  # nothing else is between
@@ -70,22 +69,20 @@ def one_hot(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
 
 def distances(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     """Find distances of all pairs of rows by their differences, which are written, squared and summed."""
-    behind = ~subject.of_phase(BACKWARD)
-    subtracts, squares, sums = (behind & subject.matching(pattern) for pattern in (SUBTRACTS, SQUARES, SUMS))
+    outside = ~subject.of_phase(BACKWARD)
+    subtracts, squares, sums = (outside & subject.matching(pattern) for pattern in (SUBTRACTS, SQUARES, SUMS))
     squares &= ~subtracts
-    work = np.zeros_like(subtracts)
-    ends = np.flatnonzero(sums[1:] & squares[:-1]) + 1  # where a row of sums begins
-    first_square = last_marked(~squares) + 1
-    first_subtract = last_marked(~subtracts) + 1
-    last_sum = next_marked(~sums)
+    first_sum = np.flatnonzero(sums[1:] & squares[:-1]) + 1
+    first_square = begins_of(squares)[first_sum - 1]
+    is_third = (first_square > 0) & subtracts[first_square - 1]
+    first = begins_of(subtracts)[first_square[is_third] - 1]
+    end = next_marked(~sums)[first_sum[is_third]]
     blocks = subject.trace.work.grid[subject.row]
-    for end in ends.tolist():
-        square = first_square[end - 1]
-        first = first_subtract[square - 1] if square and subtracts[square - 1] else 0
-        if first and blocks[first] >= ALL_PAIRS * blocks[max(first - BEFORE, 0) : first].max():
-            work[first : last_sum[end]] = True
-    if not work.any():
+    before = [blocks[np.maximum(first - back, 0)] for back in range(1, BEFORE + 1)]
+    is_of_pairs = (first > 0) & (blocks[first] / ALL_PAIRS >= np.maximum.reduce(before))
+    if not is_of_pairs.any():
         return
+    work = covered(first[is_of_pairs], end[is_of_pairs], len(sums))
     count = count_text(round(subject.per_step(work)))
     sentence = (
         f"{count} kernels write the differences of all pairs of rows, square and add them up: torch.cdist, or "

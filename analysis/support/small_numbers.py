@@ -72,6 +72,11 @@ def next_marked(marks: NDArray[np.bool_]) -> NDArray[np.int64]:
     return following
 
 
+def begins_of(marks: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return where the marks in a row begin that each mark is among: int64 (n,); behind itself where none is."""
+    return last_marked(~marks) + 1
+
+
 def covered(begin: NDArray[Any], end: NDArray[Any], count: int) -> NDArray[np.bool_]:
     """Mark the places from each `begin` to before its `end`, of `count` places: bool (count,)."""
     edges = np.zeros(count + 1, np.int64)
