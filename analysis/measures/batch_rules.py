@@ -29,7 +29,7 @@ def padding(subject: GpuSubject, _: Floats) -> Iterator[Found | Unjudged]:
     if not 0 < used < positions:
         return
     work = subject.of_phase(FORWARD, BACKWARD)
-    line = common_line_of_work(subject.attribution, subject.row[work & subject.of_phase(FORWARD)])
+    line = common_line_of_work(subject.attribution, subject.row[subject.of_phase(FORWARD)])
     remedy = "pad to the longest sample of a batch, rounded up to a multiple of 64"
     sentence = f"Batches have {positions} positions, and the longest sample {used} on average: {remedy}"
     short = f"Pad to the longest sample, in multiples of 64: {used} of {positions} positions are used"

@@ -31,8 +31,6 @@ from .timeline import PAUSE_NS, WAIT, Timeline
 AT_ONCE_NS = 20_000.0
 #: What comes behind the optimizer and before the next step's forward.
 BETWEEN_STEPS = "between steps"
-
-
 #: Pauses of one run are as long as those of another but for this share.
 NEARLY_ALL = 0.8
 

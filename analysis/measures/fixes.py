@@ -332,12 +332,13 @@ class _Weighed:
         count = len(symptoms)
         before_ns = np.array([left_ns if start is left else self.base_ns for start, _ in pairs])
         saved = np.maximum(before_ns.reshape(-1, len(factors)) - steps_ns[2:], 0.0)
+        own_share = subject.idle_in_pauses(step.ns) if step.scale is None and tried.fits else 1.0
         for place, symptom in enumerate(symptoms):
             if symptom.rule.name == "launching":
                 first_ns = saved[self._first_part(symptom.finding)].sum(axis=0)
                 saved[place] = np.minimum(saved[place], launching_ns + first_ns)
-            if symptom.rule.name == "host_pause" and step.scale is None and tried.fits:
-                saved[place] *= subject.idle_in_pauses(step.ns)
+            if symptom.rule.name == "host_pause":
+                saved[place] *= own_share
         share = saved / self.base_ns * (self.inside_ns / step.ns)
         scale = step.ns / self.base_ns if step.scale is None else step.scale
         saved = np.minimum(saved * scale, step.most_ns)

@@ -79,14 +79,15 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
     times = f" {count_text(count)} times" if count > 1 else ""
     size = f"{int(np.median(copied.bytes[rows]))} bytes"
     waits_for = f"{count_text(max(count, 1))} {'wait' if count <= 1 else 'waits'} a step for"
-    reads, short_reads, masks, masks_in_short = _deciding(subject, rows)
+    by = _deciding(subject, rows)
+    reads = by.calls
     change, least = returning, None
     if in_forward:
-        remedy = f"{masks}, which needs other code"
-        short = f"{waits_for} {short_reads}: {masks_in_short}"
+        remedy = f"{by.remedy}, which needs other code"
+        short = f"{waits_for} {by.short_calls}: {by.short_remedy}"
     elif count > FEW_READS:
-        remedy = f"read them every N steps, or {masks}"
-        short = f"{waits_for} {short_reads}: read every N steps, or use masks"
+        remedy = f"read them every N steps, or {by.remedy}"
+        short = f"{waits_for} {by.short_calls}: read every N steps, or use masks"
     if count > FEW_READS:
         measured = work | _computed_for(subject, rows)
 

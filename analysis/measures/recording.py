@@ -70,6 +70,7 @@ def recording(partition: Partition, account: Account, *, unrecorded_step_ns: flo
         working_ns = _working_ns(account, phase)
         if span_ns > 0 and working_ns:
             phases[phase] = PhaseAlone(span_ns, min(1.0, working_ns / span_ns))
+    between_ns = _pauses_ns(partition, in_phases=False)
     timed = replace(
         timed,
         unrecorded_step_ns=median(step_ns),
@@ -79,7 +80,7 @@ def recording(partition: Partition, account: Account, *, unrecorded_step_ns: flo
         steps=len(step_ns),
         timed_ns=tuple(map(float, step_ns)),
         phases=phases,
-        pauses_ns=_pauses_ns(partition, in_phases=False),
+        pauses_ns=median(between_ns) if between_ns else None,
         where=marks[0].where,
         is_detached=all(mark.is_detached for mark in marks),
         host_ns={str(phase): float(ns) for phase, ns in marks[0].host_ns.items()},
@@ -108,7 +109,7 @@ def _judged(timed: Recording, account: Account, doubt: str) -> Recording:
 
 def _of_another_kind(partition: Partition, timed: Recording) -> str:
     """Return the reason that a step without recording has no room for half the pauses of recorded ones, or ""."""
-    paused_ns = _pauses_ns(partition, in_phases=True) or 0.0
+    paused_ns = mean(_pauses_ns(partition, in_phases=True))
     alone_ns = timed.unrecorded_step_ns or 0.0
     if paused_ns <= LONGER_PAUSES * alone_ns:
         return ""
@@ -170,11 +171,11 @@ def _working_ns(account: Account, phase: str) -> float:
     return sum(working_ns) / steps if steps else 0.0
 
 
-def _pauses_ns(partition: Partition, *, in_phases: bool) -> float | None:
-    """Return how long the GPU is idle for over 1 ms at a time: the mean over the steps, ns.
+def _pauses_ns(partition: Partition, *, in_phases: bool) -> list[float]:
+    """Return how long the GPU is idle for over 1 ms at a time in each step that counts, ns.
 
-    Without pauses `in_phases`, it is the median of that outside of them. A phase lasts on the GPU and on the CPU,
-    which may work long before it launches the first kernel.
+    Without pauses `in_phases`, it is that outside of them. A phase lasts on the GPU and on the CPU, which may work
+    long before it launches the first kernel.
     """
     work = partition.attribution.trace.work
     table = partition.table
@@ -196,6 +197,4 @@ def _pauses_ns(partition: Partition, *, in_phases: bool) -> float | None:
         long = (outside_ns > PAUSE_NS) & (step < len(loop.rows)) & (start_ns >= table.before_ns[loop.rows[0]])
         paused_ns = summed(step[long], outside_ns[long], len(loop.rows))
         of_steps_ns += paused_ns[np.isin(loop.rows, choice.counted)].astype(float).tolist()
-    if not of_steps_ns:
-        return None
-    return mean(of_steps_ns) if in_phases else median(of_steps_ns)
+    return of_steps_ns

@@ -1,4 +1,4 @@
-"""The files of libraries that people install and train with, which are not the program's own."""
+"""Whose files and frames are not the program's own: the standard library's, and those of other libraries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STANDARD_LIBRARY = """
     string struct subprocess sysconfig tarfile tempfile textwrap threading timeit token tokenize traceback types
     typing unittest urllib uuid warnings weakref xml zipfile zipimport zoneinfo
 """.split()  # noqa: SIM905
-# Their folders; those of libraries that people install and train with, which are not the program's own.
+# Folders of libraries that people install and train with.
 LIBRARIES = """
     accelerate aiter apex bitsandbytes composer datasets deepspeed diffusers einops fairseq fastai fire
     flash_attn fsspec huggingface_hub hydra ignite IPython ipykernel jax keras lightning lightning_fabric

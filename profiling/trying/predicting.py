@@ -52,12 +52,13 @@ def suggestions_of(report: Path) -> tuple[dict[str, Suggestion], str]:
 def join(arms: Iterable[Arm], suggestions: Mapping[str, Suggestion]) -> list[Suggestion]:
     """Give each arm the suggestion that it carries out; return those that no lever does, tried or not."""
     for arm in arms:
-        rules = arm.lever.rules if arm.lever else ()
-        carried_out = [suggestions[rule] for rule in rules if rule in suggestions]
-        carried_out = [suggestion for suggestion in carried_out if arm.lever and _is_for(arm.lever, suggestion)]
-        arm.rule = next(iter((*(suggestion.rule for suggestion in carried_out), *rules)), None)
+        if arm.lever is None:
+            continue
+        of_rules = [suggestions[rule] for rule in arm.lever.rules if rule in suggestions]
+        carried_out = next((each for each in of_rules if _is_for(arm.lever, each)), None)
+        arm.rule = carried_out.rule if carried_out else next(iter(arm.lever.rules), None)
         if carried_out:
-            arm.predicted_ns = carried_out[0].low_ns, carried_out[0].high_ns
+            arm.predicted_ns = carried_out.low_ns, carried_out.high_ns
     return [each for each in suggestions.values() if not any(_is_for(lever, each) for lever in LEVERS)]
 
 
